@@ -1,0 +1,48 @@
+"""Files that are either whole or absent: written to a temporary name, synced, renamed."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+_READ_SIZE = 1 << 20
+
+
+def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Call `write` on a temporary file beside `path`, sync it, then rename it to `path`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make renames inside `directory` durable, where the platform can (Windows can't open one)."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of_file(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_READ_SIZE):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,41 @@
+"""Coloured tokens for a notebook."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+_SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
+_SPECIAL_SHADE = "#d0d0d0"
+_MOST_TOKENS = 500
+
+
+def tokens_as_html(
+    tokens: Sequence[str],
+    ids: NDArray[Any],
+    offsets: NDArray[Any] | None,
+    special_tokens_mask: NDArray[Any] | None,
+) -> str:
+    """One line of boxes, a box a token, with id and span on hover; all text is escaped."""
+    boxes = []
+    for i, token in enumerate(tokens[:_MOST_TOKENS]):
+        special = special_tokens_mask is not None and bool(special_tokens_mask[i])
+        shade = _SPECIAL_SHADE if special else _SHADES[i % len(_SHADES)]
+        title = f"id {int(ids[i])}"
+        if offsets is not None:
+            title += f", bytes [{int(offsets[i][0])}, {int(offsets[i][1])})"
+        boxes.append(
+            f'<span title="{escape(title)}" style="background:{shade};color:#000;padding:1px 2px;'
+            f'border-radius:3px;white-space:pre-wrap">{escape(_visible(token))}</span>'
+        )
+    more = f" and {len(tokens) - _MOST_TOKENS} more tokens" if len(tokens) > _MOST_TOKENS else ""
+    return f'<div style="font-family:monospace;line-height:1.8">{"".join(boxes)}{more}</div>'
+
+
+def _visible(token: str) -> str:
+    return token.replace("\n", "\u21b5\n").replace("\t", "\u21e5") or "\u2205"

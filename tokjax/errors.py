@@ -1,0 +1,61 @@
+"""The exception tree. Every error that tokjax raises on purpose is a `TokjaxError`.
+
+Each class also derives from the built-in exception that a caller would expect, so `except ValueError`
+keeps working for those who do not import from here.
+"""
+
+
+class TokjaxError(Exception):
+    """Root of all errors raised by tokjax."""
+
+
+class InvalidArgumentError(TokjaxError, ValueError):
+    """An argument has a value that the function can't work with."""
+
+
+class OffsetsContractError(TokjaxError, ValueError):
+    """Spans break the offset contract (1-based, half-open, inside the text)."""
+
+
+class UnknownTokenError(TokjaxError, LookupError):
+    """A token or an id that the vocabulary does not hold."""
+
+
+class DisallowedSpecialTokenError(TokjaxError, ValueError):
+    """The text holds a special token that the caller did not allow."""
+
+
+class MissingSpecialTokenError(TokjaxError, ValueError):
+    """The operation needs a special token that the tokenizer does not declare."""
+
+
+class UnsupportedTokenizerError(TokjaxError, TypeError):
+    """The generic function has no implementation for this tokenizer's type."""
+
+
+class TokenizerFormatError(TokjaxError, ValueError):
+    """A tokenizer file is damaged, altered, of an unknown version or of another format."""
+
+
+class TrainingError(TokjaxError, RuntimeError):
+    """A vocabulary could not be trained."""
+
+
+class DatasetError(TokjaxError):
+    """Root of the errors about dataset directories."""
+
+
+class DatasetIncompleteError(DatasetError, FileNotFoundError):
+    """The directory holds no finished dataset, for instance because its writer was killed."""
+
+
+class DatasetExistsError(DatasetError, FileExistsError):
+    """The target of a write exists already, or another process is writing it."""
+
+
+class DatasetCorruptError(DatasetError, ValueError):
+    """A file of the dataset is missing, truncated or altered."""
+
+
+class DatasetMismatchError(DatasetError, ValueError):
+    """The dataset was made with another tokenizer, type or version than the one asked for."""
