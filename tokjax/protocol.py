@@ -1,0 +1,288 @@
+"""The generic functions over tokenizers, and what a tokenizer's type must provide.
+
+They dispatch on the type of their first argument, so a type of your own joins by registering two of
+them, and gets the rest:
+
+    @tokjax.vocabulary_of.register
+    def _(tokenizer: MyTokenizer) -> Vocabulary: ...
+
+    @tokjax.encode_batch_result.register
+    def _(tokenizer: MyTokenizer, texts, **options) -> TokenizationBatch: ...
+
+Register the others where your type can do better, or where it differs: `normalize` if it changes the
+text before it splits it, `decode_bytes` if decoding is more than joining tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from functools import singledispatch
+from typing import TYPE_CHECKING, Any, Literal, NoReturn
+
+import numpy as np
+
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.ragged import as_integers
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tokjax.records import TokenizationBatch, TokenizationResult
+    from tokjax.utf8 import Text
+    from tokjax.vocabulary import Vocabulary
+
+    Special = Literal["all"] | Collection[str]
+
+
+@singledispatch
+def vocabulary_of(tokenizer: Any) -> Vocabulary:
+    """The table of ids and bytes of a tokenizer, with its special tokens."""
+    _refuse("vocabulary_of", tokenizer)
+
+
+@singledispatch
+def encode_batch_result(
+    tokenizer: Any,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> TokenizationBatch:
+    """Encode many texts, each on its own; nothing is padded.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: `str` or `bytes`; see `tokjax.utf8` for surrogates and invalid bytes.
+        add_special_tokens: put the declared BOS before and the declared EOS after each text.
+        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: the texts are `tokenization_view`s already; offsets refer to them as given.
+        allowed_special: special tokens that are recognised in the text: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every
+            one that is not allowed. One that is neither is encoded as ordinary text.
+
+    Returns:
+        Flat columns, and a sequence of one `TokenizationResult` a text.
+
+    Raises:
+        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+    """
+    _refuse("encode_batch_result", tokenizer)
+
+
+@singledispatch
+def encode_result(
+    tokenizer: Any,
+    text: Text,
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> TokenizationResult:
+    """Encode one text to ids, readable tokens, offsets and masks.
+
+    The arguments are those of `encode_batch_result`.
+
+    Returns:
+        Arrays of shape `(n,)`, offsets `(n, 2)`: 1-based, half-open, in UTF-8 bytes.
+    """
+    batch = encode_batch_result(
+        tokenizer,
+        [text],
+        add_special_tokens=add_special_tokens,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
+        assume_normalized=assume_normalized,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    return batch[0]
+
+
+@singledispatch
+def encode(
+    tokenizer: Any,
+    text: Text,
+    *,
+    add_special_tokens: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> NDArray[np.int32]:
+    """Encode one text to ids.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        text: `str` or `bytes`.
+        add_special_tokens: put the declared BOS before and the declared EOS after it.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+
+    Returns:
+        `int32`, shape `(n,)`.
+    """
+    return encode_result(
+        tokenizer,
+        text,
+        add_special_tokens=add_special_tokens,
+        return_offsets=False,
+        return_masks=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    ).ids
+
+
+def tokenize(
+    tokenizer: Any,
+    text: Text,
+    *,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> list[str]:
+    """The readable tokens of a text; see `id_to_bytes` for exact bytes."""
+    ids = encode(tokenizer, text, allowed_special=allowed_special, disallowed_special=disallowed_special)
+    return list(vocabulary_of(tokenizer).strings_of(ids))
+
+
+@singledispatch
+def decode_bytes(tokenizer: Any, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
+    """The exact bytes that ids stand for.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        ids: integers, shape `(n,)`.
+        skip_special_tokens: leave special tokens out.
+
+    Raises:
+        UnknownTokenError: an id has no token.
+    """
+    table = vocabulary_of(tokenizer)
+    flat = as_integers("ids", ids, np.int32)
+    if flat.ndim != 1:
+        raise InvalidArgumentError(
+            f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode row by row"
+        )
+    table.check_ids(flat)
+    if skip_special_tokens:
+        flat = flat[~table.is_special[flat]]
+    return b"".join(map(table.bytes_by_id.__getitem__, flat.tolist()))
+
+
+def decode(
+    tokenizer: Any,
+    ids: ArrayLike,
+    *,
+    skip_special_tokens: bool = False,
+    errors: str = "replace",
+) -> str:
+    """The text that ids stand for.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        ids: integers, shape `(n,)`.
+        skip_special_tokens: leave special tokens out.
+        errors: what to do with bytes that are no UTF-8 (ids may end inside a character), as in
+            `bytes.decode`.
+    """
+    return decode_bytes(tokenizer, ids, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
+
+
+@singledispatch
+def normalize(tokenizer: Any, text: Text) -> Text:
+    """What the tokenizer does to a text before it splits it: nothing, unless its type says otherwise."""
+    vocabulary_of(tokenizer)  # an error for what is no tokenizer
+    return text
+
+
+def tokenization_view(tokenizer: Any, text: Text) -> Text:
+    """The text that the tokenizer sees, and that its offsets refer to.
+
+    `encode_result(tokenizer, tokenization_view(tokenizer, text), assume_normalized=True)` gives offsets
+    into the view.
+    """
+    return normalize(tokenizer, text)
+
+
+@singledispatch
+def fingerprint(tokenizer: Any) -> str:
+    """A short name for exactly this tokenizer: equal for equal behaviour, on any machine.
+
+    Datasets record it, and refuse to open with another tokenizer. By default it covers the type and the
+    vocabulary; a type whose splitting has options of its own must register it.
+    """
+    table = vocabulary_of(tokenizer)
+    described = [
+        type(tokenizer).__qualname__,
+        [(id_, token.hex()) for id_, token in table.bytes_by_id.items()],
+        dict(table.special),
+        {str(role): name for role, name in table.roles.items()},
+    ]
+    return "sha256:" + hashlib.sha256(json.dumps(described).encode()).hexdigest()
+
+
+def token_to_id(tokenizer: Any, token: str | bytes) -> int:
+    """The id of a token: a special token's name, an ordinary token's text, or its exact bytes.
+
+    Raises:
+        UnknownTokenError: the vocabulary has no such token.
+    """
+    return vocabulary_of(tokenizer).id_of(token)
+
+
+def id_to_token(tokenizer: Any, id_: int) -> str:
+    r"""The readable form of an id, with bytes that are no UTF-8 as `\xNN`."""
+    table = vocabulary_of(tokenizer)
+    table.bytes_of(id_)  # an error for an id without a token
+    return str(table.strings[id_])
+
+
+def id_to_bytes(tokenizer: Any, id_: int) -> bytes:
+    """The exact bytes of an id."""
+    return vocabulary_of(tokenizer).bytes_of(id_)
+
+
+def vocab_size(tokenizer: Any) -> int:
+    """The largest id plus one: the number of rows that an embedding table needs."""
+    return vocabulary_of(tokenizer).size
+
+
+def special_tokens(tokenizer: Any) -> Mapping[str, int]:
+    """The special tokens, name to id, in the order of their ids."""
+    return vocabulary_of(tokenizer).special
+
+
+def bos_id(tokenizer: Any) -> int | None:
+    """The id of the token that begins a text, or `None` where none is declared."""
+    return vocabulary_of(tokenizer).role_id("bos")
+
+
+def eos_id(tokenizer: Any) -> int | None:
+    """The id of the token that ends a text, or `None` where none is declared."""
+    return vocabulary_of(tokenizer).role_id("eos")
+
+
+def pad_id(tokenizer: Any) -> int | None:
+    """The id of the token that pads a batch, or `None` where none is declared."""
+    return vocabulary_of(tokenizer).role_id("pad")
+
+
+def unk_id(tokenizer: Any) -> int | None:
+    """The id of the token for what the vocabulary can't express, or `None` where none is declared."""
+    return vocabulary_of(tokenizer).role_id("unk")
+
+
+def _refuse(function: str, tokenizer: Any) -> NoReturn:
+    raise UnsupportedTokenizerError(
+        f"{function} has no implementation for {type(tokenizer).__name__!r}; pass a tokenizer such as "
+        f"tokjax.byte_level_bpe(...) or tokjax.load_tokenizer(PATH), or register your own type with "
+        f"@tokjax.{function}.register"
+    )

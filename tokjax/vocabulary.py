@@ -1,0 +1,206 @@
+"""The table between ids and the bytes of tokens, with the special tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tokjax.errors import (
+    InvalidArgumentError,
+    MissingSpecialTokenError,
+    UnknownTokenError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+MAX_ID = (1 << 24) - 1
+"""The largest id: tables by id stay small, and every id fits `int32`."""
+
+Role = Literal["bos", "eos", "pad", "unk"]
+ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """Ids and the exact bytes that they stand for. Make one with `make_vocabulary`.
+
+    Ids need not be consecutive. An ordinary token and a special token may have the same bytes, under two
+    ids.
+
+    Attributes:
+        ordinary: bytes to id, of every token that is not special.
+        special: name to id, of every special token, in the order of their ids.
+        roles: which special token begins, ends, pads a sequence or stands for the unknown.
+    """
+
+    ordinary: Mapping[bytes, int] = field(repr=False)
+    special: Mapping[str, int]
+    roles: Mapping[Role, str]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the call that makes it, without the tables that are derived from it."""
+        return make_vocabulary, (dict(self.ordinary), dict(self.special), dict(self.roles))
+
+    def __hash__(self) -> int:
+        """Equal vocabularies have equal hashes."""
+        return hash((len(self.ordinary), tuple(self.special.items()), self.size))
+
+    @cached_property
+    def size(self) -> int:
+        """The largest id plus one."""
+        return 1 + max(max(self.ordinary.values(), default=-1), max(self.special.values(), default=-1))
+
+    @cached_property
+    def bytes_by_id(self) -> Mapping[int, bytes]:
+        """The exact bytes of every id, in the order of ids."""
+        table = {id_: token for token, id_ in self.ordinary.items()}
+        table |= {id_: name.encode("utf-8") for name, id_ in self.special.items()}
+        return MappingProxyType(dict(sorted(table.items())))
+
+    @cached_property
+    def byte_lengths(self) -> NDArray[np.int64]:
+        """How many bytes each id stands for, `int64` of shape `(size,)`; -1 where there is no token."""
+        lengths = np.full(self.size, -1, np.int64)
+        lengths[list(self.bytes_by_id)] = [len(token) for token in self.bytes_by_id.values()]
+        lengths.setflags(write=False)
+        return lengths
+
+    @cached_property
+    def is_special(self) -> NDArray[np.bool_]:
+        """Which ids are special tokens, `bool` of shape `(size,)`."""
+        special = np.zeros(self.size, bool)
+        special[list(self.special.values())] = True
+        special.setflags(write=False)
+        return special
+
+    @cached_property
+    def strings(self) -> NDArray[np.object_]:
+        """The readable form of every id, shape `(size,)`; `None` where there is no token."""
+        strings = np.full(self.size, None, object)
+        strings[list(self.bytes_by_id)] = [readable(token) for token in self.bytes_by_id.values()]
+        strings.setflags(write=False)
+        return strings
+
+    def strings_of(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
+        """The readable forms of ids that the vocabulary holds."""
+        return tuple(self.strings.take(ids).tolist())
+
+    def id_of(self, token: str | bytes) -> int:
+        """The id of a special token's name, or of an ordinary token's text or bytes."""
+        if isinstance(token, str):
+            if token in self.special:
+                return self.special[token]
+            token_bytes = token.encode("utf-8", "surrogatepass")
+        else:
+            token_bytes = token
+        if token_bytes not in self.ordinary:
+            raise UnknownTokenError(
+                f"the vocabulary has no token {token!r}; tokens that are no UTF-8 are asked for as bytes"
+            )
+        return self.ordinary[token_bytes]
+
+    def bytes_of(self, id_: int) -> bytes:
+        """The exact bytes of an id."""
+        if id_ not in self.bytes_by_id:
+            raise UnknownTokenError(f"the vocabulary has no id {id_}; {self._described_ids()}")
+        return self.bytes_by_id[id_]
+
+    def check_ids(self, ids: NDArray[Any]) -> None:
+        """Raise `UnknownTokenError`, naming the first of them, if any of the ids has no token."""
+        known = (ids >= 0) & (ids < self.size)
+        known &= self.byte_lengths.take(np.where(known, ids, 0)) >= 0
+        if not known.all():
+            place = int(np.flatnonzero(~known)[0])
+            raise UnknownTokenError(
+                f"the vocabulary has no id {ids[place]} (at position {place}); {self._described_ids()}"
+            )
+
+    def role_id(self, role: Role) -> int | None:
+        """The id of the token with this role, or `None` where none was declared."""
+        name = self.roles.get(role)
+        return None if name is None else self.special[name]
+
+    def require_role(self, role: Role, purpose: str) -> int:
+        """The id of the token with this role; an error that names `purpose` where there is none."""
+        id_ = self.role_id(role)
+        if id_ is None:
+            raise MissingSpecialTokenError(
+                f"{purpose} needs the tokenizer's {role} token, and it declares none; "
+                f"make it with {role}_token=NAME, one of its special tokens {list(self.special)}"
+            )
+        return id_
+
+    def _described_ids(self) -> str:
+        holes = self.size - len(self.bytes_by_id)
+        return f"ids go from 0 to {self.size - 1}" + (f", with {holes} holes" if holes else "")
+
+
+def make_vocabulary(
+    ordinary: Mapping[bytes, int],
+    special: Mapping[str, int] | None = None,
+    roles: Mapping[Role, str | None] | None = None,
+) -> Vocabulary:
+    """A checked `Vocabulary`.
+
+    Args:
+        ordinary: bytes to id, of every token that is not special; no empty token.
+        special: name to id, of every special token.
+        roles: `"bos"`, `"eos"`, `"pad"` or `"unk"` to the name of a special token.
+
+    Raises:
+        InvalidArgumentError: an id is negative, above 16,777,215 or used twice; a token is empty; a role
+            names a token that is not among the special ones.
+
+    >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).role_id("eos")
+    2
+    """
+    special = special or {}
+    owner: dict[int, str | bytes] = {}
+    given: list[tuple[str | bytes, int]] = [*ordinary.items(), *special.items()]
+    for token, id_ in given:
+        _check_token(token, id_)
+        if id_ in owner:
+            raise InvalidArgumentError(f"id {id_} is given to both {owner[id_]!r} and {token!r}")
+        owner[id_] = token
+    declared = {role: name for role, name in (roles or {}).items() if name is not None}
+    for role, name in declared.items():
+        if name not in special:
+            raise InvalidArgumentError(
+                f"{role}_token is {name!r}, which is not among the special tokens {list(special)}; "
+                f"add it: special_tokens={{{name!r}: ID, ...}}"
+            )
+    return Vocabulary(
+        MappingProxyType({bytes(token): int(id_) for token, id_ in ordinary.items()}),
+        MappingProxyType({name: int(id_) for name, id_ in sorted(special.items(), key=lambda item: item[1])}),
+        MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
+    )
+
+
+def readable(token: bytes) -> str:
+    r"""A token for people to read: its text, with every byte that is no UTF-8 as `\xNN`.
+
+    >>> readable("é".encode()), readable(b"\xc3")
+    ('é', '\\xc3')
+    """
+    return token.decode("utf-8", "backslashreplace")
+
+
+def _check_token(token: str | bytes, id_: int) -> None:
+    if len(token) == 0:
+        raise InvalidArgumentError(f"the token with id {id_} is empty; a token has at least one byte")
+    if isinstance(id_, bool) or not isinstance(id_, (int, np.integer)):
+        raise InvalidArgumentError(f"the id of {token!r} is {id_!r}; ids are integers")
+    if not 0 <= id_ <= MAX_ID:
+        raise InvalidArgumentError(f"the id of {token!r} is {id_}; ids go from 0 to {MAX_ID}")
+    if isinstance(token, str):
+        try:
+            token.encode("utf-8")
+        except UnicodeEncodeError:
+            raise InvalidArgumentError(f"special token {token!r} has a lone surrogate") from None
