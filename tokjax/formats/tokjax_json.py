@@ -1,0 +1,114 @@
+"""Our own tokenizer file: plain JSON, versioned, with a checksum over its contents.
+
+The file is one JSON object:
+
+* `"format"`: `"tokjax-tokenizer"`; `"version"`: 1.
+* `"checksum"`: `"sha256:"` and the digest of the object without this field, written with sorted keys, no
+  white space and ASCII escapes.
+* the fields of the model, for `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64
+  and id), `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._files import write_atomically
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.models import byte_bpe
+
+if TYPE_CHECKING:
+    import os
+
+FORMAT = "tokjax-tokenizer"
+VERSION = 1
+TOKENIZER_FILE = "tokenizer.tokjax.json"
+"""The name of the file in a directory."""
+
+_READERS = {byte_bpe.MODEL: byte_bpe.from_json}
+
+
+def save_tokenizer(tokenizer: byte_bpe.ByteLevelBPE, path: str | os.PathLike[str]) -> Path:
+    """Write a tokenizer to one JSON file, whole or not at all.
+
+    Args:
+        tokenizer: a tokenizer of tokjax's own.
+        path: the file, or an existing directory, in which it is named `tokenizer.tokjax.json`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UnsupportedTokenizerError: this format does not hold tokenizers of that type.
+    """
+    if not isinstance(tokenizer, byte_bpe.ByteLevelBPE):
+        raise UnsupportedTokenizerError(
+            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes ByteLevelBPE"
+        )
+    target = _file_of(path)
+    contents = {"format": FORMAT, "version": VERSION, **byte_bpe.to_json(tokenizer)}
+    contents["checksum"] = _checksum(contents)
+    data = json.dumps(contents, indent=1).encode("ascii")
+    write_atomically(target, lambda file: file.write(data))
+    return target
+
+
+def load_tokenizer(path: str | os.PathLike[str]) -> byte_bpe.ByteLevelBPE:
+    """Read what `save_tokenizer` wrote.
+
+    Args:
+        path: the file, or a directory that holds `tokenizer.tokjax.json`.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TokenizerFormatError: the file is of another format or version, damaged, or altered.
+    """
+    source = _file_of(path)
+    contents = _read_object(source)
+    if contents.get("format") != FORMAT:
+        raise TokenizerFormatError(
+            f"{source}: not a tokjax tokenizer: its 'format' is {contents.get('format')!r}, not {FORMAT!r}"
+        )
+    if contents.get("version") != VERSION:
+        raise TokenizerFormatError(
+            f"{source}: written in version {contents.get('version')!r} of the format; "
+            f"this tokjax reads version {VERSION}"
+        )
+    stored, actual = contents.pop("checksum", None), _checksum(contents)
+    if stored != actual:
+        raise TokenizerFormatError(
+            f"{source}: altered or damaged: it says checksum {stored!r}, its contents have {actual!r}; "
+            "write it again with save_tokenizer"
+        )
+    reader = _READERS.get(contents.get("model", ""))
+    if reader is None:
+        raise TokenizerFormatError(
+            f"{source}: unknown model {contents.get('model')!r}; known: {', '.join(_READERS)}"
+        )
+    try:
+        return reader(contents)
+    except TokenizerFormatError as error:
+        raise TokenizerFormatError(f"{source}: {error}") from error
+
+
+def _file_of(path: str | os.PathLike[str]) -> Path:
+    given = Path(path)
+    return given / TOKENIZER_FILE if given.is_dir() else given
+
+
+def _read_object(source: Path) -> dict[str, Any]:
+    try:
+        contents = json.loads(source.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise TokenizerFormatError(f"{source}: not JSON, or cut short: {error}") from error
+    if not isinstance(contents, dict):
+        raise TokenizerFormatError(f"{source}: a JSON object is expected, not a {type(contents).__name__}")
+    return contents
+
+
+def _checksum(contents: dict[str, Any]) -> str:
+    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()

@@ -1,0 +1,265 @@
+"""Byte-level BPE: any text is encoded, nothing is unknown, and decoding gives the same bytes back."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import unicodedata
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models._assembly import Rows, assemble, columns_of
+from tokjax.models._engine import WordCacheEngine
+from tokjax.records import ResultMetadata, TokenizationBatch
+from tokjax.text.patterns import word_splitter
+from tokjax.text.sources import checked_text
+from tokjax.text.special import refuse_special, resolve_special, split_at_special
+from tokjax.utf8 import from_characters, to_characters
+from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.text.special import Special
+    from tokjax.utf8 import Text
+
+MODEL = "byte_level_bpe"
+Normalizer = Literal["nfc"]
+
+
+@dataclass(frozen=True)
+class ByteLevelBPE:
+    """A byte-level BPE tokenizer. Make one with `byte_level_bpe`; use it through the generic functions.
+
+    Equal tokenizers have equal vocabularies, patterns and normalizers. It pickles without its caches, and
+    threads can share it.
+
+    Attributes:
+        vocabulary: ids and bytes; an ordinary token's id is its rank.
+        pattern: the name of a published split pattern, or a regular expression.
+        normalizer: `"nfc"` if texts are normalised before they are split, else `None`.
+    """
+
+    vocabulary: Vocabulary
+    pattern: str
+    normalizer: Normalizer | None = None
+
+    @cached_property
+    def _engine(self) -> WordCacheEngine:
+        return WordCacheEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        canonical = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what defines the tokenizer, not its caches."""
+        return ByteLevelBPE, (self.vocabulary, self.pattern, self.normalizer)
+
+    def __repr__(self) -> str:
+        """The size, the pattern and the special tokens."""
+        normalizer = f", normalizer={self.normalizer!r}" if self.normalizer else ""
+        return (
+            f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}{normalizer}, "
+            f"special_tokens={dict(self.vocabulary.special)})"
+        )
+
+
+def byte_level_bpe(
+    ranks: Mapping[bytes, int],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Mapping[str, int] | None = None,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
+) -> ByteLevelBPE:
+    """A byte-level BPE tokenizer from ranks and a pattern; its ids are tiktoken's for the same two.
+
+    Args:
+        ranks: bytes to id, every single byte among them; of two merges, the lower id comes first.
+        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, or a regular expression. Text that
+            an expression leaves unmatched is split off as words of its own.
+        special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
+        bos_token: which special token begins a text, if any.
+        eos_token: which special token ends a text, if any.
+        pad_token: which special token pads a batch, if any.
+        unk_token: which special token stands for the unknown, if any; byte-level encoding never makes it.
+        normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"`, whose published tokenizer does so,
+            and `None` for all others.
+
+    Raises:
+        InvalidArgumentError: a single byte without a rank, an id that is used twice, a role for a token
+            that is not special, or a pattern that is neither a name nor an expression.
+
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256, b"llo": 257})
+    >>> protocol.encode(tokenizer, "he!").tolist()
+    [256, 33]
+    """
+    missing = [i for i in range(256) if bytes([i]) not in ranks]
+    if missing:
+        raise InvalidArgumentError(
+            f"ranks must hold every single byte, and has none for {bytes(missing[:1])!r} "
+            f"({len(missing)} of 256 missing)"
+        )
+    if normalizer not in ("auto", "nfc", None):
+        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
+    table = make_vocabulary(
+        ranks,
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+    )
+    word_splitter(pattern)
+    if normalizer == "auto":
+        normalizer = "nfc" if pattern == "qwen2" else None
+    return ByteLevelBPE(table, pattern, normalizer)
+
+
+def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values, bytes in base64."""
+    table = tokenizer.vocabulary
+    return {
+        "model": MODEL,
+        "pattern": tokenizer.pattern,
+        "normalizer": tokenizer.normalizer,
+        "ranks": [
+            [base64.b64encode(token).decode("ascii"), id_]
+            for token, id_ in sorted(table.ordinary.items(), key=lambda item: item[1])
+        ],
+        "special_tokens": dict(table.special),
+        **{f"{role}_token": table.roles.get(role) for role in ROLES},
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    try:
+        ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in described["ranks"]}
+        if len(ranks) != len(described["ranks"]):
+            raise TokenizerFormatError("a token stands twice in 'ranks'")
+        return byte_level_bpe(
+            ranks,
+            pattern=described["pattern"],
+            special_tokens=described["special_tokens"],
+            normalizer=described["normalizer"],
+            **{f"{role}_token": described[f"{role}_token"] for role in ROLES},
+        )
+    except KeyError as error:
+        raise TokenizerFormatError(f"the field {error} is missing") from error
+    except (TypeError, ValueError, AttributeError, binascii.Error) as error:
+        raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
+
+
+@protocol.vocabulary_of.register
+def _vocabulary(tokenizer: ByteLevelBPE) -> Vocabulary:
+    return tokenizer.vocabulary
+
+
+@protocol.fingerprint.register
+def _fingerprint(tokenizer: ByteLevelBPE) -> str:
+    return tokenizer._fingerprint
+
+
+@protocol.normalize.register(ByteLevelBPE)
+def _normalize(tokenizer: ByteLevelBPE, text: Text) -> Text:
+    if tokenizer.normalizer is None:
+        return text
+    normalized = unicodedata.normalize("NFC", to_characters(text))
+    return from_characters(normalized) if isinstance(text, bytes) else normalized
+
+
+@protocol.encode.register(ByteLevelBPE)
+def _encode(
+    tokenizer: ByteLevelBPE,
+    text: Text,
+    *,
+    add_special_tokens: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> NDArray[np.int32]:
+    segments, rows = _split(tokenizer, [text], add_special_tokens, False, allowed_special, disallowed_special)
+    encoded = tokenizer._engine.encode_segments(segments)
+    if len(segments) == 1 and not rows.before and not rows.after:
+        return encoded.ids
+    return assemble(encoded, rows).ids
+
+
+@protocol.encode_batch_result.register(ByteLevelBPE)
+def _encode_batch_result(
+    tokenizer: ByteLevelBPE,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> TokenizationBatch:
+    if isinstance(texts, (str, bytes)):
+        raise InvalidArgumentError(
+            "encode_batch_result takes a sequence of texts; for one text use encode_result, or pass [text]"
+        )
+    segments, rows = _split(
+        tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
+    )
+    assembled = assemble(tokenizer._engine.encode_segments(segments), rows)
+    ragged = columns_of(assembled, tokenizer.vocabulary, offsets=return_offsets, masks=return_masks)
+    as_given = tokenizer.normalizer is None or assume_normalized
+    metadata = ResultMetadata(
+        MODEL,
+        tokenizer.normalizer,
+        "input_text" if as_given else "tokenizer_normalized_text",
+    )
+    return TokenizationBatch(
+        ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks
+    )
+
+
+def _split(
+    tokenizer: ByteLevelBPE,
+    texts: Sequence[Text],
+    add_special_tokens: bool,
+    assume_normalized: bool,
+    allowed_special: Special,
+    disallowed_special: Special,
+) -> tuple[list[str], Rows]:
+    """The segments of ordinary text of all rows, and the special tokens between and around them."""
+    table = tokenizer.vocabulary
+    allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
+    segments: list[str] = []
+    special_ids: list[int] = []
+    special_per_row: list[int] = []
+    for i, text in enumerate(texts):
+        checked_text(text, f"text {i}")
+        seen = text if assume_normalized else protocol.normalize(tokenizer, text)
+        characters = to_characters(seen)
+        refuse_special(characters, disallowed)
+        pieces = split_at_special(characters, allowed)
+        segments += pieces[::2]
+        special_ids += [table.special[name] for name in pieces[1::2]]
+        special_per_row.append(len(pieces) // 2)
+    bos, eos = (table.role_id(role) if add_special_tokens else None for role in ("bos", "eos"))
+    rows = Rows(
+        np.array(special_ids, np.int64),
+        np.array(special_per_row, np.int64),
+        () if bos is None else (bos,),
+        () if eos is None else (eos,),
+    )
+    return segments, rows

@@ -1,0 +1,1 @@
+"""Text before it has tokens: split patterns, special tokens, chunks of files, corpora."""

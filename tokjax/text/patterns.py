@@ -1,0 +1,119 @@
+"""The published split patterns, by name, and any other pattern, as a splitter of text into words.
+
+A word here is what the pattern matches: the unit inside which byte-pair merging happens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+_CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+_PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+_CL100K = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_PUNCTUATION_AND_SPACE}"
+
+PATTERNS: Mapping[str, str] = MappingProxyType(
+    {
+        "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
+        "cl100k": _CL100K,
+        "llama3": _CL100K,
+        "qwen2": _CL100K.replace(r"\p{N}{1,3}", r"\p{N}"),
+        "o200k": "|".join(
+            [
+                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+{_CONTRACTION}?",
+                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*{_CONTRACTION}?",
+                r"\p{N}{1,3}",
+                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+                r"\s*[\r\n]+|\s+(?!\S)|\s+",
+            ]
+        ),
+    }
+)
+"""The split patterns that are known by name. Each of them matches all of any text."""
+
+
+@dataclass(frozen=True)
+class WordSplitter:
+    """Splits text into the words of one pattern. Make one with `word_splitter`.
+
+    Attributes:
+        pattern: the name of a published pattern, or a regular expression in the `regex` package's syntax.
+    """
+
+    pattern: str
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the pattern alone."""
+        return word_splitter, (self.pattern,)
+
+    @property
+    def is_named(self) -> bool:
+        """Whether this is a published pattern, which matches all of any text."""
+        return self.pattern in PATTERNS
+
+    @cached_property
+    def _compiled(self) -> Any:
+        import regex  # noqa: PLC0415 (slow to import)
+
+        try:
+            return regex.compile(PATTERNS.get(self.pattern, self.pattern))
+        except regex.error as error:
+            raise InvalidArgumentError(
+                f"pattern {self.pattern!r} is neither a name ({', '.join(PATTERNS)}) nor a regular "
+                f"expression: {error}"
+            ) from error
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text; joined, they are the text.
+
+        Text that the pattern leaves unmatched makes words of its own: nothing is lost.
+
+        >>> word_splitter("gpt2").words("it's 2 words")
+        ['it', "'s", ' 2', ' words']
+        >>> word_splitter("[a-z]+").words("ab, cd")
+        ['ab', ', ', 'cd']
+        """
+        if self.is_named:
+            return self._compiled.findall(text)  # type: ignore[no-any-return]
+        return list(self._words_and_gaps(text))
+
+    def _words_and_gaps(self, text: str) -> Iterator[str]:
+        done = 0
+        for match in self._compiled.finditer(text):
+            start, stop = match.span()
+            if start == stop:
+                continue
+            if start > done:
+                yield text[done:start]
+            yield text[start:stop]
+            done = stop
+        if done < len(text):
+            yield text[done:]
+
+
+@lru_cache(maxsize=64)
+def word_splitter(pattern: str) -> WordSplitter:
+    """The splitter of a pattern, compiled once.
+
+    Args:
+        pattern: a name of `PATTERNS`, or a regular expression.
+
+    Raises:
+        InvalidArgumentError: the pattern is empty, or no regular expression.
+    """
+    if not isinstance(pattern, str) or not pattern:
+        raise InvalidArgumentError(
+            f"pattern must be a name ({', '.join(PATTERNS)}) or a regular expression, not {pattern!r}"
+        )
+    splitter = WordSplitter(pattern)
+    if not splitter.is_named:
+        splitter._compiled  # noqa: B018 (an error in the pattern shows here, not at the first text)
+    return splitter

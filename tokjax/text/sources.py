@@ -1,0 +1,196 @@
+"""Corpora: paths or texts, read lazily as documents or as chunks of bounded size."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
+from tokjax.text.special import split_at_special
+from tokjax.utf8 import Text, from_characters, to_characters, to_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Source: TypeAlias = str | os.PathLike[str] | Iterable[os.PathLike[str]] | Iterable[Text]
+"""A path, several paths (`os.PathLike`), or an iterable of texts."""
+
+_READ_SIZE = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunk:
+    """The bytes `[start, stop)` of a file."""
+
+    path: Path
+    start: int
+    stop: int
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """The text of the chunk, and whether a document starts with it."""
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return [(file.read(self.stop - self.start), self.start == 0)]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the chunk has."""
+        return self.stop - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """Some whole documents."""
+
+    texts: tuple[Text, ...]
+    nbytes: int
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """The documents; each of them starts one."""
+        return [(text, True) for text in self.texts]
+
+
+Chunk: TypeAlias = FileChunk | TextChunk
+
+
+def paths_of(source: Source) -> list[Path] | None:
+    """The files that a source names, or `None` where it is an iterable of texts.
+
+    A `str` or a path is one file; in a list, paths are `os.PathLike` and strings are texts.
+
+    Raises:
+        InvalidArgumentError: a path that is no file; paths and texts in one list; a list of strings
+            that are all names of files, which is ambiguous.
+    """
+    if isinstance(source, bytes) or not isinstance(source, (str, os.PathLike, Iterable)):
+        raise InvalidArgumentError(
+            f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
+            "for one text in memory pass [text]"
+        )
+    if isinstance(source, (str, os.PathLike)):
+        return [_checked_file(source)]
+    if not isinstance(source, (list, tuple)) or not source:
+        return None
+    are_paths = [isinstance(item, os.PathLike) for item in source]
+    if all(are_paths):
+        return [_checked_file(path) for path in source]
+    if any(are_paths):
+        raise InvalidArgumentError("source mixes paths and texts; pass the one or the other")
+    if all(isinstance(item, str) and _is_file(item) for item in source):
+        raise InvalidArgumentError(
+            f"source is a list of strings that are all names of files, {source[0]!r} first: for the "
+            "files pass pathlib.Path objects, for the names as texts pass iter([...])"
+        )
+    return None
+
+
+def file_chunks(
+    paths: Sequence[Path], separators: Sequence[str], longest: int, *, safe_cuts: bool
+) -> list[FileChunk]:
+    """Cut files into chunks of about `longest` bytes at separators, and if `safe_cuts` between words."""
+    encoded = [separator.encode("utf-8") for separator in separators]
+    chunks = []
+    for path in paths:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            boundaries = [0, size] if size else [0]
+            if encoded and size > longest:
+                boundaries = find_chunk_boundaries(file, -(-size // longest), encoded)
+            if safe_cuts:
+                boundaries = refine_boundaries(file, boundaries, longest, encoded)
+        pairs = zip(boundaries, boundaries[1:], strict=False)
+        chunks += [FileChunk(path, start, stop) for start, stop in pairs]
+    return chunks
+
+
+def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
+    """Gather texts into chunks of about `longest` bytes."""
+    gathered: list[Text] = []
+    nbytes = 0
+    for i, text in enumerate(texts):
+        nbytes += len(to_utf8(checked_text(text, f"text {i} of the source")))
+        gathered.append(text)
+        if nbytes >= longest:
+            yield TextChunk(tuple(gathered), nbytes)
+            gathered, nbytes = [], 0
+    if gathered:
+        yield TextChunk(tuple(gathered), nbytes)
+
+
+def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
+    """The documents of a source, one by one, empty ones left out.
+
+    Args:
+        source: files are split at the separator (as `bytes`); texts are documents as they are.
+        separator: what stands between the documents of a file, or `None` if a file is one document.
+    """
+    paths = paths_of(source)
+    if paths is None:
+        yield from (text for text in source if text)  # type: ignore[union-attr,misc]
+        return
+    for path in paths:
+        separators = [] if separator is None else [separator]
+        for chunk in file_chunks([path], separators, _READ_SIZE, safe_cuts=False):
+            for text, _ in chunk.read():
+                pieces = split_at_special(to_characters(text), frozenset(separators))
+                yield from (from_characters(piece) for piece in pieces[::2] if piece)
+
+
+class SpooledTexts:
+    """An iterable of texts that can be read again and again: it keeps them in a temporary file.
+
+    Use it as a context manager; the file goes with it.
+    """
+
+    def __init__(self, texts: Iterable[Text]) -> None:
+        self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115 (closed by __exit__)
+        try:
+            for i, text in enumerate(texts):
+                characters = to_characters(checked_text(text, f"text {i} of the source"))
+                self._file.write(json.dumps(characters) + "\n")
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> SpooledTexts:
+        """The texts themselves."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Delete the temporary file."""
+        self._file.close()
+
+    def __iter__(self) -> Iterator[Text]:
+        """The texts from the first, as `bytes`."""
+        self._file.seek(0)
+        for line in self._file:
+            yield from_characters(json.loads(line))
+
+
+def checked_text(text: object, what: str) -> Text:
+    """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`."""
+    if not isinstance(text, (str, bytes)):
+        raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}")
+    return text
+
+
+def _checked_file(path: str | os.PathLike[str]) -> Path:
+    checked = Path(path)
+    if not checked.is_file():
+        raise InvalidArgumentError(
+            f"source {str(path)[:200]!r} is not a file; for a text in memory pass [text]"
+        )
+    return checked
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return len(name) < 4096 and Path(name).is_file()
+    except (OSError, ValueError):
+        return False
