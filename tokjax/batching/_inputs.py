@@ -1,0 +1,51 @@
+"""Whatever stands for results, as one `Ragged`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from tokjax._namespace import is_jax
+from tokjax.errors import InvalidArgumentError
+from tokjax.ragged import COLUMNS, Ragged, splits_from_lengths
+from tokjax.records import Results, TokenizationBatch, TokenizationResult
+
+
+def as_ragged(results: Results) -> Ragged:
+    """The flat columns of a batch, a `Ragged`, or an iterable of `TokenizationResult`s.
+
+    A column that some results have and others lack is an error; one that none has is `None`.
+    """
+    if isinstance(results, TokenizationBatch):
+        return results.ragged
+    if isinstance(results, Ragged):
+        return results
+    given: list[object] = (
+        list(results) if isinstance(results, Iterable) and not is_jax(results) else [results]
+    )
+    rows = [row for row in given if isinstance(row, TokenizationResult)]
+    if len(rows) < len(given):
+        other = next(row for row in given if not isinstance(row, TokenizationResult))
+        raise InvalidArgumentError(
+            "results must be a TokenizationBatch, a Ragged or TokenizationResults, and a "
+            f"{type(other).__name__} is none of them; for rows of plain ids pass "
+            "tokjax.ragged_from_rows(rows)"
+        )
+    columns = {name: _joined(rows, name) for name in COLUMNS[1:]}
+    ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
+    return Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
+
+
+def _joined(
+    rows: list[TokenizationResult], name: str
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int32 | np.int64]] | None:
+    parts = [getattr(row, name) for row in rows]
+    missing = [i for i, part in enumerate(parts) if part is None]
+    if len(missing) == len(parts):
+        return None
+    if missing:
+        raise InvalidArgumentError(
+            f"result {missing[0]} has no {name}, but others do; encode all of them alike"
+        )
+    return np.concatenate(parts)

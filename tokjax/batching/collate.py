@@ -1,0 +1,257 @@
+"""Padding: ragged rows into one rectangle."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tokjax._namespace import Array, is_traced, namespace, take_or_fill
+from tokjax.batching._inputs import as_ragged
+from tokjax.errors import InvalidArgumentError
+from tokjax.ragged import COLUMNS, Ragged
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tokjax.records import Results
+
+Side: TypeAlias = Literal["left", "right"]
+PADDED_COLUMNS = (*COLUMNS, "attention_mask")
+_ABSENT_FILLS = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
+
+
+class PaddedBatch(NamedTuple):
+    """A rectangle of tokens, ready for a device: a pytree of `int32` arrays.
+
+    Attributes:
+        ids: `(batch, length)`, the pad id on padding.
+        attention_mask: `(batch, length)`, 1 on tokens and 0 on padding.
+        special_tokens_mask: `(batch, length)`, 1 on special tokens and (by default) on padding.
+        token_type_ids: `(batch, length)`, 0 on padding.
+        offsets: `(batch, length, 2)`, `(0, 0)` on padding; `None` where the rows had none.
+        word_ids: `(batch, length)`, -1 on padding; `None` where the rows had none.
+        sequence_ids: `(batch, length)`, -1 on padding; `None` where the rows had none.
+
+    A column that was not wanted is `None`; ids and attention mask are always there.
+    """
+
+    ids: Array
+    attention_mask: Array
+    special_tokens_mask: Array | None = None
+    token_type_ids: Array | None = None
+    offsets: Array | None = None
+    word_ids: Array | None = None
+    sequence_ids: Array | None = None
+
+
+def collate_padded_batch(
+    results: Results,
+    *,
+    pad_id: int,
+    length: int | None = None,
+    multiple_of: int | None = None,
+    buckets: Sequence[int] | None = None,
+    pad_side: Side = "right",
+    truncation: Side | None = None,
+    mark_pad_as_special: bool = True,
+    columns: Collection[str] | None = None,
+) -> PaddedBatch:
+    """Pad results to one length.
+
+    The length is that of the longest row, unless told otherwise. Inside `jax.jit`, where lengths are not
+    known, use `pad_ragged` with a length of your own.
+
+    Args:
+        results: a `TokenizationBatch`, a `Ragged`, or a list of `TokenizationResult`s; none at all gives
+            arrays of shape `(0, length)`.
+        pad_id: the id on padding. It has no default: 0 is some token's id.
+        length: pad to exactly this many tokens.
+        multiple_of: pad to the next multiple of this.
+        buckets: lengths to choose from: pad to the smallest that holds the longest row, so that a jitted
+            step compiles at most once for each. Not together with `length`.
+        pad_side: where padding goes.
+        truncation: cut rows that are too long, at their `"right"` or `"left"` end; `None` refuses them.
+        mark_pad_as_special: whether `special_tokens_mask` is 1 on padding.
+        columns: the columns that are wanted, of `"ids"`, `"attention_mask"` (these two are always given),
+            `"special_tokens_mask"`, `"token_type_ids"`, `"offsets"`, `"word_ids"`, `"sequence_ids"`; by
+            default all that there are.
+
+    Raises:
+        InvalidArgumentError: a row is too long and `truncation` is not set, or options exclude each other.
+
+    >>> from tokjax.ragged import ragged_from_rows
+    >>> collate_padded_batch(ragged_from_rows([[5, 6, 7], [8]]), pad_id=0).ids
+    array([[5, 6, 7],
+           [8, 0, 0]], dtype=int32)
+    """
+    ragged = as_ragged(results)
+    if is_traced(ragged.row_splits):
+        raise InvalidArgumentError(
+            "collate_padded_batch looks at the lengths of rows, which are not known under jax.jit; there "
+            "use pad_ragged(ragged, length=LENGTH, pad_id=PAD_ID)"
+        )
+    longest = int(np.asarray(ragged.lengths).max(initial=0))
+    target = _target_length(longest, length, multiple_of, buckets, truncation)
+    return pad_ragged(
+        ragged,
+        length=target,
+        pad_id=pad_id,
+        pad_side=pad_side,
+        truncation=truncation,
+        mark_pad_as_special=mark_pad_as_special,
+        columns=columns,
+    )
+
+
+def pad_ragged(
+    ragged: Ragged,
+    *,
+    length: int,
+    pad_id: int,
+    pad_side: Side = "right",
+    truncation: Side | None = "right",
+    mark_pad_as_special: bool = True,
+    columns: Collection[str] | None = None,
+) -> PaddedBatch:
+    """Pad rows to a length that is known beforehand; runs under `jax.jit`, where `length` is static.
+
+    Args:
+        ragged: rows, as NumPy or JAX arrays.
+        length: tokens a row of the result, at least 0.
+        pad_id: the id on padding.
+        pad_side: where padding goes.
+        truncation: at which end rows longer than `length` are cut; `None` refuses them, which only works
+            outside `jax.jit`.
+        mark_pad_as_special: whether `special_tokens_mask` is 1 on padding.
+        columns: the columns that are wanted, as in `collate_padded_batch`.
+
+    Returns:
+        `int32` arrays of shape `(rows, length)`, of the kind that was given.
+    """
+    _check_options(length, pad_side, truncation, columns)
+    xp = namespace(*ragged)
+    starts, lengths = ragged.row_splits[:-1], ragged.lengths
+    if truncation is None:
+        _refuse_long_rows(lengths, length)
+    kept = xp.minimum(lengths, length)
+    if truncation == "left":
+        starts = starts + lengths - kept
+    place = xp.arange(length)
+    shift = length - kept if pad_side == "left" else xp.zeros_like(kept)
+    within = place[None, :] - shift[:, None]
+    present = (within >= 0) & (within < kept[:, None])
+    index = starts[:, None] + within
+
+    def padded(column: Array, fill: int) -> Array:
+        return take_or_fill(column, index, present, fill)
+
+    result: dict[str, Array] = {}
+    for name in set(PADDED_COLUMNS if columns is None else columns) - {"ids", "attention_mask"}:
+        column, fill = getattr(ragged, name), _ABSENT_FILLS.get(name, int(mark_pad_as_special))
+        if column is not None:
+            result[name] = padded(column, fill)
+        elif name == "special_tokens_mask":
+            result[name] = xp.where(present, np.int32(0), np.int32(fill))
+        elif name == "token_type_ids":
+            result[name] = xp.zeros(present.shape, np.int32)
+    return PaddedBatch(padded(ragged.ids, pad_id), present.astype(np.int32), **result)
+
+
+def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
+    """Pad or cut one sequence at its right end.
+
+    Args:
+        tokens: integers, shape `(n,)`.
+        max_length: the length of the result; static under `jax.jit`.
+        pad_value: what fills it up.
+
+    Returns:
+        `int32`, shape `(max_length,)`, of the kind that was given.
+
+    >>> pad_sequence(np.array([1, 2]), 4, 0)
+    array([1, 2, 0, 0], dtype=int32)
+    """
+    xp = namespace(tokens)
+    flat = xp.asarray(tokens)
+    return batch_pad_sequences(flat[None, :], xp.asarray([flat.shape[0]]), max_length, pad_value)[0]
+
+
+def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pad_value: int) -> Array:
+    """Pad or cut many sequences at their right ends.
+
+    Args:
+        tokens: integers, shape `(batch, width)`; of row `i` the first `token_lengths[i]` count.
+        token_lengths: integers, shape `(batch,)`.
+        max_length: the length of the result; static under `jax.jit`.
+        pad_value: what fills it up.
+
+    Returns:
+        `int32`, shape `(batch, max_length)`, of the kind that was given.
+    """
+    xp = namespace(tokens, token_lengths)
+    rows, lengths = xp.asarray(tokens), xp.asarray(token_lengths)
+    batch, width = rows.shape
+    place = xp.arange(max_length)
+    present = place[None, :] < xp.minimum(lengths, width)[:, None]
+    index = xp.arange(batch)[:, None] * width + place[None, :]
+    return take_or_fill(rows.reshape(-1), index, present, pad_value)
+
+
+def _target_length(
+    longest: int,
+    length: int | None,
+    multiple_of: int | None,
+    buckets: Sequence[int] | None,
+    truncation: Side | None,
+) -> int:
+    if length is not None and (buckets is not None or multiple_of is not None):
+        raise InvalidArgumentError("length fixes the length; give it without buckets and multiple_of")
+    if buckets is not None and multiple_of is not None:
+        raise InvalidArgumentError("give buckets or multiple_of, not both")
+    if length is not None:
+        return length
+    if buckets is not None:
+        fitting = [rung for rung in sorted(buckets) if rung >= longest]
+        if fitting:
+            return fitting[0]
+        if truncation is None or len(buckets) == 0:
+            raise InvalidArgumentError(
+                f"the longest row has {longest} tokens, and no bucket of {list(buckets)} holds it; add "
+                "one, or pass truncation='right'"
+            )
+        return max(buckets)
+    if multiple_of is not None:
+        if multiple_of < 1:
+            raise InvalidArgumentError(f"multiple_of must be at least 1, not {multiple_of}")
+        return -(-longest // multiple_of) * multiple_of
+    return longest
+
+
+def _refuse_long_rows(lengths: Array, length: int) -> None:
+    if is_traced(lengths):
+        raise InvalidArgumentError(
+            "truncation=None looks at the lengths of rows, which are not known under jax.jit; pass "
+            "truncation='right' or 'left'"
+        )
+    long_rows = np.flatnonzero(np.asarray(lengths) > length)
+    if len(long_rows):
+        row = int(long_rows[0])
+        raise InvalidArgumentError(
+            f"row {row} has {int(lengths[row])} tokens, more than the length {length}; pass "
+            "truncation='right' or 'left' to cut it, or a greater length"
+        )
+
+
+def _check_options(
+    length: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
+) -> None:
+    if length < 0:
+        raise InvalidArgumentError(f"length must be at least 0, not {length}")
+    if pad_side not in ("left", "right"):
+        raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")
+    if truncation not in ("left", "right", None):
+        raise InvalidArgumentError(f"truncation must be 'left', 'right' or None, not {truncation!r}")
+    unknown = set(() if columns is None else columns) - set(PADDED_COLUMNS)
+    if isinstance(columns, str) or unknown:
+        raise InvalidArgumentError(f"columns must be some of {', '.join(PADDED_COLUMNS)}, not {columns!r}")

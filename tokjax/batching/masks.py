@@ -1,0 +1,114 @@
+"""Attention masks, and where documents end in a stream of ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._namespace import Array, is_traced, namespace
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def create_attention_mask(length: int | Array, max_length: int) -> Array:
+    """1 on the first `length` positions, 0 on the padding that follows.
+
+    Args:
+        length: how many tokens there are; an integer, or an array of any shape.
+        max_length: the width of the mask; static under `jax.jit`.
+
+    Returns:
+        `int32`, of the shape of `length` and then `max_length`.
+
+    >>> create_attention_mask(2, 4)
+    array([1, 1, 0, 0], dtype=int32)
+    """
+    xp = namespace(length)
+    lengths = xp.asarray(length)
+    return (xp.arange(max_length) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
+
+
+def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
+    """The additive mask of causal attention: 0 where a position may look, minus infinity where not.
+
+    Args:
+        seq_length: how many positions there are.
+
+    Returns:
+        `float32`, shape `(seq_length, seq_length)`: row `i` sees columns up to `i`. A NumPy constant,
+        under `jax.jit` too.
+
+    >>> create_causal_mask(2)
+    array([[  0., -inf],
+           [  0.,   0.]], dtype=float32)
+    """
+    allowed = np.tri(seq_length, dtype=bool)
+    return np.where(allowed, np.float32(0), np.float32(-np.inf))
+
+
+def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents: int | None = None) -> Array:
+    """Where documents start and stop in a stream whose documents end with an EOS id.
+
+    The EOS belongs to the document that it ends; a last document may lack it.
+
+    Args:
+        input_ids: integers, shape `(n,)`.
+        eos_token: the id that ends a document.
+        max_documents: how many rows to give. Under `jax.jit`, where the number of documents is not known,
+            it must be given, and is static; documents past it are left out there, and an error elsewhere.
+
+    Returns:
+        `int32`, shape `(documents, 2)`: 0-based, half-open. With `max_documents` that many rows, those
+        that are not needed `(n, n)`.
+
+    >>> find_document_boundaries(np.array([5, 6, 0, 7, 0, 8]), 0)
+    array([[0, 3],
+           [3, 5],
+           [5, 6]], dtype=int32)
+    """
+    xp = namespace(input_ids)
+    ids = xp.asarray(input_ids)
+    if ids.ndim != 1:
+        raise InvalidArgumentError(f"input_ids must have shape (n,), not {ids.shape}; use jax.vmap for rows")
+    size = ids.shape[0]
+    ends = ids == eos_token
+    if size:  # the last id ends a document in any case
+        ends = xp.where(xp.arange(size) == size - 1, True, ends)
+    if max_documents is None:
+        if is_traced(ids):
+            raise InvalidArgumentError(
+                "the number of documents is not known under jax.jit; pass max_documents=NUMBER"
+            )
+        stops = xp.flatnonzero(ends) + 1
+    else:
+        _refuse_more_documents(ends, max_documents)
+        stops = _first_stops(xp, ends, max_documents)
+    starts = xp.concatenate([xp.zeros(1, stops.dtype), stops])[: stops.shape[0]]
+    return xp.stack([starts, stops], axis=1).astype(np.int32)  # type: ignore[no-any-return]
+
+
+def _first_stops(xp: Any, ends: Array, count: int) -> Array:
+    """One past each of the first `count` true places, then the size of the array."""
+    size = ends.shape[0]
+    order = xp.cumsum(ends.astype(np.int32)) - 1
+    slot = xp.where(ends & (order < count), order, count)
+    stops = xp.full(count + 1, size, dtype=np.int32)
+    places = xp.arange(1, size + 1, dtype=np.int32)
+    if xp is np:
+        stops[slot] = places
+    else:
+        stops = stops.at[slot].set(places)
+    return stops[:count]  # type: ignore[no-any-return]
+
+
+def _refuse_more_documents(ends: Array, max_documents: int) -> None:
+    if max_documents < 0:
+        raise InvalidArgumentError(f"max_documents must be at least 0, not {max_documents}")
+    if is_traced(ends):
+        return
+    found = int(ends.sum())
+    if found > max_documents:
+        raise InvalidArgumentError(f"there are {found} documents, more than max_documents={max_documents}")
