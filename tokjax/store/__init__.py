@@ -1,0 +1,1 @@
+"""Datasets on disk: a directory of plain `.npy` files and a manifest."""

@@ -1,0 +1,70 @@
+"""What a dataset stores for each document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True)
+class PackedTokenField:
+    """Token ids of all documents, joined into one stream without padding.
+
+    Where the tokenizer declares a BOS token, each document starts with it; with `add_eos_between_docs`
+    each document, the last one too, ends with the EOS token.
+
+    Attributes:
+        tokenizer: makes the ids.
+        chunk_tokens: how many ids a loader gives at once, unless it is told another number.
+        add_eos_between_docs: end every document with the tokenizer's EOS token.
+    """
+
+    TYPE_ID: ClassVar[int] = 42
+
+    tokenizer: Any
+    chunk_tokens: int = 4096
+    add_eos_between_docs: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the options, and that the tokenizer has the EOS token that they need."""
+        if self.chunk_tokens < 1:
+            raise InvalidArgumentError(f"chunk_tokens must be at least 1, not {self.chunk_tokens}")
+        if self.add_eos_between_docs:
+            protocol.vocabulary_of(self.tokenizer).require_role(
+                "eos", "PackedTokenField(add_eos_between_docs=True)"
+            )
+
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """The dtype of the ids on disk."""
+        return token_dtype(protocol.vocab_size(self.tokenizer))
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest records of the field."""
+        return {
+            "chunk_tokens": self.chunk_tokens,
+            "add_eos_between_docs": self.add_eos_between_docs,
+        }
+
+
+def token_dtype(vocab_size: int) -> np.dtype[Any]:
+    """The smallest of `uint8`, `uint16` and `uint32` that holds every id of a vocabulary.
+
+    >>> token_dtype(65_536), token_dtype(65_537)
+    (dtype('uint16'), dtype('uint32'))
+    """
+    return smallest_unsigned(vocab_size - 1)
+
+
+def smallest_unsigned(largest: int) -> np.dtype[Any]:
+    """The smallest unsigned little-endian dtype that holds `largest`."""
+    for dtype in ("u1", "<u2", "<u4", "<u8"):
+        if largest <= np.iinfo(dtype).max:
+            return np.dtype(dtype)
+    raise InvalidArgumentError(f"{largest} does not fit 64 bits")
