@@ -1,0 +1,129 @@
+"""The commands. They compose the library and print; errors of the library become one line and exit code 1."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+import tokjax
+from tokjax.cli.tables import stats_table, token_table, training_table
+from tokjax.trainer import train_bpe
+from tokjax.trainer.bpe import END_OF_TEXT
+
+app = typer.Typer(
+    help="Train tokenizers, turn text into packed token arrays, and look at both.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+TokenizerOption = Annotated[
+    Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
+]
+Files = Annotated[list[Path], typer.Argument(help="Text files, in UTF-8.", show_default=False)]
+
+
+@app.command()
+def train(
+    files: Files,
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the tokenizer.")],
+    vocab_size: Annotated[int, typer.Option(help="How many ids: bytes, special tokens and merges.")] = 32_000,
+    pattern: Annotated[
+        str, typer.Option(help="gpt2, cl100k, o200k, llama3, qwen2, or a regular expression.")
+    ] = "gpt2",
+    special_token: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Splits the text and never merges; may be repeated. [default: {END_OF_TEXT}]"),
+    ] = None,
+    min_frequency: Annotated[int, typer.Option(help="Pairs that are rarer are not merged.")] = 1,
+    workers: Annotated[int | None, typer.Option(help="Processes. [default: all processors]")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
+) -> None:
+    """Train a byte-level BPE tokenizer on text files."""
+    trained = train_bpe(
+        files,
+        vocab_size=vocab_size,
+        pattern=pattern,
+        special_tokens=[END_OF_TEXT] if special_token is None else special_token,
+        min_frequency=min_frequency,
+        workers=workers,
+        progress=not quiet,
+    )
+    file = tokjax.save_tokenizer(trained.tokenizer, out)
+    if not quiet:
+        Console().print(training_table(trained, file))
+
+
+@app.command()
+def pack(
+    files: Files,
+    tokenizer: TokenizerOption,
+    out: Annotated[Path, typer.Option("--out", "-o", help="The dataset's directory.")],
+    separator: Annotated[
+        str | None,
+        typer.Option(help="What stands between the documents of a file. [default: the EOS token]"),
+    ] = None,
+    chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
+    shard_tokens: Annotated[int, typer.Option(help="Ids a shard.")] = 100_000_000,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+) -> None:
+    """Encode text files into a dataset of packed token arrays."""
+    loaded = tokjax.load_tokenizer(tokenizer)
+    separator = loaded.vocabulary.roles.get("eos") if separator is None else separator
+    tokjax.write_dataset(
+        tokjax.read_documents(files, separator or None),
+        tokjax.PackedTokenField(loaded, chunk_tokens),
+        out,
+        shard_tokens=shard_tokens,
+        overwrite=overwrite,
+        progress=not quiet,
+    )
+    if not quiet:
+        Console().print(stats_table(tokjax.open_dataset(out)))
+
+
+@app.command()
+def inspect(
+    text: Annotated[str, typer.Argument(help="The text, or - to read standard input.")],
+    tokenizer: TokenizerOption,
+    allow_special: Annotated[
+        bool, typer.Option("--allow-special", help="Recognise special tokens in the text.")
+    ] = False,
+) -> None:
+    """Show the tokens of a text, with ids and byte offsets."""
+    loaded = tokjax.load_tokenizer(tokenizer)
+    given = sys.stdin.buffer.read() if text == "-" else text
+    result = tokjax.encode_result(loaded, given, allowed_special="all" if allow_special else ())
+    Console().print(token_table(result))
+
+
+@app.command()
+def stats(
+    dataset: Annotated[Path, typer.Argument(help="The directory of a dataset.")],
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also compare all files with their checksums.")
+    ] = False,
+) -> None:
+    """Show what a dataset holds."""
+    opened = tokjax.open_dataset(dataset)
+    if verify:
+        opened.verify()
+    Console().print(stats_table(opened))
+
+
+def run() -> None:
+    """Run a command; exit with 1 and one line on standard error where the library refuses."""
+    try:
+        app()
+    except (tokjax.TokjaxError, OSError) as error:
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("interrupted")
+        sys.exit(130)

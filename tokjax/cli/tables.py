@@ -1,0 +1,80 @@
+"""What the commands show."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from tokjax.offsets import has_span
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tokjax.records import TokenizationResult
+    from tokjax.store.reader import PackedDataset
+    from tokjax.trainer import TrainedBPE
+
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
+
+
+def token_table(result: TokenizationResult) -> Table:
+    """A row a token: place, readable token, id, byte span; the text in the same colours above."""
+    title = Text()
+    table = Table("#", "token", "id", "bytes", "special")
+    rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
+    for i, (token, id_, span, special) in enumerate(rows):
+        style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
+        shown = Text(_visible(token), style=style)
+        title.append_text(shown)
+        place = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
+        table.add_row(str(i), shown, str(id_), Text(place), "yes" if special else "")
+    table.title = title
+    table.caption = f"{len(result)} tokens; bytes are 1-based and half-open"
+    return table
+
+
+def stats_table(dataset: PackedDataset) -> Table:
+    """What a dataset holds."""
+    manifest = dataset.manifest
+    lengths = np.diff(dataset.document_splits)
+    table = _two_columns(str(dataset.path))
+    table.add_row("field", manifest.field)
+    table.add_row("tokens", f"{manifest.num_tokens:,}")
+    table.add_row("documents", f"{manifest.num_documents:,}")
+    table.add_row("bytes of text", f"{manifest.num_bytes:,}")
+    table.add_row("bytes per token", f"{manifest.bytes_per_token:.3f}")
+    if len(lengths):
+        table.add_row("tokens per document", f"median {np.median(lengths):,.0f}, longest {lengths.max():,}")
+    table.add_row("dtype", manifest.token_dtype)
+    table.add_row("shards", str(len(manifest.shards)))
+    table.add_row("vocabulary", f"{manifest.vocab_size:,}")
+    table.add_row("tokenizer", manifest.tokenizer_fingerprint)
+    return table
+
+
+def training_table(trained: TrainedBPE, file: Path) -> Table:
+    """What training saw and made."""
+    stats = trained.stats
+    table = _two_columns(str(file))
+    table.add_row("vocabulary", f"{trained.tokenizer.vocabulary.size:,}")
+    table.add_row("documents", f"{stats.documents:,}")
+    table.add_row("bytes of text", f"{stats.bytes:,}")
+    table.add_row("unique words", f"{stats.unique_words:,}")
+    table.add_row("bytes per token", f"{stats.bytes_per_token:.3f}")
+    for phase, seconds in stats.seconds.items():
+        table.add_row(phase, f"{seconds:.1f} s")
+    return table
+
+
+def _two_columns(title: str) -> Table:
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right", overflow="fold")
+    return table
+
+
+def _visible(token: str) -> str:
+    return token.replace("\n", "\u21b5").replace("\t", "\u21e5").replace("\r", "\u240d")

@@ -1,0 +1,87 @@
+"""A vocabulary, and the packed arrays made with it, in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax.errors import DatasetExistsError
+from tokjax.store.fields import PackedTokenField
+from tokjax.store.writer import DEFAULT_SHARD_TOKENS, WrittenDataset, write_dataset
+from tokjax.text.sources import Source, SpooledTexts, read_documents
+from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+
+class TrainedAndPacked(NamedTuple):
+    """What `train_and_pack` made.
+
+    Attributes:
+        trained: the tokenizer, its merges and the statistics of training.
+        dataset: the counts of the dataset, and its path.
+    """
+
+    trained: TrainedBPE
+    dataset: WrittenDataset
+
+
+def train_and_pack(
+    source: Source,
+    out: str | os.PathLike[str],
+    *,
+    vocab_size: int,
+    special_tokens: Sequence[str] = (END_OF_TEXT,),
+    eos_token: str = END_OF_TEXT,
+    chunk_tokens: int = 4096,
+    shard_tokens: int = DEFAULT_SHARD_TOKENS,
+    overwrite: bool = False,
+    progress: bool = True,
+    **train_options: Any,
+) -> TrainedAndPacked:
+    """Train a byte-level BPE tokenizer, and write the corpus as packed arrays of its ids.
+
+    An iterator that can be read only once is kept in a temporary file between the two.
+
+    Args:
+        source: a path, a list of paths, or an iterable of texts. The documents of a file are what
+            stands between EOS tokens.
+        out: the dataset's directory. The tokenizer is saved in it.
+        vocab_size: as in `train_bpe`.
+        special_tokens: as in `train_bpe`; the EOS token is added if it is not among them.
+        eos_token: ends every document.
+        chunk_tokens: as in `PackedTokenField`.
+        shard_tokens: as in `write_dataset`.
+        overwrite: replace a dataset that is there already.
+        progress: show bars on standard error.
+        **train_options: any other option of `train_bpe`.
+    """
+    if Path(out).exists() and not overwrite:
+        raise DatasetExistsError(f"{out} exists; pass overwrite=True to replace it, or another path")
+    names = list(special_tokens)
+    if eos_token not in names:
+        names.append(eos_token)
+    with ExitStack() as stack:
+        if isinstance(source, Iterator):
+            source = stack.enter_context(SpooledTexts(source))
+        trained = train_bpe(
+            source,
+            vocab_size=vocab_size,
+            special_tokens=names,
+            eos_token=eos_token,
+            progress=progress,
+            **train_options,
+        )
+        dataset = write_dataset(
+            read_documents(source, eos_token),
+            PackedTokenField(trained.tokenizer, chunk_tokens),
+            out,
+            shard_tokens=shard_tokens,
+            overwrite=overwrite,
+            progress=progress,
+        )
+    return TrainedAndPacked(trained, dataset)
