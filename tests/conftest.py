@@ -1,0 +1,77 @@
+"""Strict settings for all tests, and the inputs that many of them share."""
+
+import base64
+import os
+from pathlib import Path
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+import tokjax
+
+settings.register_profile(
+    "tokjax", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tokjax")
+
+PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
+
+CORPUS = [
+    "The apparent meaning is for the masses, and the inner meaning is for the learned.",
+    "low low low low low lower lower widest widest widest newest newest newest newest newest newest",
+    "it's we've I'll they'd 12345 67 8\n\n\n  indented\ttabs  \r\n",
+    "naïve café résumé Ünïcödé ελληνικά русский язык 日本語のテキスト 한국어 العربية हिन्दी",
+    "👩‍👩‍👧‍👦 🇩🇪 👍🏽 e\u0301 \u00a0\u2003\u3000 \u200b done",
+    "def encode(self, text: str) -> list[int]:\n    return [self.ranks[b] for b in text]\n",
+]
+
+
+@pytest.fixture(scope="session")
+def corpus():
+    return CORPUS
+
+
+@pytest.fixture(scope="session")
+def trained():
+    from tokjax.trainer import train_bpe
+
+    return train_bpe(
+        CORPUS * 3,
+        vocab_size=500,
+        special_tokens=["<|endoftext|>", "<|pad|>", "<|endoftext|><|endoftext|>"],
+        pad_token="<|pad|>",
+        progress=False,
+    )
+
+
+@pytest.fixture(scope="session")
+def tokenizer(trained):
+    return trained.tokenizer
+
+
+@pytest.fixture(scope="session")
+def plain_tokenizer(tokenizer):
+    """Without special tokens."""
+    return tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
+
+
+def published_ranks(name):
+    path = PUBLISHED / f"{name}.tiktoken"
+    if not path.is_file():
+        pytest.skip("the published ranks lie outside the project, and are not here")
+    lines = path.read_bytes().splitlines()
+    return {base64.b64decode(token): int(rank) for token, rank in map(bytes.split, lines)}
+
+
+@pytest.fixture(scope="session")
+def gpt2_ranks():
+    return published_ranks("gpt2")
+
+
+@pytest.fixture(scope="session")
+def cl100k_ranks():
+    return published_ranks("cl100k_base")

@@ -1,0 +1,71 @@
+"""Batching with Python loops over lists."""
+
+
+def pad_rows(rows, length, pad_id, pad_side="right", truncation="right"):
+    ids, mask = [], []
+    for row in rows:
+        cut = row[:length] if truncation == "right" else row[max(len(row) - length, 0) :]
+        padding = length - len(cut)
+        if pad_side == "right":
+            ids.append(cut + [pad_id] * padding)
+            mask.append([1] * len(cut) + [0] * padding)
+        else:
+            ids.append([pad_id] * padding + cut)
+            mask.append([0] * padding + [1] * len(cut))
+    return ids, mask
+
+
+def shift_labels(ids, mask, ignore_index=-100, segments=None, loss_mask=None):
+    labels = []
+    for r, row in enumerate(ids):
+        valid = [i for i in range(len(row)) if mask[r][i]]
+        out = [ignore_index] * len(row)
+        for here, there in zip(valid, valid[1:], strict=False):
+            if segments is not None and segments[r][here] != segments[r][there]:
+                continue
+            if loss_mask is not None and not loss_mask[r][there]:
+                continue
+            out[here] = row[there]
+        labels.append(out)
+    return labels
+
+
+def pack_rows(rows, block_size, pad_id, eos_id=None):
+    stream = []  # (id, row)
+    for r, row in enumerate(rows):
+        stream += [(id_, r) for id_ in row]
+        if eos_id is not None and r < len(rows) - 1:
+            stream.append((eos_id, r))
+    blocks = []
+    for start in range(0, max(len(stream), 1), block_size):
+        part = stream[start : start + block_size]
+        ids, mask, segments, positions, documents = [], [], [], [], []
+        for i, (id_, r) in enumerate(part):
+            new = i == 0 or part[i - 1][1] != r
+            segments.append((segments[-1] if segments else 0) + new)
+            positions.append(0 if new else positions[-1] + 1)
+            ids.append(id_)
+            mask.append(1)
+            documents.append(r)
+        rest = block_size - len(part)
+        blocks.append(
+            (
+                ids + [pad_id] * rest,
+                mask + [0] * rest,
+                segments + [0] * rest,
+                positions + [0] * rest,
+                documents + [-1] * rest,
+            )
+        )
+    return [list(column) for column in zip(*blocks, strict=True)], len(stream)
+
+
+def document_boundaries(ids, eos):
+    boundaries, start = [], 0
+    for i, id_ in enumerate(ids):
+        if id_ == eos:
+            boundaries.append((start, i + 1))
+            start = i + 1
+    if start < len(ids):
+        boundaries.append((start, len(ids)))
+    return boundaries

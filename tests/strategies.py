@@ -1,0 +1,34 @@
+"""Text that is hard on tokenizers."""
+
+from hypothesis import strategies as st
+
+# Assigned characters only: the newest ones are classed differently by the tables of different libraries.
+characters = st.one_of(
+    st.sampled_from("abcdeABC  \n\r\t'\"sStT019.,!/_"),
+    st.sampled_from("\x00\x1c\x1f\x85\xa0\u200b\u2028\u3000\u017f\u0301\u0130ßǅʰ中が한🙂🇩\u200d٣Ⅷ½"),
+    st.characters(exclude_categories=["Cs", "Cn", "Co"]),
+)
+texts = st.text(characters, max_size=60)
+fragments = st.sampled_from(
+    [
+        "'s",
+        "'S",
+        "'ll",
+        "'\u017f",
+        "  ",
+        "\n\n",
+        " \n ",
+        "\r\n",
+        "1234567",
+        "hello",
+        " world",
+        "HTTPServer",
+        "é",
+        "日本",
+        "!!!",
+        "/\n",
+    ]
+)
+hard_texts = st.lists(st.one_of(fragments, texts), max_size=12).map("".join)
+any_strings = st.text(max_size=40)  # lone surrogates too
+byte_strings = st.one_of(st.binary(max_size=40), hard_texts.map(str.encode))

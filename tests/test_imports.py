@@ -1,0 +1,72 @@
+"""`import tokjax` is cheap, and its names are what they say."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import tokjax
+
+HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer", "loky")
+
+
+def loaded_after(statement):
+    """Which of the heavy modules a fresh interpreter has loaded after a statement."""
+    code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return run.stdout.split()
+
+
+def test_import_loads_nothing_heavy():
+    assert loaded_after("import tokjax") == []
+
+
+def test_the_check_can_fail():
+    assert "regex" in loaded_after("import tokjax, regex")
+
+
+def test_a_name_loads_what_it_needs():
+    assert loaded_after("import tokjax; tokjax.TokenizationResult; tokjax.pack_blocks") == []
+
+
+@pytest.mark.parametrize("module", ["tokjax.trainer", "tokjax.trainer.counting", "tokjax.store.writer"])
+def test_workers_never_load_jax(module):
+    assert "jax" not in loaded_after(f"import {module}")
+
+
+def test_batching_on_numpy_never_loads_jax():
+    code = "import tokjax; tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)"
+    assert "jax" not in loaded_after(code)
+
+
+def test_the_command_starts_without_jax():
+    assert "jax" not in loaded_after("import tokjax.cli.commands")
+
+
+def test_all_names_resolve():
+    for name in tokjax.__all__:
+        assert getattr(tokjax, name) is not None
+    assert set(tokjax.__all__) <= set(dir(tokjax))
+
+
+def test_names_for_type_checkers_are_the_names_at_run_time():
+    import ast
+    from pathlib import Path
+
+    tree = ast.parse(Path(tokjax.__file__).read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    typed = {alias.asname for node in block.body for alias in node.names}
+    assert typed == set(tokjax.__all__) - {"trainer"}
+
+
+def test_public_objects_have_docstrings():
+    for name in tokjax.__all__:
+        value = getattr(tokjax, name)
+        if callable(value):
+            assert value.__doc__, name
+
+
+def test_an_unknown_name():
+    with pytest.raises(AttributeError, match="no attribute 'encode_everything'"):
+        importlib.import_module("tokjax").encode_everything  # noqa: B018

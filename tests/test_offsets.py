@@ -1,0 +1,149 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.strategies import any_strings, byte_strings
+from tokjax.utf8 import character_starts, from_characters, to_characters, to_utf8
+
+
+def starts_one_by_one(text):
+    """Byte positions of characters, by encoding each on its own."""
+    starts = [0]
+    i = 0
+    while i < len(text):
+        pair = text[i : i + 2]
+        if len(pair) == 2 and "\ud800" <= pair[0] <= "\udbff" and "\udc00" <= pair[1] <= "\udfff":
+            starts += [starts[-1] + 4] * 2
+            i += 2
+        else:
+            starts.append(starts[-1] + len(to_utf8(text[i])))
+            i += 1
+    return starts
+
+
+@given(any_strings)
+def test_character_starts_of_str(text):
+    assert character_starts(text).tolist() == starts_one_by_one(text)
+    assert character_starts(text)[-1] == len(to_utf8(text))
+
+
+@given(byte_strings)
+def test_character_starts_of_bytes(data):
+    widths = [1 if "\udc80" <= c <= "\udcff" else len(c.encode()) for c in to_characters(data)]
+    assert character_starts(data).tolist() == np.cumsum([0, *widths]).tolist()
+    assert from_characters(to_characters(data)) == data
+
+
+@given(any_strings)
+def test_utf8_is_what_the_characters_encode_to(text):
+    assert from_characters(to_characters(text)) == to_utf8(text)
+    assert to_utf8(text) == text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+
+
+@given(byte_strings | any_strings)
+def test_string_boundaries(text):
+    starts = set((character_starts(text) + 1).tolist())
+    size = len(to_utf8(text))
+    for position in range(-1, size + 4):
+        assert tokjax.is_valid_string_boundary(text, position) == (position in starts)
+
+
+@given(any_strings, st.data())
+def test_byte_spans_become_the_smallest_character_spans_that_hold_them(text, data):
+    size = len(to_utf8(text))
+    start = data.draw(st.integers(1, size + 1))
+    stop = data.draw(st.integers(start, size + 1))
+    first, last = tokjax.byte_to_char_spans(text, [(start, stop)])[0]
+    starts = starts_one_by_one(text)
+    assert starts[first] <= start - 1
+    if start == stop:
+        assert first == last
+    else:
+        assert starts[last] >= stop - 1
+        assert starts[first + 1] > start - 1 or starts[first] == start - 1
+        assert first < last
+        assert starts[last - 1] < stop - 1 or starts[last - 1] == starts[last]
+
+
+@given(any_strings, st.data())
+def test_character_spans_survive_the_round_trip(text, data):
+    first = data.draw(st.integers(0, len(text)))
+    last = data.draw(st.integers(first, len(text)))
+    spans = tokjax.char_to_byte_spans(text, [(first, last), (-1, -1)])
+    assert spans[1].tolist() == [0, 0]
+    if not any("\ud800" <= c <= "\udfff" for c in text):
+        assert tokjax.try_span_substring(text, spans[0]) == text[first:last]
+        assert tokjax.byte_to_char_spans(text, spans).tolist() == [[first, last], [-1, -1]]
+
+
+def test_a_span_inside_a_character_rounds_outward():
+    assert tokjax.byte_to_char_spans("a日b", [(2, 3), (3, 4), (3, 5), (4, 6)]).tolist() == [
+        [1, 2],
+        [1, 2],
+        [1, 2],
+        [1, 3],
+    ]
+    assert tokjax.byte_to_char_spans("a日b", [(3, 3)]).tolist() == [[1, 1]]
+
+
+def test_a_surrogate_pair_is_one_character_of_two_python_characters():
+    assert tokjax.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
+    assert tokjax.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)]).tolist() == [
+        [1, 5],
+        [1, 5],
+        [5, 6],
+    ]
+
+
+def test_the_contract_in_words():
+    assert tokjax.offsets_coordinate_system() == "utf8_bytes"
+    assert tokjax.offsets_index_base() == 1
+    assert tokjax.offsets_span_style() == "half_open"
+    assert tokjax.offsets_sentinel() == (0, 0)
+
+
+def test_substrings():
+    assert tokjax.try_span_substring("naïve", (0, 0)) == ""
+    assert tokjax.try_span_substring("naïve", (6, 6)) == ""
+    assert tokjax.try_span_substring("naïve", (4, 4)) is None
+    assert tokjax.try_span_substring("naïve", (1, 99)) is None
+    assert tokjax.try_span_substring(b"a\xffb", (2, 3)) is None
+    assert tokjax.span_bytes(b"a\xffb", (2, 3)) == b"\xff"
+    assert tokjax.span_bytes("abc", (3, 99)) == tokjax.span_bytes("abc", (0, 0)) == b""
+    assert [tokjax.span_nbytes(s) for s in ((0, 0), (4, 4), (2, 5))] == [0, 0, 3]
+
+
+def test_overlaps():
+    assert tokjax.offsets_are_nonoverlapping([])
+    assert tokjax.offsets_are_nonoverlapping([(1, 3), (0, 0), (3, 3), (3, 5)])
+    assert not tokjax.offsets_are_nonoverlapping([(1, 3), (2, 5)])
+    assert not tokjax.offsets_are_nonoverlapping([(1, 3), (0, 0)], ignore_sentinel=False)
+    assert tokjax.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)])
+    assert not tokjax.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)], ignore_empty=False)
+
+
+@pytest.mark.parametrize("bad", [(0, 1), (2, 1), (1, 5), (-1, 2), (5, 5)])
+def test_a_broken_contract_is_named(bad):
+    assert not tokjax.validate_offsets_contract("abc", [(0, 0), bad])
+    with pytest.raises(tokjax.OffsetsContractError) as error:
+        tokjax.assert_offsets_contract("abc", [(0, 0), bad])
+    assert f"offset 1 is {bad}" in str(error.value)
+    assert "nbytes + 1" in str(error.value)
+
+
+def test_boundaries_may_be_required():
+    assert tokjax.validate_offsets_contract("é", [(1, 2)])
+    assert not tokjax.validate_offsets_contract("é", [(1, 2)], require_string_boundaries=True)
+    assert tokjax.validate_offsets_contract("é", [(1, 3), (0, 0)], require_string_boundaries=True)
+
+
+def test_refusals():
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"shape \(n, 2\)"):
+        tokjax.assert_offsets_contract("abc", [1, 2, 3])
+    with pytest.raises(tokjax.InvalidArgumentError, match="a pair"):
+        tokjax.has_span((1, 2, 3))
+    with pytest.raises(tokjax.OffsetsContractError, match=r"span 0 is \(0, 4\)"):
+        tokjax.char_to_byte_spans("abc", [(0, 4)])
+    assert tokjax.byte_to_char_spans("abc", []).shape == (0, 2)
