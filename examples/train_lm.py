@@ -120,7 +120,7 @@ def total_loss(params, batch):
     losses = optax.softmax_cross_entropy_with_integer_labels(
         logits_of(params, batch), jnp.where(counted, labels, 0)
     )
-    return jnp.sum(losses * counted), jnp.sum(counted)
+    return jnp.sum(losses, where=counted), jnp.sum(counted, dtype=jnp.float32)
 
 
 def mean_loss(params, batch):

@@ -54,7 +54,7 @@ def imports_of(source, name, known):
                 found.add(inner if inner in known else base if base in known else package)
         elif isinstance(node, ast.Import):
             found |= {
-                (alias.name.split(".", 1) + ["__init__"])[1]
+                [*alias.name.split(".", 1), "__init__"][1]
                 for alias in node.names
                 if alias.name.split(".")[0] == "tokjax"
             }

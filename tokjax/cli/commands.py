@@ -38,10 +38,10 @@ def train(
     ] = "gpt2",
     special_token: Annotated[
         list[str] | None,
-        typer.Option(help=f"Splits the text and never merges; may be repeated. [default: {END_OF_TEXT}]"),
+        typer.Option(help=f"Splits the text and never merges; may be repeated. Default: {END_OF_TEXT}."),
     ] = None,
     min_frequency: Annotated[int, typer.Option(help="Pairs that are rarer are not merged.")] = 1,
-    workers: Annotated[int | None, typer.Option(help="Processes. [default: all processors]")] = None,
+    workers: Annotated[int | None, typer.Option(help="Processes. Default: all processors.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
 ) -> None:
     """Train a byte-level BPE tokenizer on text files."""
@@ -66,7 +66,7 @@ def pack(
     out: Annotated[Path, typer.Option("--out", "-o", help="The dataset's directory.")],
     separator: Annotated[
         str | None,
-        typer.Option(help="What stands between the documents of a file. [default: the EOS token]"),
+        typer.Option(help="What stands between the documents of a file. Default: the EOS token."),
     ] = None,
     chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
     shard_tokens: Annotated[int, typer.Option(help="Ids a shard.")] = 100_000_000,

@@ -77,4 +77,6 @@ def _two_columns(title: str) -> Table:
 
 
 def _visible(token: str) -> str:
-    return token.replace("\n", "\u21b5").replace("\t", "\u21e5").replace("\r", "\u240d")
+    return (
+        token.replace(" ", "\u2423").replace("\n", "\u21b5").replace("\t", "\u21e5").replace("\r", "\u240d")
+    )

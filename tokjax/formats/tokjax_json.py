@@ -83,7 +83,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> byte_bpe.ByteLevelBPE:
             f"{source}: altered or damaged: it says checksum {stored!r}, its contents have {actual!r}; "
             "write it again with save_tokenizer"
         )
-    reader = _READERS.get(contents.get("model", ""))
+    reader = _READERS.get(str(contents.get("model")))
     if reader is None:
         raise TokenizerFormatError(
             f"{source}: unknown model {contents.get('model')!r}; known: {', '.join(_READERS)}"

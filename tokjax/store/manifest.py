@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from tokjax._files import write_atomically
 from tokjax.errors import (
     DatasetCorruptError,
-    DatasetError,
     DatasetIncompleteError,
     DatasetMismatchError,
 )
@@ -128,9 +127,10 @@ def _from_json(path: Path, contents: dict[str, Any]) -> Manifest:
         contents.pop("bytes_per_token")
         shards = tuple(Shard(**shard) for shard in contents.pop("shards"))
         manifest = Manifest(shards=shards, **contents)
-        for name in (manifest.tokenizer_file, *(name for shard in shards for name in shard.sha256)):
-            if name is not None and ("/" in name or "\\" in name or name in ("", ".", "..")):
-                raise DatasetError(f"{path} names a file outside its directory: {name!r}")
+        names = [name for shard in shards for name in (shard.name, *shard.sha256)]
+        for name in (manifest.tokenizer_file or "none", *names):
+            if "/" in name or "\\" in name or name in ("", ".", ".."):
+                raise DatasetCorruptError(f"{path} names a file outside its directory: {name!r}")
     except (TypeError, KeyError, AttributeError) as error:
         raise DatasetCorruptError(f"{path} lacks a field or has an unknown one: {error}") from error
     return manifest

@@ -1,0 +1,313 @@
+"""Every batching function against its oracle, and in NumPy, eager JAX, jit and vmap alike."""
+
+import zlib
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.oracles import batching as oracle
+
+EXAMPLES_PER_COMPILATION = 16
+
+ids = st.integers(0, 9)
+rows_of_ids = st.lists(st.lists(ids, max_size=7), max_size=6)
+
+
+def assert_same(expected, actual, kind):
+    """Equal in structure, kind, dtype and every value."""
+    assert jax.tree.structure(expected) == jax.tree.structure(actual)
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
+        assert isinstance(right, kind)
+        assert left.dtype == right.dtype == np.int32
+        assert left.shape == right.shape
+        assert np.asarray(left).tolist() == np.asarray(right).tolist()
+
+
+def agree(function, *arrays):
+    """Run one function on NumPy arrays, then on JAX arrays: eager, jitted and vmapped.
+
+    JAX compiles for half a second an example, so it is run on some of them, chosen by their contents.
+    """
+    expected = function(*arrays)
+    for leaf in jax.tree.leaves(expected):
+        assert isinstance(leaf, (np.ndarray, np.generic))
+    contents = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arrays))
+    if zlib.crc32(contents) % EXAMPLES_PER_COMPILATION == 0:
+        agree_in_jax(function, expected, arrays)
+    return expected
+
+
+def agree_in_jax(function, expected, arrays):
+    moved = jax.tree.map(jnp.asarray, arrays)
+    assert_same(expected, function(*moved), jax.Array)
+    assert_same(expected, jax.jit(function)(*moved), jax.Array)
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
+    mapped = jax.vmap(function)(*stacked)
+    assert_same(expected, jax.tree.map(lambda x: x[1], mapped), jax.Array)
+
+
+def full_ragged(rows):
+    """A ragged batch with every column."""
+    n = sum(map(len, rows))
+    stops = np.arange(2, n + 2)
+    return tokjax.make_ragged(
+        [i for row in rows for i in row],
+        np.cumsum([0, *map(len, rows)]),
+        offsets=np.stack([stops - 1, stops], axis=1),
+        special_tokens_mask=np.arange(n) % 2,
+        token_type_ids=np.arange(n) % 3,
+        word_ids=np.arange(n),
+        sequence_ids=-(np.arange(n) % 2),
+    )
+
+
+@given(rows_of_ids, st.integers(0, 8), st.sampled_from(["left", "right"]), st.sampled_from(["left", "right"]))
+def test_pad_ragged(rows, length, pad_side, truncation):
+    pad = partial(tokjax.pad_ragged, length=length, pad_id=99, pad_side=pad_side, truncation=truncation)
+    padded = agree(pad, full_ragged(rows))
+    expected_ids, expected_mask = oracle.pad_rows(rows, length, 99, pad_side, truncation)
+    assert padded.ids.tolist() == expected_ids
+    assert padded.attention_mask.tolist() == expected_mask
+    present = padded.attention_mask == 1
+    assert (padded.special_tokens_mask[~present] == 1).all()
+    assert (padded.offsets[~present] == 0).all()
+    assert (padded.word_ids[~present] == -1).all()
+    assert (padded.token_type_ids[~present] == 0).all()
+    assert (padded.offsets[present][:, 0] - 1 == padded.word_ids[present]).all()
+    assert (padded.special_tokens_mask[present] == padded.word_ids[present] % 2).all()
+
+
+@given(rows_of_ids)
+def test_collate_finds_the_length(rows):
+    longest = max(map(len, rows), default=0)
+    ragged = tokjax.ragged_from_rows(rows)
+    assert tokjax.collate_padded_batch(ragged, pad_id=0).ids.shape == (len(rows), longest)
+    assert tokjax.collate_padded_batch(ragged, pad_id=0, multiple_of=4).ids.shape[1] == -(-longest // 4) * 4
+    assert tokjax.collate_padded_batch(ragged, pad_id=0, buckets=[8, 2, 4]).ids.shape[1] in (2, 4, 8)
+    assert tokjax.collate_padded_batch(ragged, pad_id=0, length=9).ids.shape[1] == 9
+
+
+def test_collate_options(tokenizer):
+    batch = tokjax.encode_batch_result(tokenizer, ["low low", "lower"])
+    as_list = tokjax.collate_padded_batch(list(batch), pad_id=257)
+    assert_same(tokjax.collate_padded_batch(batch, pad_id=257), as_list, np.ndarray)
+    unmarked = tokjax.collate_padded_batch(
+        tokjax.ragged_from_rows([[1, 2], [3]]),
+        pad_id=0,
+        mark_pad_as_special=False,
+        columns=["special_tokens_mask"],
+    )
+    assert unmarked.special_tokens_mask.tolist() == [[0, 0], [0, 0]]
+    assert unmarked.token_type_ids is None
+    cut = tokjax.collate_padded_batch(
+        tokjax.ragged_from_rows([[1, 2, 3]]), pad_id=0, buckets=[2], truncation="left"
+    )
+    assert cut.ids.tolist() == [[2, 3]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"length": 2}, "row 1 has 3 tokens, more than the length 2; pass truncation="),
+        ({"buckets": [1, 2]}, r"longest row has 3 tokens, and no bucket of \[1, 2\] holds it"),
+        ({"buckets": []}, "no bucket"),
+        ({"length": 4, "multiple_of": 2}, "without buckets and multiple_of"),
+        ({"buckets": [4], "multiple_of": 2}, "not both"),
+        ({"multiple_of": 0}, "multiple_of must be at least 1"),
+        ({"length": -1}, "length must be at least 0"),
+        ({"pad_side": "middle"}, "pad_side must be"),
+        ({"truncation": "middle"}, "truncation must be"),
+        ({"columns": ["colour"]}, "columns must be some of ids, offsets"),
+        ({"columns": "ids"}, "columns must be"),
+    ],
+)
+def test_collate_refuses(options, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.collate_padded_batch(tokjax.ragged_from_rows([[1], [1, 2, 3]]), pad_id=0, **options)
+
+
+def test_what_is_no_result():
+    for wrong in ([[1, 2], [3]], np.array([[1, 2]]), jnp.array([1]), 3):
+        with pytest.raises(tokjax.InvalidArgumentError, match="ragged_from_rows"):
+            tokjax.collate_padded_batch(wrong, pad_id=0)
+    results = [tokjax.TokenizationResult([1], ["a"], offsets=[(1, 2)]), tokjax.TokenizationResult([1], ["a"])]
+    with pytest.raises(tokjax.InvalidArgumentError, match="result 1 has no offsets, but others do"):
+        tokjax.collate_padded_batch(results, pad_id=0)
+
+
+def test_lengths_are_unknown_under_jit():
+    ragged = jax.tree.map(jnp.asarray, tokjax.ragged_from_rows([[1], [1, 2, 3]]))
+    for function, message in (
+        (lambda r: tokjax.collate_padded_batch(r, pad_id=0), "pad_ragged"),
+        (lambda r: tokjax.pad_ragged(r, length=2, pad_id=0, truncation=None), "truncation='right'"),
+        (lambda r: tokjax.pack_blocks(r, block_size=2, pad_id=0), "plan on the host"),
+        (lambda r: tokjax.find_document_boundaries(r.ids, 0), "max_documents=NUMBER"),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            jax.jit(function)(ragged)
+
+
+@given(st.lists(ids, max_size=9), st.integers(0, 9))
+def test_pad_sequence(row, length):
+    padded = agree(partial(tokjax.pad_sequence, max_length=length, pad_value=7), np.array(row, np.int32))
+    assert padded.tolist() == oracle.pad_rows([row], length, 7)[0][0]
+
+
+@given(st.integers(0, 4), st.integers(0, 5), st.integers(0, 7), st.data())
+def test_batch_pad_sequences(batch, width, length, data):
+    tokens = np.arange(batch * width, dtype=np.int32).reshape(batch, width)
+    lengths = np.array(
+        data.draw(st.lists(st.integers(0, width + 2), min_size=batch, max_size=batch)), np.int32
+    )
+    padded = agree(partial(tokjax.batch_pad_sequences, max_length=length, pad_value=7), tokens, lengths)
+    rows = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
+    assert padded.tolist() == oracle.pad_rows(rows, length, 7)[0]
+
+
+def rectangle(batch, length, elements):
+    return st.lists(st.lists(elements, min_size=length, max_size=length), min_size=batch, max_size=batch)
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 7))
+def test_causal_lm_labels(data, batch, length):
+    tokens, mask, segments, counted = (
+        data.draw(rectangle(batch, length, st.integers(0, top))) for top in (9, 1, 2, 1)
+    )
+    arrays = [np.array(x, np.int32).reshape(batch, length) for x in (tokens, mask, segments, counted)]
+    plain = agree(tokjax.causal_lm_labels, *arrays[:2])
+    assert plain.tolist() == oracle.shift_labels(tokens, mask)
+    full = agree(
+        lambda i, m, s, c: tokjax.causal_lm_labels(i, m, segment_ids=s, loss_mask=c, ignore_index=-1), *arrays
+    )
+    assert full.tolist() == oracle.shift_labels(tokens, mask, -1, segments, counted)
+
+
+def test_labels_by_mask_and_never_by_value():
+    eos = 5  # also the pad id
+    labels = tokjax.causal_lm_labels(np.array([[1, 2, eos, eos, eos]]), np.array([[1, 1, 1, 0, 0]]))
+    assert labels.tolist() == [[2, eos, -100, -100, -100]]
+    holes = tokjax.causal_lm_labels(np.array([1, 2, 3, 4]), np.array([1, 0, 0, 1]))
+    assert holes.tolist() == [4, -100, -100, -100]
+    one = tokjax.causal_lm_labels(np.array([[7]]), np.array([[1]]))
+    assert one.tolist() == [[-100]]
+    from_disk = tokjax.causal_lm_labels(np.array([[1, 65535]], np.uint16), np.array([[True, True]]))
+    assert from_disk.tolist() == [[65535, -100]]
+
+
+def test_labels_refuse_other_shapes():
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"attention_mask has shape \(3,\), and ids \(2,\)"):
+        tokjax.causal_lm_labels(np.zeros(2, int), np.zeros(3, int))
+    with pytest.raises(tokjax.InvalidArgumentError, match="segment_ids"):
+        tokjax.causal_lm_labels(np.zeros(2, int), np.zeros(2, int), segment_ids=np.zeros(1, int))
+
+
+@given(rows_of_ids, st.integers(1, 6), st.none() | st.just(50))
+def test_packing(rows, block_size, eos_id):
+    ragged = tokjax.ragged_from_rows(rows)
+    plan = tokjax.plan_packing([len(row) for row in rows], block_size, separators=eos_id is not None)
+    packed = agree(lambda r: tokjax.apply_packing(plan, r, pad_id=99, eos_id=eos_id), ragged)
+    columns, total = oracle.pack_rows(rows, block_size, 99, eos_id)
+    assert [c.tolist() for c in packed[:-1]] == columns
+    assert packed.total_tokens == total == plan.total_tokens
+    assert plan.num_blocks == len(packed.ids) == max(1, -(-total // block_size))
+    assert plan.fill_rate == total / (plan.num_blocks * block_size)
+    assert_same(
+        packed, tokjax.pack_blocks(ragged, block_size=block_size, pad_id=99, eos_id=eos_id), np.ndarray
+    )
+
+
+def test_a_plan_is_an_argument_too():
+    ragged = tokjax.ragged_from_rows([[1, 2], [3]])
+    plan = tokjax.plan_packing(ragged.lengths, 2, separators=True)
+    apply = partial(tokjax.apply_packing, pad_id=0, eos_id=9)
+    assert agree(apply, plan, ragged).ids.tolist() == [[1, 2], [9, 3]]
+
+
+def test_packing_refuses():
+    ragged = tokjax.ragged_from_rows([[1, 2], [3]])
+    plan = tokjax.plan_packing(ragged.lengths, 2, separators=True)
+    with pytest.raises(tokjax.InvalidArgumentError, match="pass eos_id"):
+        tokjax.apply_packing(plan, ragged, pad_id=0)
+    with pytest.raises(tokjax.InvalidArgumentError, match="block_size must be at least 1, not 0"):
+        tokjax.plan_packing([1], 0)
+    with pytest.raises(tokjax.InvalidArgumentError, match="integers from 0"):
+        tokjax.plan_packing([1, -1], 4)
+    with pytest.raises(tokjax.InvalidArgumentError, match="more than int32 can count"):
+        tokjax.plan_packing([0], 2**31)
+    with pytest.raises(tokjax.InvalidArgumentError, match="strategy must be"):
+        tokjax.plan_packing([1], 4, "worst_fit")
+
+
+@given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
+def test_create_attention_mask(lengths, width):
+    mask = agree(lambda n: tokjax.create_attention_mask(n, width), np.array(lengths, np.int32))
+    assert mask.tolist() == [[1] * min(n, width) + [0] * (width - min(n, width)) for n in lengths]
+
+
+def test_create_causal_mask():
+    mask = tokjax.create_causal_mask(3)
+    assert mask.dtype == np.float32
+    assert (mask == np.triu(np.full((3, 3), -np.inf), 1)).all()
+    scores = jax.jit(lambda x: jax.nn.softmax(x + tokjax.create_causal_mask(3)))(jnp.zeros((3, 3)))
+    assert np.allclose(scores, np.tril(np.ones((3, 3))) / np.array([[1], [2], [3]]))
+    assert tokjax.create_causal_mask(0).shape == (0, 0)
+
+
+@given(st.lists(st.integers(0, 2), max_size=8), st.integers(0, 3))
+def test_find_document_boundaries(row, spare):
+    expected = oracle.document_boundaries(row, 0)
+    array = np.array(row, np.int32)
+    found = tokjax.find_document_boundaries(array, 0)
+    assert found.dtype == np.int32
+    assert found.shape == (len(expected), 2)
+    assert [tuple(pair) for pair in found.tolist()] == expected
+    assert tokjax.find_document_boundaries(jnp.asarray(array), 0).tolist() == found.tolist()
+    find = partial(tokjax.find_document_boundaries, eos_token=0, max_documents=len(expected) + spare)
+    padded = agree(find, array)
+    assert padded[: len(expected)].tolist() == found.tolist()
+    assert (padded[len(expected) :] == len(row)).all()
+
+
+def test_too_many_documents():
+    with pytest.raises(tokjax.InvalidArgumentError, match="there are 3 documents, more than max_documents=2"):
+        tokjax.find_document_boundaries(np.array([0, 0, 1]), 0, max_documents=2)
+
+
+@given(st.lists(st.integers(-1, 5), max_size=5))
+def test_julia_counts_from_one(row):
+    array = np.array(row, np.int32)
+    one_based = agree(partial(tokjax.to_one_based, ignore_index=-1), array)
+    assert one_based.tolist() == [i if i == -1 else i + 1 for i in row]
+    assert agree(partial(tokjax.to_zero_based, ignore_index=-1), one_based).tolist() == row
+
+
+def test_batches_shard_over_devices():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    packed = tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2, 3]] * 8), block_size=4, pad_id=0, eos_id=9)
+    columns = jax.device_put(packed[:3], sharding)
+    label = jax.jit(lambda i, m, s: tokjax.causal_lm_labels(i, m, segment_ids=s))
+    expected = tokjax.causal_lm_labels(packed.ids, packed.attention_mask, segment_ids=packed.segment_ids)
+    assert label(*columns).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("rows", [[], [[]], [[], []], [[7]], [[1, 2, 3], [], [4]]])
+def test_the_edges_in_jax(rows):
+    """Shapes with a zero in them, which a sample of examples may miss."""
+    ragged = full_ragged(rows)
+    plan = tokjax.plan_packing(ragged.lengths, 2)
+    for function in (
+        partial(tokjax.pad_ragged, length=2, pad_id=99),
+        partial(tokjax.pad_ragged, length=0, pad_id=99, pad_side="left", truncation="left"),
+        partial(tokjax.apply_packing, plan, pad_id=99),
+        lambda r: tokjax.causal_lm_labels(r.ids, r.ids),
+        lambda r: tokjax.find_document_boundaries(r.ids, 7, max_documents=3),
+        lambda r: tokjax.pad_sequence(r.ids, 2, 0),
+    ):
+        agree_in_jax(function, function(ragged), (ragged,))

@@ -1,0 +1,146 @@
+"""Cutting files, with plain `split` as the oracle."""
+
+import io
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.oracles.training import split_words
+from tests.strategies import hard_texts
+from tokjax.text import chunks as chunks_module
+from tokjax.text.chunks import refine_boundaries
+from tokjax.text.patterns import PATTERNS, word_splitter
+from tokjax.text.sources import FileChunk, SpooledTexts, file_chunks, paths_of, text_chunks
+
+separators = st.sampled_from([b"|", b"aa", b"aba", b"<|e|>", b"\n\n"])
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch):
+    """Reads of a few bytes, so that separators straddle them."""
+    monkeypatch.setattr(chunks_module, "_WINDOW", 3)
+
+
+def parts(data, boundaries):
+    return [data[a:b] for a, b in zip(boundaries, boundaries[1:], strict=False)]
+
+
+def check_boundaries(data, boundaries):
+    assert boundaries[0] == 0
+    assert boundaries[-1] == len(data)
+    assert boundaries == sorted(set(boundaries))
+
+
+@given(st.lists(st.sampled_from(list(b"ab|<e>\n")), max_size=60).map(bytes), st.integers(1, 12), separators)
+def test_splitting_chunks_is_splitting_the_whole(data, number, separator):
+    boundaries = tokjax.find_chunk_boundaries(io.BytesIO(data), number, separator)
+    check_boundaries(data, boundaries)
+    assert len(boundaries) <= number + 1
+    pieces = []
+    for i, chunk in enumerate(parts(data, boundaries)):
+        found = chunk.split(separator)
+        if i:
+            assert found[0] == b""  # the chunk starts with the separator
+            found = found[1:]
+        pieces += found
+    assert pieces == data.split(separator) or (data == b"" and pieces == [])
+
+
+def test_a_separator_across_two_reads(monkeypatch):
+    monkeypatch.setattr(chunks_module, "_WINDOW", 1 << 16)
+    for place in range(65_530, 65_540):
+        data = b"x" * (10 + place) + b"<|endoftext|>" + b"y" * 200_000
+        assert tokjax.find_chunk_boundaries(io.BytesIO(data), 20_000, b"<|endoftext|>")[1] == 10 + place
+
+
+def test_several_separators_that_overlap():
+    data = b"..abc..bcd..abcd.."
+    boundaries = tokjax.find_chunk_boundaries(io.BytesIO(data), 9, [b"abc", b"bcd"])
+    assert boundaries == [0, 2, 7, 12, 18]  # not at the "bcd" inside "abcd"
+
+
+def test_refusals():
+    file = io.BytesIO(b"abc")
+    with pytest.raises(tokjax.InvalidArgumentError, match="desired_num_chunks must be at least 1, not 0"):
+        tokjax.find_chunk_boundaries(file, 0, b"|")
+    for wrong in ("|", b"", [], ["|"], [b""]):
+        with pytest.raises(tokjax.InvalidArgumentError, match="split_special_token"):
+            tokjax.find_chunk_boundaries(file, 2, wrong)
+    assert tokjax.find_chunk_boundaries(io.BytesIO(b""), 3, b"|") == [0]
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(text=hard_texts, longest=st.integers(1, 10))
+def test_safe_cuts_leave_the_words_as_they_are(pattern, text, longest):
+    data = text.encode()
+    boundaries = refine_boundaries(
+        io.BytesIO(data), [0, len(data)] if data else [0], longest, [b"o w", b"1 \n"]
+    )
+    check_boundaries(data, boundaries)
+    words = [w for part in parts(data, boundaries) for w in word_splitter(pattern).words(part.decode())]
+    assert words == word_splitter(pattern).words(text)
+    assert all(len(part) >= longest for part in parts(data, boundaries)[:-1])
+    assert sum(part.count(b"o w") for part in parts(data, boundaries)) == data.count(b"o w")
+
+
+@given(texts=st.lists(hard_texts, min_size=1, max_size=5), longest=st.integers(8, 40))
+def test_files_in_chunks_have_the_words_of_the_file(tmp_path_factory, texts, longest):
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_bytes("<|e|>".join(texts).encode())
+    for safe_cuts in (False, True):
+        chunks = file_chunks([path], ["<|e|>"], longest, safe_cuts=safe_cuts)
+        words = [
+            word
+            for chunk in chunks
+            for text, _ in chunk.read()
+            for word in split_words(text.decode(), ["<|e|>"], "gpt2")
+        ]
+        assert words == split_words("<|e|>".join(texts), ["<|e|>"], "gpt2")
+        assert sum(chunk.nbytes for chunk in chunks) == path.stat().st_size
+        assert [chunk.read()[0][1] for chunk in chunks] == [i == 0 for i in range(len(chunks))]
+
+
+def test_documents_of_a_file(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(b"a<|e|><|e|>b\xff<|e|>")
+    assert list(tokjax.read_documents(path, "<|e|>")) == [b"a", b"b\xff"]
+    assert list(tokjax.read_documents([path, path], None)) == [path.read_bytes()] * 2
+    assert list(tokjax.read_documents(["a<|e|>b", ""], "<|e|>")) == ["a<|e|>b"]
+    (tmp_path / "empty.txt").write_bytes(b"")
+    assert list(tokjax.read_documents(tmp_path / "empty.txt", "<|e|>")) == []
+
+
+def test_texts_are_gathered():
+    chunks = list(text_chunks(["abc", b"de", "f", "ghij"], 4))
+    assert [chunk.texts for chunk in chunks] == [("abc", b"de"), ("f", "ghij")]
+    assert [chunk.nbytes for chunk in chunks] == [5, 5]
+    assert list(text_chunks([], 4)) == []
+
+
+def test_spooled_texts_can_be_read_again():
+    texts = ["line\nbreak", b"\xff", "é", "\ud800"]
+    with SpooledTexts(iter(texts)) as spooled:
+        first = list(spooled)
+        assert list(spooled) == first == [tokjax.to_utf8(text) for text in texts]
+
+
+def test_sources(tmp_path, monkeypatch):
+    path = tmp_path / "a.txt"
+    path.write_text("text")
+    assert paths_of(str(path)) == paths_of(path) == paths_of([path]) == [path]
+    assert paths_of(["some text"]) is None
+    assert paths_of(iter([])) is None
+    monkeypatch.chdir(tmp_path)
+    for wrong, message in (
+        ("no such file", "is not a file"),
+        ([tmp_path], "is not a file"),
+        ([path, "text"], "mixes paths and texts"),
+        (["a.txt"], "pass pathlib.Path objects"),
+        (b"text", r"pass \[text\]"),
+        (3, "not int"),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            paths_of(wrong)
+    assert FileChunk(path, 1, 3).read() == [(b"ex", False)]

@@ -1,0 +1,38 @@
+"""The examples are programs: run them, in small."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run_train_lm(directory, *arguments):
+    small = ["--directory", directory, "--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20]
+    return subprocess.run(
+        [sys.executable, EXAMPLES / "train_lm.py", *map(str, [*small, *arguments])],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_train_lm(tmp_path):
+    first = run_train_lm(tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert "bits per byte" in first.stdout
+    assert "no dataset of these texts yet" in first.stdout
+    second = run_train_lm(tmp_path, "--learning-rate", 0)
+    assert second.returncode == 1
+    assert "the loss did not fall" in second.stdout
+    assert "using the dataset of an earlier run" in second.stdout
+    third = run_train_lm(tmp_path, "--vocab-size", 300, "--corpus", EXAMPLES / "train_lm.py", "--steps", 1)
+    assert "no dataset of these texts yet" in third.stdout
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_help(example):
+    done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, check=True)
+    assert "usage" in done.stdout

@@ -1,0 +1,129 @@
+"""Our own tokenizer file."""
+
+import base64
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tokjax.formats.tokjax_json import _checksum
+
+BYTES = {bytes([i]): i for i in range(256)}
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    return tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
+
+
+@given(
+    tokens=st.sets(st.binary(min_size=2, max_size=5), max_size=8),
+    special=st.sets(st.text(min_size=1, max_size=8).filter(lambda s: s.isprintable()), max_size=3),
+    pattern=st.sampled_from(["gpt2", "o200k", "qwen2", r"\w+|\W"]),
+)
+def test_round_trip(tmp_path_factory, tokens, special, pattern):
+    ranks = BYTES | {token: 256 + i for i, token in enumerate(sorted(tokens))}
+    names = {name: 1000 + 7 * i for i, name in enumerate(sorted(special))}
+    roles = {"eos_token": next(iter(names), None), "pad_token": next(iter(names), None)}
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern, special_tokens=names, **roles)
+    path = tmp_path_factory.mktemp("formats") / "tokenizer.json"
+    assert tokjax.save_tokenizer(tokenizer, path) == path
+    again = tokjax.load_tokenizer(path)
+    assert again == tokenizer
+    assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+
+
+def test_it_is_plain_json(saved, tokenizer):
+    contents = json.loads(saved.read_text("ascii"))
+    assert contents["format"] == "tokjax-tokenizer"
+    assert contents["version"] == 1
+    assert contents["pattern"] == "gpt2"
+    assert {base64.b64decode(t): i for t, i in contents["ranks"]} == dict(tokenizer.vocabulary.ordinary)
+    assert contents["special_tokens"]["<|endoftext|>"] == contents["ranks"][256][1] - 3 == 256
+    assert contents["eos_token"] == "<|endoftext|>"
+
+
+def test_a_directory_holds_one(tokenizer, tmp_path):
+    path = tokjax.save_tokenizer(tokenizer, tmp_path)
+    assert path == tmp_path / "tokenizer.tokjax.json"
+    assert tokjax.load_tokenizer(tmp_path) == tokenizer
+
+
+def test_saving_again_replaces_it_whole(saved, plain_tokenizer):
+    tokjax.save_tokenizer(plain_tokenizer, saved)
+    assert tokjax.load_tokenizer(saved) == plain_tokenizer
+    assert [p.name for p in saved.parent.iterdir()] == ["tokenizer.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(pattern="cl100k"), "altered or damaged"),
+        (lambda c: c["ranks"].pop(), "altered or damaged"),
+        (lambda c: c.pop("checksum"), "altered or damaged"),
+        (lambda c: c.update(version=2), "version 2 of the format; this tokjax reads version 1"),
+        (lambda c: c.update(format="tokenizers"), "not a tokjax tokenizer: its 'format' is 'tokenizers'"),
+    ],
+)
+def test_an_altered_file(saved, change, message):
+    contents = json.loads(saved.read_text())
+    change(contents)
+    saved.write_text(json.dumps(contents))
+    with pytest.raises(tokjax.TokenizerFormatError, match=message) as error:
+        tokjax.load_tokenizer(saved)
+    assert str(saved) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("pattern"), "the field 'pattern' is missing"),
+        (lambda c: c.update(model="word2vec"), "unknown model 'word2vec'"),
+        (lambda c: c.update(model=[1]), "unknown model"),
+        (lambda c: c.update(ranks=[["!!", 0]]), "make no tokenizer"),
+        (lambda c: c.update(ranks=[["AA==", 0]]), "every single byte"),
+        (lambda c: c["ranks"].append(["AA==", 999]), "a token stands twice"),
+        (lambda c: c.update(ranks=5), "make no tokenizer"),
+        (lambda c: c.update(special_tokens=[1]), "make no tokenizer"),
+        (lambda c: c.update(special_tokens={"<x>": 1.5}), "ids are integers"),
+        (lambda c: c.update(pattern=7), "pattern must be"),
+        (lambda c: c.update(normalizer="nfkc"), "normalizer must be"),
+        (lambda c: c.update(eos_token="<nope>"), "not among the special tokens"),
+    ],
+)
+def test_a_forged_file(saved, change, message):
+    """With a checksum that is right, as a forger would make it."""
+    contents = json.loads(saved.read_text())
+    contents.pop("checksum")
+    change(contents)
+    contents["checksum"] = _checksum(contents)
+    saved.write_text(json.dumps(contents))
+    with pytest.raises(tokjax.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
+def test_what_is_no_json_object(saved, text):
+    saved.write_text(text, "latin-1")
+    with pytest.raises(tokjax.TokenizerFormatError, match=str(saved)):
+        tokjax.load_tokenizer(saved)
+
+
+def test_a_truncated_file(saved):
+    data = saved.read_bytes()
+    for keep in (1, len(data) // 2, len(data) - 2):
+        saved.write_bytes(data[:keep])
+        with pytest.raises(tokjax.TokenizerFormatError, match="not JSON, or cut short"):
+            tokjax.load_tokenizer(saved)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        tokjax.load_tokenizer(tmp_path / "nothing.json")
+
+
+def test_what_can_not_be_saved(tmp_path):
+    with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't write a str"):
+        tokjax.save_tokenizer("tokenizer", tmp_path / "t.json")

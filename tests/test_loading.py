@@ -1,0 +1,188 @@
+"""The packed loader: order, places, documents."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tokjax.loading.permutation import permute
+
+
+@given(st.integers(1, 600), st.integers(0, 2**64 - 1), st.integers(0, 5))
+def test_a_permutation(size, seed, epoch):
+    order = permute(np.arange(size), size, seed, epoch)
+    assert sorted(order.tolist()) == list(range(size))
+    some = np.arange(0, size, 3)
+    assert permute(some, size, seed, epoch).tolist() == order[::3].tolist()
+
+
+def test_permutations_differ_and_look_random():
+    size = 5000
+    orders = [permute(np.arange(size), size, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    for i, one in enumerate(orders):
+        assert abs(np.corrcoef(one, np.arange(size))[0, 1]) < 0.06
+        for other in orders[:i]:
+            assert (one == other).sum() < 12
+            assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
+
+
+def test_each_place_is_equally_likely():
+    hits = np.zeros((6, 6))
+    for seed in range(3000):
+        hits[np.arange(6), permute(np.arange(6), 6, seed)] += 1
+    expected = 3000 / 6
+    assert ((hits - expected) ** 2 / expected).sum() < 60  # chi-squared with 25 degrees of freedom
+
+
+def test_a_permutation_of_very_many():
+    where = permute(np.arange(10), 10**15, 3)
+    assert len(set(where.tolist())) == 10
+    with pytest.raises(tokjax.InvalidArgumentError, match="from 0 to 9"):
+        permute([10], 10)
+
+
+@pytest.fixture(scope="module")
+def dataset(tokenizer, corpus, tmp_path_factory):
+    path = tmp_path_factory.mktemp("loading") / "data"
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=16)
+    tokjax.write_dataset([*corpus * 4, "", ""], field, path, shard_tokens=150)
+    return tokjax.open_dataset(path)
+
+
+def stream(dataset):
+    return dataset.read(0, dataset.num_tokens)
+
+
+def test_in_order(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=3, shuffle=False)
+    ids = np.concatenate([batch.ids.reshape(-1) for batch in loader])
+    assert len(loader) == dataset.num_tokens // 16 // 3
+    assert ids.tolist() == stream(dataset)[: len(loader) * 48].tolist()
+    batch = loader.batch_at(0)
+    assert all(column.dtype == np.int32 for column in batch)
+    assert batch.total_tokens == 48
+
+
+def test_an_extra_token_for_the_targets(dataset):
+    plain = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=5)
+    extra = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=5, extra_token=True)
+    assert extra.batch_at(1).ids.shape == (2, 17)
+    ids = stream(dataset)
+    for row in extra.batch_at(1).ids:
+        assert any((ids[s : s + 17] == row).all() for s in range(0, len(ids) - 16, 16))
+    if dataset.num_tokens % 16:
+        assert (plain.batch_at(1).ids == extra.batch_at(1).ids[:, :16]).all()
+
+
+def test_an_epoch_holds_each_chunk_once_in_another_order_each_time(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=1)
+    chunks = sorted(map(tuple, stream(dataset)[: len(loader) * 16].reshape(-1, 16).tolist()))
+    epochs = [[tuple(batch.ids[0].tolist()) for batch in loader] for _ in range(3)]
+    assert all(sorted(epoch) == chunks for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    again = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=1)
+    assert [tuple(batch.ids[0].tolist()) for batch in again] == epochs[0]
+    other = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=2)
+    assert [tuple(batch.ids[0].tolist()) for batch in other] != epochs[0]
+
+
+@settings(max_examples=20)
+@given(st.integers(0, 100))
+def test_a_resumed_loader_goes_on(dataset, steps):
+    def make():
+        return tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
+
+    def endless(loader):
+        while True:
+            yield from loader
+
+    loader = make()
+    batches = endless(loader)
+    for _ in range(steps):
+        next(batches)
+    state = json.loads(json.dumps(loader.get_state()))
+    resumed = make()
+    resumed.set_state(state)
+    going_on = endless(resumed)
+    for i in range(3):
+        expected, actual = next(batches), next(going_on)
+        assert expected.ids.tolist() == actual.ids.tolist() == make().batch_at(steps + i).ids.tolist()
+
+
+def test_segments_are_the_documents(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=0, chunk_tokens=50, extra_token=True)
+    splits = dataset.document_splits
+    owner = np.repeat(np.arange(dataset.num_documents), np.diff(splits))
+    ids = stream(dataset)
+    for batch in loader:
+        for row in range(2):
+            start = next(
+                s
+                for s in range(0, len(ids), 50)
+                if ids[s : s + 51].tolist() == batch.ids[row].tolist()
+                and owner[s] == batch.document_ids[row, 0]
+            )
+            owners = owner[start : start + 51]
+            assert batch.document_ids[row].tolist() == owners.tolist()
+            _, expected = np.unique(owners, return_inverse=True)
+            assert batch.segment_ids[row].tolist() == (expected + 1).tolist()
+            positions = [i - list(owners).index(o) for i, o in enumerate(owners)]
+            assert batch.positions[row].tolist() == positions
+
+
+def test_empty_documents_own_no_token(tokenizer, tmp_path):
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=2, add_eos_between_docs=False)
+    tokjax.write_dataset(["", "low", "", "", "low", "low", ""], field, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    batch = tokjax.PackedTokenLoader(dataset, batch_size=1, shuffle=False, chunk_tokens=3).batch_at(0)
+    assert batch.document_ids.tolist() == [[1, 4, 5]]
+    assert batch.segment_ids.tolist() == [[1, 2, 3]]
+
+
+def test_a_state_of_another_loader(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
+    state = loader.get_state()
+    for options, name in (
+        ({"seed": 4}, "seed"),
+        ({"shuffle": False}, "shuffle"),
+        ({"batch_size": 1}, "batch_size"),
+    ):
+        other = tokjax.PackedTokenLoader(dataset, **{"batch_size": 2, "seed": 3} | options)
+        with pytest.raises(tokjax.DatasetMismatchError, match=f"the state's {name} is"):
+            other.set_state(state)
+    with pytest.raises(tokjax.DatasetMismatchError, match="version"):
+        loader.set_state({})
+    with pytest.raises(tokjax.InvalidArgumentError, match="step must be an integer"):
+        loader.set_state(state | {"step": -1})
+
+
+def test_refusals(dataset):
+    with pytest.raises(tokjax.InvalidArgumentError, match="fewer than one batch of 1000"):
+        tokjax.PackedTokenLoader(dataset, batch_size=1000)
+    with pytest.raises(tokjax.InvalidArgumentError, match="batch_size must be at least 1"):
+        tokjax.PackedTokenLoader(dataset, batch_size=0)
+    with pytest.raises(tokjax.InvalidArgumentError, match="step must be at least 0"):
+        tokjax.PackedTokenLoader(dataset, batch_size=1).batch_at(-1)
+
+
+def test_far_steps(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
+    assert loader.batch_at(10**12).ids.shape == (2, 16)
+
+
+def test_the_order_is_the_same_in_another_process(dataset):
+    code = (
+        "import sys, tokjax\n"
+        "loader = tokjax.PackedTokenLoader(tokjax.open_dataset(sys.argv[1]), batch_size=2, seed=11)\n"
+        "print(loader.batch_at(7).ids.tolist())\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, dataset.path], capture_output=True, text=True, check=True
+    )
+    here = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=11).batch_at(7)
+    assert json.loads(run.stdout) == here.ids.tolist()

@@ -1,0 +1,384 @@
+"""Dataset directories: what is written is read back, and what is damaged is refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tests.strategies import hard_texts
+from tokjax.store.manifest import MANIFEST_FILE
+
+BYTES = {bytes([i]): i for i in range(256)}
+
+
+@pytest.fixture
+def field(tokenizer):
+    return tokjax.PackedTokenField(tokenizer, chunk_tokens=8)
+
+
+@pytest.fixture
+def written(field, corpus, tmp_path):
+    tokjax.write_dataset(corpus * 5, field, tmp_path / "data", shard_tokens=200)
+    return tmp_path / "data"
+
+
+def stream_of(tokenizer, texts):
+    """Ids of all documents with their EOS, the slow way."""
+    return [
+        id_ for text in texts for id_ in [*tokjax.encode(tokenizer, text).tolist(), tokjax.eos_id(tokenizer)]
+    ]
+
+
+@settings(max_examples=40)
+@given(texts=st.lists(hard_texts, max_size=6), shard_tokens=st.integers(1, 60))
+def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_tokens):
+    path = tmp_path_factory.mktemp("store") / "data"
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=8)
+    counts = tokjax.write_dataset(texts, field, path, shard_tokens=shard_tokens)
+    dataset = tokjax.open_dataset(path, tokenizer)
+    expected = stream_of(tokenizer, texts)
+    assert dataset.num_tokens == counts.num_tokens == len(expected)
+    assert dataset.num_documents == counts.num_documents == len(texts)
+    assert counts.num_bytes == sum(len(text.encode()) for text in texts)
+    assert dataset.read(0, len(expected)).tolist() == expected
+    for row, text in enumerate(texts):
+        assert tokjax.decode(tokenizer, dataset.document(row)[:-1]) == text
+    assert dataset.documents["doc_id"].tolist() == list(range(len(texts)))
+    assert dataset.documents["start_offset"].tolist() == dataset.document_splits[:-1].tolist()
+    assert dataset.documents["num_tokens"].sum() == len(expected)
+    dataset.verify()
+
+
+def test_the_files_are_plain(written, tokenizer, corpus):
+    manifest = json.loads((written / MANIFEST_FILE).read_text())
+    shards = sorted(written.glob("shard-*.tokens.npy"))
+    assert len(shards) == len(manifest["shards"]) > 2
+    tokens = [np.load(shard, mmap_mode="r") for shard in shards]
+    assert all(isinstance(part, np.memmap) and part.dtype == np.uint16 for part in tokens)
+    assert np.concatenate(tokens).tolist() == stream_of(tokenizer, corpus * 5)
+    assert manifest["field"] == "PackedTokenField"
+    assert manifest["type_id"] == 42
+    assert manifest["tokenizer_fingerprint"] == tokjax.fingerprint(tokenizer)
+    assert manifest["bytes_per_token"] == pytest.approx(
+        manifest["num_bytes"] / manifest["num_tokens"], abs=1e-6
+    )
+    assert tokjax.load_tokenizer(written) == tokenizer
+    assert not list(written.glob("*doc_id*"))
+
+
+def test_windows_go_over_shards(written, tokenizer, corpus):
+    dataset = tokjax.open_dataset(written)
+    stream = stream_of(tokenizer, corpus * 5)
+    starts = [0, 150, 199, len(stream) - 300]
+    assert dataset.gather(starts, 300).tolist() == [stream[s : s + 300] for s in starts]
+    assert dataset.gather(starts, 300).dtype == np.int32
+    assert dataset.gather([], 3).shape == (0, 3)
+    for wrong in (-1, len(stream) - 2):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=f"does not lie in the stream's {len(stream)} ids"
+        ):
+            dataset.gather([wrong], 3)
+
+
+def test_document_ids_of_ones_own(field, tmp_path):
+    documents = [(7, "low"), (2**63, "lower"), (7, "")]
+    tokjax.write_dataset(documents, field, tmp_path / "data", shard_tokens=1)
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert dataset.documents["doc_id"].tolist() == [7, 2**63, 7]
+
+
+def test_no_documents_at_all(field, tmp_path, tokenizer):
+    assert tokjax.write_dataset([], field, tmp_path / "data").num_tokens == 0
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert dataset.num_documents == len(dataset.documents) == 0
+    assert dataset.read(0, 0).tolist() == []
+    without = tokjax.PackedTokenField(tokenizer, add_eos_between_docs=False)
+    tokjax.write_dataset(["", ""], without, tmp_path / "empty")
+    empty = tokjax.open_dataset(tmp_path / "empty")
+    assert empty.num_documents == 2
+    assert empty.num_tokens == 0
+    assert empty.document(1).tolist() == []
+
+
+def test_bos_begins_each_document(tmp_path):
+    tokenizer = tokjax.byte_level_bpe(
+        BYTES, special_tokens={"<s>": 256, "</s>": 257}, bos_token="<s>", eos_token="</s>"
+    )
+    tokjax.write_dataset(["a", "", "b"], tokjax.PackedTokenField(tokenizer), tmp_path / "both")
+    assert tokjax.open_dataset(tmp_path / "both").read(0, 8).tolist() == [
+        256,
+        97,
+        257,
+        256,
+        257,
+        256,
+        98,
+        257,
+    ]
+    plain = tokjax.PackedTokenField(tokjax.byte_level_bpe(BYTES), add_eos_between_docs=False)
+    tokjax.write_dataset(["a", "b"], plain, tmp_path / "none")
+    dataset = tokjax.open_dataset(tmp_path / "none")
+    assert dataset.read(0, 2).tolist() == [97, 98]
+    assert dataset.manifest.token_dtype == "uint8"
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
+def test_the_dtype_holds_the_vocabulary(size, dtype, tmp_path):
+    """From a tokenizer whose EOS has the largest id, through the disk, to a batch."""
+    tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"</s>": size - 1}, eos_token="</s>")
+    tokjax.write_dataset(["ab", "c"], tokjax.PackedTokenField(tokenizer, chunk_tokens=5), tmp_path / "data")
+    assert np.load(tmp_path / "data" / "shard-00000.tokens.npy").dtype == dtype
+    dataset = tokjax.open_dataset(tmp_path / "data", tokenizer)
+    batch = tokjax.PackedTokenLoader(dataset, batch_size=1).batch_at(0)
+    assert batch.ids.tolist() == [[97, 98, size - 1, 99, size - 1]]
+    assert batch.ids.dtype == np.int32
+
+
+def test_a_tokenizer_without_eos(plain_tokenizer):
+    with pytest.raises(
+        tokjax.MissingSpecialTokenError, match="needs the tokenizer's eos token.*eos_token=NAME"
+    ):
+        tokjax.PackedTokenField(plain_tokenizer)
+    with pytest.raises(tokjax.InvalidArgumentError, match="chunk_tokens must be at least 1"):
+        tokjax.PackedTokenField(plain_tokenizer, chunk_tokens=0)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ("one text", r"pass \[text\]"),
+        ([1], "document 0 must be str or bytes, not int"),
+        (["a", (1, "b")], "mixes texts and .* document 1"),
+        ([(1, "a", "b")], "a tuple of 3"),
+        ([(-1, "a")], "id of document 0 is -1"),
+        ([("x", "a")], "id of document 0 is 'x'"),
+        ([(0, None)], "document 0 must be str or bytes"),
+    ],
+)
+def test_documents_that_are_none(field, tmp_path, documents, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.write_dataset(documents, field, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    with pytest.raises(tokjax.InvalidArgumentError, match="shard_tokens"):
+        tokjax.write_dataset([], field, tmp_path / "data", shard_tokens=0)
+
+
+def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypatch):
+    field = tokjax.PackedTokenField(tokenizer)
+    liar = tokjax.TokenizationBatch(
+        tokjax.ragged_from_rows([[70_000]]), tokjax.ResultMetadata("liar"), tokenizer.vocabulary.strings_of
+    )
+    monkeypatch.setattr("tokjax.protocol.encode_batch_result", lambda *_, **__: liar)
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match="ids from 70000 to 70000, but its vocabulary size is 500"
+    ):
+        tokjax.write_dataset(["a"], field, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+class TestWhatIsThereAlready:
+    def test_is_kept(self, written, field):
+        before = (written / MANIFEST_FILE).read_bytes()
+        with pytest.raises(tokjax.DatasetExistsError, match="pass overwrite=True"):
+            tokjax.write_dataset(["other"], field, written)
+        assert (written / MANIFEST_FILE).read_bytes() == before
+
+    def test_is_replaced_when_asked(self, written, field):
+        tokjax.write_dataset(["low"], field, written, overwrite=True)
+        assert tokjax.open_dataset(written).num_documents == 1
+        assert sorted(p.name for p in written.parent.iterdir()) == ["data"]
+
+    def test_is_never_replaced_if_it_is_no_dataset(self, field, tmp_path):
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+        with pytest.raises(tokjax.DatasetExistsError, match="is no dataset"):
+            tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
+        assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
+
+    def test_survives_a_failed_replacement(self, written, field):
+        def broken():
+            yield "low"
+            raise RuntimeError("the source broke")
+
+        with pytest.raises(RuntimeError, match="the source broke"):
+            tokjax.write_dataset(broken(), field, written, overwrite=True)
+        tokjax.open_dataset(written).verify()
+
+    def test_two_writers(self, field, tmp_path):
+        def documents():
+            with pytest.raises(tokjax.DatasetExistsError, match="another process is writing"):
+                tokjax.write_dataset(["b"], field, tmp_path / "data")
+            yield "a"
+
+        tokjax.write_dataset(documents(), field, tmp_path / "data")
+        assert tokjax.open_dataset(tmp_path / "data").num_documents == 1
+
+
+def test_output_is_the_same_bytes_each_time(field, corpus, tmp_path):
+    for name in ("one", "two"):
+        tokjax.write_dataset(iter(corpus * 5), field, tmp_path / name, shard_tokens=100)
+    names = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert names == sorted(p.name for p in (tmp_path / "two").iterdir())
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+
+
+class TestDamage:
+    def test_nothing_there(self, tmp_path):
+        with pytest.raises(
+            tokjax.DatasetIncompleteError, match="nothing is there; make it with write_dataset"
+        ):
+            tokjax.open_dataset(tmp_path / "data")
+        with pytest.raises(tokjax.DatasetIncompleteError, match=r"has no manifest\.json"):
+            tokjax.open_dataset(tmp_path)
+
+    def test_another_tokenizer(self, written, plain_tokenizer, tokenizer):
+        with pytest.raises(tokjax.DatasetMismatchError) as error:
+            tokjax.open_dataset(written, plain_tokenizer)
+        assert tokjax.fingerprint(tokenizer) in str(error.value)
+        assert tokjax.fingerprint(plain_tokenizer) in str(error.value)
+
+    @pytest.mark.parametrize("keep", [0, 5, 60, -1])
+    def test_a_truncated_shard(self, written, keep):
+        shard = written / "shard-00001.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:keep])
+        with pytest.raises(tokjax.DatasetCorruptError, match="shard-00001"):
+            tokjax.open_dataset(written)
+
+    def test_a_missing_shard(self, written):
+        (written / "shard-00001.tokens.npy").unlink()
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00001\.tokens\.npy is missing"):
+            tokjax.open_dataset(written)
+
+    def test_one_bit(self, written):
+        shard = written / "shard-00001.tokens.npy"
+        data = bytearray(shard.read_bytes())
+        data[-1] ^= 1
+        shard.write_bytes(data)
+        with pytest.raises(tokjax.DatasetCorruptError, match="was altered: its SHA-256 is"):
+            tokjax.open_dataset(written).verify()
+
+    def test_another_shape(self, written):
+        np.save(written / "shard-00001.tokens.npy", np.zeros(3, np.uint32))
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"holds \(3,\) of uint32"):
+            tokjax.open_dataset(written)
+
+    def test_a_pickle_is_never_loaded(self, written):
+        np.save(written / "shard-00001.tokens.npy", np.array([print], object), allow_pickle=True)
+        with pytest.raises(tokjax.DatasetCorruptError, match="shard-00001"):
+            tokjax.open_dataset(written)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            (lambda m: m.update(vocab_size=3), tokjax.DatasetCorruptError, "was altered"),
+            (
+                lambda m: m.update(schema_version=2),
+                tokjax.DatasetMismatchError,
+                "version 2; this tokjax reads",
+            ),
+            (lambda m: m.pop("format"), tokjax.DatasetCorruptError, "is damaged"),
+            (lambda m: m.clear(), tokjax.DatasetCorruptError, "is damaged"),
+        ],
+    )
+    def test_an_altered_manifest(self, written, change, error, message):
+        path = written / MANIFEST_FILE
+        manifest = json.loads(path.read_text())
+        change(manifest)
+        path.write_text(json.dumps(manifest))
+        with pytest.raises(error, match=message):
+            tokjax.open_dataset(written)
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"format": "tokjax-dataset"}'])
+    def test_a_manifest_that_is_none(self, written, text):
+        (written / MANIFEST_FILE).write_text(text)
+        with pytest.raises(tokjax.DatasetCorruptError, match="is damaged"):
+            tokjax.open_dataset(written)
+
+    @pytest.mark.parametrize(
+        ("change", "error", "message"),
+        [
+            (
+                lambda m: m.update(tokenizer_file="../tokenizer.json"),
+                tokjax.DatasetCorruptError,
+                "outside its directory",
+            ),
+            (
+                lambda m: m["shards"][0]["sha256"].update({"/etc/passwd": "0"}),
+                tokjax.DatasetCorruptError,
+                "'/etc/passwd'",
+            ),
+            (
+                lambda m: m["shards"][0].update(name="../x"),
+                tokjax.DatasetCorruptError,
+                "outside its directory",
+            ),
+            (lambda m: m.pop("num_tokens"), tokjax.DatasetCorruptError, "lacks a field"),
+            (lambda m: m.update(num_tokens=7), tokjax.DatasetCorruptError, "the manifest says 7"),
+            (
+                lambda m: m.update(type_id=40, field="RawTextField"),
+                tokjax.DatasetMismatchError,
+                "'RawTextField'",
+            ),
+        ],
+    )
+    def test_a_forged_manifest(self, written, change, error, message):
+        """With a checksum that is right, as a forger would make it."""
+        from tokjax.store.manifest import _checksum
+
+        path = written / MANIFEST_FILE
+        manifest = json.loads(path.read_text())
+        manifest.pop("checksum")
+        change(manifest)
+        manifest["checksum"] = _checksum(manifest)
+        path.write_text(json.dumps(manifest))
+        with pytest.raises(error, match=message):
+            tokjax.open_dataset(written)
+
+
+KILLED_WRITER = """
+import sys, time
+import tokjax
+tokenizer = tokjax.load_tokenizer(sys.argv[1])
+def documents():
+    for i in range(10**9):
+        yield "low lower lowest " * 20_000
+        print("fed", i, flush=True)
+tokjax.write_dataset(documents(), tokjax.PackedTokenField(tokenizer), sys.argv[2], shard_tokens=50_000)
+"""
+
+
+@pytest.mark.parametrize("replacing", [False, True])
+def test_a_killed_writer(tokenizer, field, tmp_path, replacing):
+    path = tmp_path / "data"
+    if replacing:
+        tokjax.write_dataset(["low"], field, path)
+        script = KILLED_WRITER.replace("shard_tokens", "overwrite=True, shard_tokens")
+    else:
+        script = KILLED_WRITER
+    file = tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
+    writer = subprocess.Popen([sys.executable, "-c", script, file, path], stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("data.incomplete/shard-00001*.npy")):
+        assert writer.poll() is None
+        assert time.monotonic() < deadline
+        writer.stdout.readline()
+    os.kill(writer.pid, signal.SIGKILL)
+    writer.wait()
+    writer.stdout.close()
+    if replacing:
+        assert tokjax.open_dataset(path).num_documents == 1
+        return
+    with pytest.raises(tokjax.DatasetIncompleteError, match="did not finish.*run write_dataset again"):
+        tokjax.open_dataset(path)
+    tokjax.write_dataset(["low"], field, path)
+    assert tokjax.open_dataset(path).num_documents == 1
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["data", "tokenizer.json"]
