@@ -1,5 +1,6 @@
 """The examples are programs: run them, in small."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,6 +8,11 @@ from pathlib import Path
 import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+AS_A_USER = {
+    name: value
+    for name, value in os.environ.items()
+    if name not in ("JAX_NUMPY_DTYPE_PROMOTION", "XLA_FLAGS")  # optax needs implicit promotion
+}
 
 
 def run_train_lm(directory, *arguments):
@@ -16,6 +22,7 @@ def run_train_lm(directory, *arguments):
         capture_output=True,
         text=True,
         check=False,
+        env=AS_A_USER,
     )
 
 
