@@ -21,17 +21,14 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 
 
 def token_table(result: TokenizationResult) -> Table:
-    """A row a token: place, readable token, id, byte span; the text in the same colours above."""
-    title = Text()
+    """A row a token: place, readable token, id, byte span."""
     table = Table("#", "token", "id", "bytes", "special")
     rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
     for i, (token, id_, span, special) in enumerate(rows):
         style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
         shown = Text(_visible(token), style=style)
-        title.append_text(shown)
         place = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
         table.add_row(str(i), shown, str(id_), Text(place), "yes" if special else "")
-    table.title = title
     table.caption = f"{len(result)} tokens; bytes are 1-based and half-open"
     return table
 

@@ -1,0 +1,66 @@
+"""What the README and the docs show is run, and their links lead somewhere."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+SNIPPETS = [
+    pytest.param(block, id=f"{page.name}-{i}")
+    for page in PAGES
+    for i, block in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL))
+]
+
+
+@pytest.mark.parametrize("snippet", SNIPPETS)
+def test_snippets_run(snippet):
+    exec(compile(snippet, "snippet", "exec"), {"__name__": "snippet"})
+
+
+def test_there_are_snippets():
+    assert len(SNIPPETS) >= 2
+
+
+def test_the_ten_lines_do_what_they_say():
+    block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL).group(1)
+    names = {}
+    exec(block, names)
+    assert "".join(names["text"]) == "naïve café"
+    assert names["labels"].shape == names["packed"].ids.shape
+    assert names["packed"].ids.shape[1] == 64
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        if not target.startswith("https://"):
+            assert (page.parent / target).exists(), target
+
+
+def test_the_readme_has_the_two_commands():
+    readme = (ROOT / "README.md").read_text()
+    assert "pip install -e '.[examples]' && python examples/train_lm.py" in readme
+    assert "pip install -e '.[test]' && pytest" in readme
+    ci = (ROOT / ".ci" / "run").read_text()
+    assert "pip install -q -e '.[test]'\npytest" in ci
+
+
+def test_the_floors_in_the_docs_are_those_of_the_test():
+    from tests.test_floors import FLOORS
+
+    rows = re.findall(
+        r"^\| (\d) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
+    )
+    documented = {
+        name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`([^`]+)`", names)
+    }
+    hidden = {"_html", "__main__", "__init__"}
+    assert documented == {name: floor for name, floor in FLOORS.items() if name not in hidden}
+
+
+def test_the_benchmark_tables_are_those_of_the_records():
+    from benchmarks.tables import PAGE, render
+
+    assert render(PAGE.read_text()) == PAGE.read_text()
