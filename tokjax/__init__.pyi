@@ -1,0 +1,286 @@
+from . import trainer as trainer
+from .batching.collate import (
+    PaddedBatch as PaddedBatch,
+)
+from .batching.collate import (
+    batch_pad_sequences as batch_pad_sequences,
+)
+from .batching.collate import (
+    collate_padded_batch as collate_padded_batch,
+)
+from .batching.collate import (
+    pad_ragged as pad_ragged,
+)
+from .batching.collate import (
+    pad_sequence as pad_sequence,
+)
+from .batching.labels import (
+    CausalLMBatch as CausalLMBatch,
+)
+from .batching.labels import (
+    causal_lm_labels as causal_lm_labels,
+)
+from .batching.labels import (
+    to_one_based as to_one_based,
+)
+from .batching.labels import (
+    to_zero_based as to_zero_based,
+)
+from .batching.masks import (
+    create_attention_mask as create_attention_mask,
+)
+from .batching.masks import (
+    create_causal_mask as create_causal_mask,
+)
+from .batching.masks import (
+    find_document_boundaries as find_document_boundaries,
+)
+from .batching.packing import (
+    PackedBlocks as PackedBlocks,
+)
+from .batching.packing import (
+    PackingPlan as PackingPlan,
+)
+from .batching.packing import (
+    apply_packing as apply_packing,
+)
+from .batching.packing import (
+    pack_blocks as pack_blocks,
+)
+from .batching.packing import (
+    plan_packing as plan_packing,
+)
+from .errors import (
+    DatasetCorruptError as DatasetCorruptError,
+)
+from .errors import (
+    DatasetError as DatasetError,
+)
+from .errors import (
+    DatasetExistsError as DatasetExistsError,
+)
+from .errors import (
+    DatasetIncompleteError as DatasetIncompleteError,
+)
+from .errors import (
+    DatasetMismatchError as DatasetMismatchError,
+)
+from .errors import (
+    DisallowedSpecialTokenError as DisallowedSpecialTokenError,
+)
+from .errors import (
+    InvalidArgumentError as InvalidArgumentError,
+)
+from .errors import (
+    MissingSpecialTokenError as MissingSpecialTokenError,
+)
+from .errors import (
+    OffsetsContractError as OffsetsContractError,
+)
+from .errors import (
+    TokenizerFormatError as TokenizerFormatError,
+)
+from .errors import (
+    TokjaxError as TokjaxError,
+)
+from .errors import (
+    TrainingError as TrainingError,
+)
+from .errors import (
+    UnknownTokenError as UnknownTokenError,
+)
+from .errors import (
+    UnsupportedTokenizerError as UnsupportedTokenizerError,
+)
+from .formats.tokjax_json import (
+    load_tokenizer as load_tokenizer,
+)
+from .formats.tokjax_json import (
+    save_tokenizer as save_tokenizer,
+)
+from .loading.packed import (
+    PackedTokenLoader as PackedTokenLoader,
+)
+from .models.byte_bpe import (
+    ByteLevelBPE as ByteLevelBPE,
+)
+from .models.byte_bpe import (
+    byte_level_bpe as byte_level_bpe,
+)
+from .offsets import (
+    assert_offsets_contract as assert_offsets_contract,
+)
+from .offsets import (
+    byte_to_char_spans as byte_to_char_spans,
+)
+from .offsets import (
+    char_to_byte_spans as char_to_byte_spans,
+)
+from .offsets import (
+    has_nonempty_span as has_nonempty_span,
+)
+from .offsets import (
+    has_span as has_span,
+)
+from .offsets import (
+    is_valid_string_boundary as is_valid_string_boundary,
+)
+from .offsets import (
+    offsets_are_nonoverlapping as offsets_are_nonoverlapping,
+)
+from .offsets import (
+    offsets_coordinate_system as offsets_coordinate_system,
+)
+from .offsets import (
+    offsets_index_base as offsets_index_base,
+)
+from .offsets import (
+    offsets_sentinel as offsets_sentinel,
+)
+from .offsets import (
+    offsets_span_style as offsets_span_style,
+)
+from .offsets import (
+    span_bytes as span_bytes,
+)
+from .offsets import (
+    span_nbytes as span_nbytes,
+)
+from .offsets import (
+    try_span_substring as try_span_substring,
+)
+from .offsets import (
+    validate_offsets_contract as validate_offsets_contract,
+)
+from .protocol import (
+    bos_id as bos_id,
+)
+from .protocol import (
+    decode as decode,
+)
+from .protocol import (
+    decode_bytes as decode_bytes,
+)
+from .protocol import (
+    encode as encode,
+)
+from .protocol import (
+    encode_batch_result as encode_batch_result,
+)
+from .protocol import (
+    encode_result as encode_result,
+)
+from .protocol import (
+    eos_id as eos_id,
+)
+from .protocol import (
+    fingerprint as fingerprint,
+)
+from .protocol import (
+    id_to_bytes as id_to_bytes,
+)
+from .protocol import (
+    id_to_token as id_to_token,
+)
+from .protocol import (
+    normalize as normalize,
+)
+from .protocol import (
+    pad_id as pad_id,
+)
+from .protocol import (
+    special_tokens as special_tokens,
+)
+from .protocol import (
+    token_to_id as token_to_id,
+)
+from .protocol import (
+    tokenization_view as tokenization_view,
+)
+from .protocol import (
+    tokenize as tokenize,
+)
+from .protocol import (
+    unk_id as unk_id,
+)
+from .protocol import (
+    vocab_size as vocab_size,
+)
+from .protocol import (
+    vocabulary_of as vocabulary_of,
+)
+from .quick import (
+    QuickBatch as QuickBatch,
+)
+from .quick import (
+    QuickBundle as QuickBundle,
+)
+from .quick import (
+    QuickTokens as QuickTokens,
+)
+from .quick import (
+    quick_causal_lm_batch as quick_causal_lm_batch,
+)
+from .quick import (
+    quick_encode_batch as quick_encode_batch,
+)
+from .quick import (
+    quick_tokenize as quick_tokenize,
+)
+from .quick import (
+    quick_train_bundle as quick_train_bundle,
+)
+from .ragged import (
+    Ragged as Ragged,
+)
+from .ragged import (
+    make_ragged as make_ragged,
+)
+from .ragged import (
+    ragged_from_rows as ragged_from_rows,
+)
+from .records import (
+    ResultMetadata as ResultMetadata,
+)
+from .records import (
+    TokenizationBatch as TokenizationBatch,
+)
+from .records import (
+    TokenizationResult as TokenizationResult,
+)
+from .store.fields import (
+    PackedTokenField as PackedTokenField,
+)
+from .store.reader import (
+    PackedDataset as PackedDataset,
+)
+from .store.reader import (
+    open_dataset as open_dataset,
+)
+from .store.writer import (
+    WrittenDataset as WrittenDataset,
+)
+from .store.writer import (
+    write_dataset as write_dataset,
+)
+from .text.chunks import (
+    find_chunk_boundaries as find_chunk_boundaries,
+)
+from .text.patterns import (
+    PATTERNS as PATTERNS,
+)
+from .text.sources import (
+    read_documents as read_documents,
+)
+from .utf8 import (
+    to_utf8 as to_utf8,
+)
+from .vocabulary import (
+    Vocabulary as Vocabulary,
+)
+from .vocabulary import (
+    make_vocabulary as make_vocabulary,
+)
+
+__version__: str
+__all__: list[str]
