@@ -30,22 +30,24 @@ console = Console()
 
 
 def read_corpus(paths, megabytes):
-    """Training texts of about that size, and held-out texts: every twentieth file."""
+    """Documents to train on, about that much, and held-out ones: every twentieth."""
     if not paths:
         root = Path(sysconfig.get_path("stdlib"))
         skipped = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
         paths = [p for p in root.rglob("*.py") if not skipped & set(p.relative_to(root).parts)]
-    files = sorted(paths, key=lambda p: hashlib.sha256(p.name.encode()).digest())
-    texts = [text for p in files if (text := p.read_text("utf-8", errors="replace"))]
-    if len(texts) == 1:  # one file: its last twentieth is held out
-        cut = len(texts[0]) * 19 // 20
-        return [texts[0][:cut]], [texts[0][cut:]]
+        paths.sort(key=lambda p: hashlib.sha256(p.name.encode()).digest())  # mixed, and the same each time
+    texts = [text.decode("utf-8", "replace") for text in tokjax.read_documents(paths, END_OF_TEXT)]
+    if len(texts) < 20:  # a few long ones: cut them up
+        texts = [text[i : i + 20_000] for text in texts for i in range(0, len(text), 20_000)]
     train, size = [], 0
     for i, text in enumerate(texts):
         if i % 20 and size < megabytes * 1e6:
             train.append(text)
-            size += len(text)
-    return train, [text[:20_000] for text in texts[::20][:50]]
+            size += len(text.encode("utf-8", "replace"))
+    held_out = [text[:20_000] for text in texts[::20][:50]]
+    if not train or not held_out:
+        raise tokjax.InvalidArgumentError("the corpus is too small: it needs at least two documents")
+    return train, held_out
 
 
 def prepare(directory, texts, vocab_size, chunk_tokens):
@@ -65,9 +67,7 @@ def prepare(directory, texts, vocab_size, chunk_tokens):
     trained = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=[END_OF_TEXT])
     tokjax.save_tokenizer(trained.tokenizer, place / "tokenizer.json")
     field = tokjax.PackedTokenField(trained.tokenizer, chunk_tokens)
-    # Text that happens to hold "<|endoftext|>" would be refused, so documents are split there.
-    documents = (part for text in texts for part in text.split(END_OF_TEXT))
-    tokjax.write_dataset(documents, field, place / "dataset", overwrite=True, progress=True)
+    tokjax.write_dataset(texts, field, place / "dataset", overwrite=True, progress=True)
     return trained.tokenizer, tokjax.open_dataset(place / "dataset", trained.tokenizer)
 
 
@@ -128,8 +128,11 @@ def mean_loss(params, batch):
     return nats / tokens
 
 
-def bits_per_byte(params, blocks, nbytes, batch_size):
-    """Over the packed held-out text; blocks of padding fill the last batch."""
+def bits_per_byte(params, blocks, tokenizer, batch_size):
+    """Over the tokens of the packed held-out text that are predicted; padding fills the last batch."""
+    lengths = tokenizer.vocabulary.byte_lengths
+    labels = tokjax.causal_lm_labels(blocks.ids, blocks.attention_mask, segment_ids=blocks.segment_ids)
+    nbytes = lengths[labels[labels != -100]].sum()
     evaluate, nats = jax.jit(total_loss), 0.0
     for start in range(0, len(blocks.ids), batch_size):
         rows = [jnp.asarray(column[start : start + batch_size]) for column in blocks[:-1]]
@@ -169,13 +172,15 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
 
-    texts, held_out = read_corpus(args.corpus, args.megabytes)
-    tokenizer, dataset = prepare(args.directory, texts, args.vocab_size, args.length)
-    loader = tokjax.PackedTokenLoader(dataset, batch_size=args.batch_size, seed=args.seed)
+    try:
+        texts, held_out = read_corpus(args.corpus, args.megabytes)
+        tokenizer, dataset = prepare(args.directory, texts, args.vocab_size, args.length)
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=args.batch_size, seed=args.seed)
+    except tokjax.TokjaxError as error:
+        sys.exit(f"error: {error}")
     console.print(f"{dataset}\n{len(loader)} batches of {args.batch_size} x {args.length} an epoch")
 
-    encoded = tokjax.encode_batch_result(tokenizer, held_out, disallowed_special=())
-    nbytes = sum(len(tokjax.to_utf8(text)) for text in held_out)
+    encoded = tokjax.encode_batch_result(tokenizer, held_out, add_special_tokens=False)
     blocks = tokjax.pack_blocks(encoded, block_size=args.length, pad_id=0)
 
     params = init_params(jax.random.key(args.seed), dataset.manifest.vocab_size, args.length)
@@ -190,7 +195,7 @@ def main():
         updates, state = optimizer.update(gradients, state, params)
         return optax.apply_updates(params, updates), state, loss
 
-    before = bits_per_byte(params, blocks, nbytes, args.batch_size)
+    before = bits_per_byte(params, blocks, tokenizer, args.batch_size)
     state = optimizer.init(params)
     columns = (
         TextColumn("{task.description}"),
@@ -207,7 +212,7 @@ def main():
             rate = (step + 1) * batch.ids.size / (time.perf_counter() - begin)
             progress.update(task, advance=1, note=f"loss {float(loss):.3f}, {rate:,.0f} tokens/s")
 
-    after = bits_per_byte(params, blocks, nbytes, args.batch_size)
+    after = bits_per_byte(params, blocks, tokenizer, args.batch_size)
     console.print(f"held-out bits per byte: {before:.3f} before, {after:.3f} after")
     text = sample(params, tokenizer, args.length, "def main(", 60, jax.random.key(args.seed))
     console.print("a sample:", text, sep="\n", markup=False, highlight=False)

@@ -229,11 +229,96 @@ def test_a_plan_is_an_argument_too():
     assert agree(apply, plan, ragged).ids.tolist() == [[1, 2], [9, 3]]
 
 
+DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint32", "int64"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("x64", [False, True])
+def test_arrays_of_any_integer_dtype(dtype, x64):
+    """Under strict promotion, with and without 64 bits."""
+    ids, mask = np.array([[1, 0, 1], [0, 1, 1]], dtype), np.array([[1, 1, 0], [1, 0, 1]], dtype)
+    splits = np.array([0, 1, 1], dtype)
+    functions = [
+        (lambda i, m: tokjax.causal_lm_labels(i, m, segment_ids=m, loss_mask=m), (ids, mask)),
+        (lambda n: tokjax.create_attention_mask(n, 3), (splits,)),
+        (lambda i, n: tokjax.batch_pad_sequences(i, n, 2, 9), (ids, splits[1:])),
+        (lambda i, s: tokjax.pad_ragged(tokjax.Ragged(i, s), length=2, pad_id=9), (ids[0, :1], splits)),
+        (lambda i: tokjax.find_document_boundaries(i, 260, max_documents=4), (ids[0],)),
+        (tokjax.to_one_based, (ids,)),
+    ]
+    with jax.enable_x64(x64):
+        for function, arrays in functions:
+            agree_in_jax(function, function(*arrays), arrays)
+
+
+def test_what_does_not_fit_is_refused():
+    big = np.array([2**31 + 7, 1])
+    for call in (
+        lambda: tokjax.causal_lm_labels(big, np.ones(2, int)),
+        lambda: tokjax.pad_sequence(big, 2, 0),
+        lambda: tokjax.to_one_based(big),
+        lambda: tokjax.find_document_boundaries(big, 0),
+        lambda: tokjax.pad_ragged(
+            tokjax.make_ragged([1], [0, 1], offsets=[(2**31, 2**31 + 1)]), length=1, pad_id=0
+        ),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match="does not fit int32"):
+            call()
+    with pytest.raises(tokjax.InvalidArgumentError, match="integers, not float32"):
+        tokjax.pad_sequence(jnp.array([1.5]), 2, 0)
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, "0", True, 2**31])
+def test_ids_that_are_none(wrong):
+    ragged, flat = tokjax.ragged_from_rows([[1]]), np.array([1])
+    with pytest.raises(tokjax.InvalidArgumentError, match="pad_id (is|must be)"):
+        tokjax.collate_padded_batch(ragged, pad_id=wrong)
+    with pytest.raises(tokjax.InvalidArgumentError, match="pad_id (is|must be)"):
+        tokjax.pack_blocks(ragged, block_size=2, pad_id=wrong)
+    with pytest.raises(tokjax.InvalidArgumentError, match="pad_value (is|must be)"):
+        tokjax.pad_sequence(flat, 2, wrong)
+    with pytest.raises(tokjax.InvalidArgumentError, match="eos_token (is|must be)"):
+        tokjax.find_document_boundaries(flat, wrong)
+    with pytest.raises(tokjax.InvalidArgumentError, match="ignore_index (is|must be)"):
+        tokjax.causal_lm_labels(flat, flat, ignore_index=wrong)
+
+
+def test_shapes_that_do_not_fit():
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"must have shape \(n,\), not \(1, 1\)"):
+        tokjax.pad_sequence(np.array([[1]]), 2, 0)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"\(batch, width\)"):
+        tokjax.batch_pad_sequences(np.array([1]), np.array([1]), 2, 0)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"\(2, 1\) and \(1,\)"):
+        tokjax.batch_pad_sequences(np.array([[1], [2]]), np.array([1]), 2, 0)
+    for call in (lambda: tokjax.create_causal_mask(-1), lambda: tokjax.create_attention_mask(1, -1)):
+        with pytest.raises(tokjax.InvalidArgumentError, match="at least 0, not -1"):
+            call()
+
+
+def test_fill_values_may_be_traced():
+    pad = jax.jit(tokjax.pad_sequence, static_argnums=1)
+    assert pad(jnp.array([1, 2]), 4, 7).tolist() == [1, 2, 7, 7]
+    label = jax.jit(lambda ids, ignore: tokjax.causal_lm_labels(ids, ids, ignore_index=ignore))
+    assert label(jnp.array([1, 2]), -5).tolist() == [2, -5]
+
+
+def test_iterators_of_options():
+    ragged = full_ragged([[1, 2], [3]])
+    padded = tokjax.collate_padded_batch(ragged, pad_id=0, columns=iter(["offsets"]), buckets=iter([1, 3]))
+    assert padded.offsets.shape == (2, 3, 2)
+
+
 def test_packing_refuses():
     ragged = tokjax.ragged_from_rows([[1, 2], [3]])
     plan = tokjax.plan_packing(ragged.lengths, 2, separators=True)
     with pytest.raises(tokjax.InvalidArgumentError, match="pass eos_id"):
         tokjax.apply_packing(plan, ragged, pad_id=0)
+    for rows in ([[1]], [[1, 2], [3, 4]]):
+        other = tokjax.ragged_from_rows(rows)
+        with pytest.raises(tokjax.InvalidArgumentError, match="made for rows of 3 tokens in all"):
+            jax.jit(lambda r: tokjax.apply_packing(plan, r, pad_id=0, eos_id=1))(other)
+    with pytest.raises(tokjax.InvalidArgumentError, match="more than int32 can count"):
+        tokjax.plan_packing([2**62] * 4, 4)
     with pytest.raises(tokjax.InvalidArgumentError, match="block_size must be at least 1, not 0"):
         tokjax.plan_packing([1], 0)
     with pytest.raises(tokjax.InvalidArgumentError, match="integers from 0"):

@@ -164,6 +164,8 @@ def test_the_cache_is_bounded_and_never_changes_an_id(monkeypatch, plain_tokeniz
     engine = WordCacheEngine(plain_tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
     encoded = engine.encode_segments(corpus)
     assert len(engine._known) <= 3
+    engine.encode_segments(["x" * 1000])
+    assert "x" * 1000 not in engine._known
     assert encoded.ids.tolist() == tokjax.encode_batch_result(plain_tokenizer, corpus).ids.tolist()
 
 
@@ -237,8 +239,11 @@ class TestSpecialTokensInText:
     def test_names_are_checked(self, tokenizer):
         with pytest.raises(tokjax.InvalidArgumentError, match="'<nope>', which is not a special token"):
             tokjax.encode(tokenizer, "a", allowed_special={"<nope>"})
-        with pytest.raises(tokjax.InvalidArgumentError, match="a collection of names or 'all'"):
-            tokjax.encode(tokenizer, "a", allowed_special="<|pad|>")
+        for wrong in ("<|pad|>", None, 3):
+            with pytest.raises(tokjax.InvalidArgumentError, match="a collection of names or 'all'"):
+                tokjax.encode(tokenizer, "a", allowed_special=wrong)
+        with pytest.raises(tokjax.DisallowedSpecialTokenError, match="text 1 holds"):
+            tokjax.encode_batch_result(tokenizer, ["a", "<|pad|>"])
 
 
 class TestNormalization:
@@ -262,6 +267,59 @@ class TestNormalization:
         raw = tokjax.encode_result(qwen2, self.decomposed, assume_normalized=True)
         assert raw.ids.tolist() != result.ids.tolist()
 
+    @given(text=hard_texts | st.text("ae\u0301\u0323\u030a\u1100\u1161\u11a8가<>x \u212b\u0344", max_size=12))
+    def test_offsets_go_back_to_the_text(self, tokenizer, text):
+        special = {"<x>": 1000}
+        qwen2 = tokjax.byte_level_bpe(
+            dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens=special
+        )
+        result = tokjax.encode_result(qwen2, text, allowed_special="all")
+        mapped = tokjax.map_offsets_to_input(qwen2, text, result.offsets)
+        tokjax.assert_offsets_contract(text, mapped)
+        view = tokjax.tokenization_view(qwen2, text)
+        for old, new in zip(mapped, result.offsets, strict=True):
+            before, after = tokjax.span_bytes(text, old), tokjax.span_bytes(view, new)
+            assert tokjax.to_utf8(tokjax.normalize(qwen2, before)).find(after) >= 0
+        if len(mapped):
+            assert mapped[0, 0] == 1
+            assert mapped[-1, 1] == len(text.encode()) + 1
+        if view == text:
+            assert mapped.tolist() == result.offsets.tolist()
+
+    def test_an_example_of_the_way_back(self, qwen2):
+        text = "a e\u0301!"
+        spans = tokjax.encode_result(qwen2, text).offsets
+        assert tokjax.map_offsets_to_input(
+            qwen2, text, [(3, 5), (3, 4), (5, 6), (0, 0), (6, 6)]
+        ).tolist() == [
+            [3, 6],
+            [3, 6],
+            [6, 7],
+            [0, 0],
+            [7, 7],
+        ]
+        assert tokjax.map_offsets_to_input(qwen2, "", []).shape == (0, 2)
+        plain = tokjax.byte_level_bpe(dict(qwen2.vocabulary.ordinary))
+        assert tokjax.map_offsets_to_input(plain, text, spans).tolist() == spans.tolist()
+
+    def test_special_tokens_are_found_before_normalisation(self, tokenizer):
+        special = {"<|im_end|>": 1000, "<e\u0301>": 1001}
+        qwen2 = tokjax.byte_level_bpe(
+            dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens=special
+        )
+        ids = tokjax.encode(qwen2, "<|im_end|>\u0338x", allowed_special="all")
+        assert ids[0] == 1000
+        assert tokjax.encode(qwen2, "<e\u0301>", allowed_special="all").tolist() == [1001]
+        with pytest.raises(tokjax.DisallowedSpecialTokenError):
+            tokjax.encode(qwen2, "<|im_end|>\u0338x")
+
+    def test_a_special_token_can_not_be_forged_by_normalisation(self, tokenizer):
+        qwen2 = tokjax.byte_level_bpe(
+            dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens={"<K>": 1000}
+        )
+        with pytest.raises(tokjax.DisallowedSpecialTokenError):
+            tokjax.encode(qwen2, "<\u212a>")  # the Kelvin sign
+
     def test_others_see_the_text_as_given(self, tokenizer):
         assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed
         assert tokjax.encode_result(tokenizer, "a").metadata.offsets_reference == "input_text"
@@ -284,6 +342,14 @@ class TestAnyPattern:
     @given(text=hard_texts, pattern=st.sampled_from([r"\w+", r"(a)|(b)", r"x*", r"(?=a)", r"\s|\S\S"]))
     def test_nothing_is_lost(self, text, pattern):
         assert "".join(word_splitter(pattern).words(text)) == text
+
+    @pytest.mark.parametrize("name", ["cl100k_base", "gpt-2", "GPT2", "words"])
+    def test_a_name_that_is_not_known(self, name):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=f"'{name}' is not one of the names gpt2, cl100k"
+        ):
+            tokjax.byte_level_bpe(BYTES, pattern=name)
+        assert word_splitter(f"(?:{name})").words(name) == [name]
 
     def test_a_pattern_that_is_none(self):
         with pytest.raises(tokjax.InvalidArgumentError, match="neither a name .* nor a regular expression"):
@@ -318,6 +384,8 @@ class TestVocabulary:
             tokjax.token_to_id(tokenizer, "no such token")
         with pytest.raises(tokjax.InvalidArgumentError, match=r"shape \(n,\)"):
             tokjax.decode(tokenizer, [[1, 2]])
+        with pytest.raises(tokjax.InvalidArgumentError, match="unequal length"):
+            tokjax.decode(tokenizer, [[1, 2], [3]])
 
     def test_holes(self):
         tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"<x>": 300})
@@ -363,6 +431,14 @@ class TestSharing:
         assert hash(again) == hash(tokenizer)
         assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
         assert tokjax.encode(again, "low lower").tolist() == tokjax.encode(tokenizer, "low lower").tolist()
+
+    def test_the_fingerprint_is_that_of_the_behaviour(self, tokenizer):
+        ranks = dict(tokenizer.vocabulary.ordinary)
+        alike = {
+            tokjax.fingerprint(tokjax.byte_level_bpe(ranks, pattern=pattern))
+            for pattern in ("cl100k", "llama3", PATTERNS["cl100k"])
+        }
+        assert len(alike) == 1
 
     def test_the_fingerprint_tells_tokenizers_apart(self, tokenizer):
         ranks = dict(tokenizer.vocabulary.ordinary)

@@ -1,6 +1,7 @@
 """Cutting files, with plain `split` as the oracle."""
 
 import io
+import pathlib
 
 import pytest
 from hypothesis import given
@@ -13,6 +14,7 @@ from tokjax.text import chunks as chunks_module
 from tokjax.text.chunks import refine_boundaries
 from tokjax.text.patterns import PATTERNS, word_splitter
 from tokjax.text.sources import FileChunk, SpooledTexts, file_chunks, paths_of, text_chunks
+from tokjax.trainer.counting import count_chunk
 
 separators = st.sampled_from([b"|", b"aa", b"aba", b"<|e|>", b"\n\n"])
 
@@ -107,7 +109,8 @@ def test_documents_of_a_file(tmp_path):
     path.write_bytes(b"a<|e|><|e|>b\xff<|e|>")
     assert list(tokjax.read_documents(path, "<|e|>")) == [b"a", b"b\xff"]
     assert list(tokjax.read_documents([path, path], None)) == [path.read_bytes()] * 2
-    assert list(tokjax.read_documents(["a<|e|>b", ""], "<|e|>")) == ["a<|e|>b"]
+    assert list(tokjax.read_documents(["a<|e|>b", ""], "<|e|>")) == ["a", "b"]
+    assert list(tokjax.read_documents(iter(["a<|e|>b", ""]), None)) == ["a<|e|>b"]
     (tmp_path / "empty.txt").write_bytes(b"")
     assert list(tokjax.read_documents(tmp_path / "empty.txt", "<|e|>")) == []
 
@@ -144,3 +147,24 @@ def test_sources(tmp_path, monkeypatch):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             paths_of(wrong)
     assert FileChunk(path, 1, 3).read() == [(b"ex", False)]
+
+
+def test_a_text_that_is_too_long_for_a_name():
+    with pytest.raises(tokjax.InvalidArgumentError, match="is not a file"):
+        paths_of("hello world " * 10_000)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"text 0 of the source is a path.*list\(paths\)"):
+        list(text_chunks((p for p in [pathlib.Path("a.txt")]), 10))
+
+
+def test_documents_are_counted_once_where_a_cut_would_touch_a_separator(tmp_path):
+    from tokjax.trainer.counting import count_words
+
+    path = tmp_path / "corpus.txt"
+    path.write_bytes(b"word word aa word aa word word aa" * 40)
+    for size in range(5, 60):
+        chunks_of = file_chunks([path], ["aa"], size, safe_cuts=True)
+        documents = sum(
+            count_chunk(chunk, special_tokens=("aa",), pattern="gpt2").documents for chunk in chunks_of
+        )
+        whole = count_words(path, special_tokens=["aa"], pattern="gpt2", workers=1, progress=False)
+        assert documents == whole.documents

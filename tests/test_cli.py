@@ -60,7 +60,7 @@ def test_pack(place, corpus):
     assert dataset.chunk_tokens == 16
     again = run("pack", place / "corpus.txt", "-t", place / "t.json", "-o", place / "data")
     assert again.returncode == 1
-    assert b"exists; pass overwrite=True" in again.stderr
+    assert b"exists; to replace it, pass --overwrite" in again.stderr
     quiet = run(
         "pack", place / "corpus.txt", "-t", place / "t.json", "-o", place / "data", "--overwrite", "-q"
     )
@@ -70,14 +70,34 @@ def test_pack(place, corpus):
 def test_inspect(place):
     shown = output_of("inspect", "the [bold]é[/bold]", "--tokenizer", place / "t.json")
     assert "[1, 2)" in shown
-    assert "[bold]" in shown
+    assert "│ [ " in shown  # markup in the text is text
     assert "<|endoftext|>" in shown
     piped = output_of("inspect", "-", "-t", place / "t.json", stdin=b"\xff")
     assert "\\xff" in piped
     refused = run("inspect", "a<|endoftext|>", "-t", place / "t.json")
     assert refused.returncode == 1
-    allowed = output_of("inspect", "a<|endoftext|>", "-t", place / "t.json", "--allow-special")
-    assert allowed.count("yes") == 2
+    assert b"--special text" in refused.stderr
+    recognised = output_of("inspect", "a<|endoftext|>", "-t", place / "t.json", "--special", "recognise")
+    assert recognised.count("yes") == 2
+    ordinary = output_of("inspect", "a<|endoftext|>", "-t", place / "t.json", "--special", "text")
+    assert ordinary.count("yes") == 1
+    harmless = output_of("inspect", "-", "-t", place / "t.json", stdin=b"\x1b]0;title\x07")
+    assert "\x1b" not in harmless
+    assert "\x07" not in harmless
+
+
+def test_names_that_look_like_markup(place):
+    odd = place / "x[/red]"
+    packed = output_of("pack", place / "corpus.txt", "-t", place / "t.json", "-o", odd)
+    assert "x[/red]" in packed
+    assert "x[/red]" in output_of("stats", odd)
+
+
+def test_train_makes_the_directory_first(place):
+    output_of(
+        "train", place / "corpus.txt", "-o", place / "new" / "dir" / "t.json", "--vocab-size", 270, "-q"
+    )
+    assert tokjax.vocab_size(tokjax.load_tokenizer(place / "new" / "dir" / "t.json")) == 270
 
 
 def test_stats(place):
@@ -89,6 +109,7 @@ def test_stats(place):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["pack", __file__, "-t", "no/such/tokenizer.json", "-o", "."], b"No such file"),
         (["stats", "no/such/place"], b"nothing is there; make it with write_dataset"),
         (["train", "no/such/file", "-o", "t.json"], b"is not a file"),
         (["inspect", "a", "-t", "no/such/tokenizer.json"], b"No such file"),
@@ -97,7 +118,8 @@ def test_stats(place):
 def test_errors_are_one_line_without_a_traceback(arguments, message, tmp_path):
     done = run(*arguments, cwd=tmp_path)
     assert done.returncode == 1
-    assert message in b" ".join(done.stderr.split())
+    assert message in done.stderr
+    assert done.stderr.count(b"\n") == 1
     assert b"Traceback" not in done.stderr
     assert done.stderr.startswith(b"error: ")
 

@@ -39,6 +39,15 @@ def test_train_lm(tmp_path):
     assert "no dataset of these texts yet" in third.stdout
 
 
+@pytest.mark.parametrize("corpus", ["missing.txt", ".", "tiny.txt"])
+def test_train_lm_on_no_corpus(tmp_path, corpus):
+    (tmp_path / "tiny.txt").write_text("tiny")
+    done = run_train_lm(tmp_path / "run", "--corpus", tmp_path / corpus)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_help(example):
     done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, check=True)

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
@@ -90,6 +91,7 @@ def test_an_altered_file(saved, change, message):
         (lambda c: c.update(special_tokens={"<x>": 1.5}), "ids are integers"),
         (lambda c: c.update(pattern=7), "pattern must be"),
         (lambda c: c.update(normalizer="nfkc"), "normalizer must be"),
+        (lambda c: c.update(normalizer="auto"), "normalizer must be"),
         (lambda c: c.update(eos_token="<nope>"), "not among the special tokens"),
     ],
 )
@@ -127,3 +129,16 @@ def test_no_file(tmp_path):
 def test_what_can_not_be_saved(tmp_path):
     with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't write a str"):
         tokjax.save_tokenizer("tokenizer", tmp_path / "t.json")
+
+
+def test_threads_that_save_to_one_place(tokenizer, plain_tokenizer, tmp_path):
+    path = tmp_path / "t.json"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda t: tokjax.save_tokenizer(t, path), [tokenizer, plain_tokenizer] * 20))
+    assert tokjax.load_tokenizer(path) in (tokenizer, plain_tokenizer)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_a_directory_that_is_not_there(tokenizer, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such directory: '.*nope'"):
+        tokjax.save_tokenizer(tokenizer, tmp_path / "nope" / "t.json")

@@ -1,6 +1,7 @@
 """The packed loader: order, places, documents."""
 
 import json
+import pickle
 import subprocess
 import sys
 
@@ -13,7 +14,7 @@ import tokjax
 from tokjax.loading.permutation import permute
 
 
-@given(st.integers(1, 600), st.integers(0, 2**64 - 1), st.integers(0, 5))
+@given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
 def test_a_permutation(size, seed, epoch):
     order = permute(np.arange(size), size, seed, epoch)
     assert sorted(order.tolist()) == list(range(size))
@@ -157,8 +158,33 @@ def test_a_state_of_another_loader(dataset):
             other.set_state(state)
     with pytest.raises(tokjax.DatasetMismatchError, match="version"):
         loader.set_state({})
-    with pytest.raises(tokjax.InvalidArgumentError, match="step must be an integer"):
-        loader.set_state(state | {"step": -1})
+    for step in (-1, "3", None, 1.5):
+        with pytest.raises(tokjax.InvalidArgumentError, match="the state's step must be"):
+            loader.set_state(state | {"step": step})
+
+
+def test_a_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
+    loaders = []
+    for name, texts in (("one", ["abcd", "efgh"]), ("two", ["WXYZ", "1234"])):
+        tokjax.write_dataset(texts, tokjax.PackedTokenField(tokenizer, chunk_tokens=2), tmp_path / name)
+        loaders.append(tokjax.PackedTokenLoader(tokjax.open_dataset(tmp_path / name), batch_size=1))
+    with pytest.raises(tokjax.DatasetMismatchError, match="the state's dataset is"):
+        loaders[1].set_state(loaders[0].get_state())
+
+
+def test_going_back_within_an_epoch(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2)
+    start, seen = loader.get_state(), 0
+    for _ in loader:
+        seen += 1
+        if seen == 3:
+            loader.set_state(start)
+    assert seen == len(loader) + 3
+
+
+def test_a_dataset_travels_to_workers(dataset):
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again.read(0, 50).tolist() == dataset.read(0, 50).tolist()
 
 
 def test_refusals(dataset):

@@ -90,6 +90,11 @@ def test_a_span_inside_a_character_rounds_outward():
 
 def test_a_surrogate_pair_is_one_character_of_two_python_characters():
     assert tokjax.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
+    assert tokjax.byte_to_char_spans("\ud83d\ude42!", [(1, 4), (4, 5), (4, 6)]).tolist() == [
+        [0, 2],
+        [0, 2],
+        [0, 3],
+    ]
     assert tokjax.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)]).tolist() == [
         [1, 5],
         [1, 5],
@@ -142,8 +147,11 @@ def test_boundaries_may_be_required():
 def test_refusals():
     with pytest.raises(tokjax.InvalidArgumentError, match=r"shape \(n, 2\)"):
         tokjax.assert_offsets_contract("abc", [1, 2, 3])
-    with pytest.raises(tokjax.InvalidArgumentError, match="a pair"):
-        tokjax.has_span((1, 2, 3))
+    for wrong in ((1, 2, 3), (1,), (1.5, 2), None):
+        with pytest.raises(tokjax.InvalidArgumentError, match="a pair of integers"):
+            tokjax.has_span(wrong)
+    with pytest.raises(tokjax.InvalidArgumentError, match="pairs"):
+        tokjax.assert_offsets_contract("abc", [(1, 2), (3,)])
     with pytest.raises(tokjax.OffsetsContractError, match=r"span 0 is \(0, 4\)"):
         tokjax.char_to_byte_spans("abc", [(0, 4)])
     assert tokjax.byte_to_char_spans("abc", []).shape == (0, 2)

@@ -1,3 +1,4 @@
+import copy
 import pickle
 
 import numpy as np
@@ -36,6 +37,8 @@ def test_attributes_can_not_be_set(result, batch):
     with pytest.raises(AttributeError):
         result.ids = np.zeros(3)
     with pytest.raises(AttributeError):
+        result.anything = 1
+    with pytest.raises(AttributeError):
         batch.ragged = None
     with pytest.raises(AttributeError, match="immutable"):
         del batch.metadata
@@ -52,13 +55,17 @@ def test_arrays_are_read_only(result, batch):
 def test_writing_to_what_was_given_changes_nothing():
     ids = np.array([1, 2, 3], np.int32)
     window = ids[:2]
+    older = ids[:]
     window.setflags(write=False)
     result = TokenizationResult(ids=ids, tokens=["a", "b", "c"])
     view = TokenizationResult(ids=window, tokens=["a", "b"])
-    ids[:] = 9
-    assert result.ids.tolist() == [1, 2, 3]
-    assert view.ids.tolist() == [1, 2]
+    batch = tokjax.TokenizationBatch(
+        tokjax.make_ragged(ids, [0, 3]), tokjax.ResultMetadata("test"), lambda ids: tuple(map(str, ids))
+    )
     assert ids.flags.writeable
+    older[:] = 9
+    assert result.ids.tolist() == batch.ids.tolist() == [1, 2, 3]
+    assert view.ids.tolist() == [1, 2]
 
 
 def test_items_of_a_batch_are_views(batch):
@@ -72,7 +79,7 @@ def test_a_batch_is_a_sequence(batch, tokenizer):
     assert batch[-1] == batch[2] == tokjax.encode_result(tokenizer, "naïve \n")
     assert batch[1:] == [batch[1], batch[2]]
     assert batch.index(batch[2]) == 2
-    with pytest.raises(IndexError):
+    with pytest.raises(IndexError, match="batch of 3 texts has no text 3"):
         batch[3]
 
 
@@ -88,13 +95,31 @@ def test_equality_looks_at_values(result, batch, tokenizer):
     assert batch != tokjax.encode_batch_result(tokenizer, ["hello world"])
 
 
-def test_pickle(result, batch):
-    assert pickle.loads(pickle.dumps(result)) == result
-    again = pickle.loads(pickle.dumps(batch))
-    assert again == batch
-    assert again[0] == batch[0]
-    with pytest.raises(ValueError, match="read-only"):
-        again.ids[0] = 1
+def test_pickle_and_copy(result, batch):
+    for twin in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert twin == result
+        assert not any(column.flags.writeable for column in columns(twin))
+    for twin in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert twin == batch
+        assert twin[0] == batch[0]
+        assert not twin.ids.flags.writeable
+    assert len(pickle.dumps(batch)) < 3000  # not the vocabulary
+
+
+def test_no_array_can_be_made_writable(result, batch):
+    for array in (*columns(result), *batch.ragged, *columns(batch[0])):
+        with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+            array.flags.writeable = True
+
+
+def test_batches_of_other_tokens_are_not_equal():
+    ranks = {bytes([i]): i for i in range(256)}
+    shifted = {bytes([i]): (i + 1) % 256 for i in range(256)}
+    left = tokjax.encode_batch_result(tokjax.byte_level_bpe(ranks), ["b"])
+    right = tokjax.encode_batch_result(tokjax.byte_level_bpe(shifted), ["a"])
+    assert left.ids.tolist() == right.ids.tolist()
+    assert left != right
+    assert left[0] != right[0]
 
 
 def test_repr_says_what_is_there(result, batch):
@@ -109,6 +134,7 @@ def test_html_escapes_the_text(result, batch):
     assert "&lt;" in page
     assert "bytes [1, " in page
     assert batch._repr_html_().count("<li>") == 3
+    assert "\x1b" not in TokenizationResult(ids=[1], tokens=["\x1b[2J"])._repr_html_()
     quoted = TokenizationResult(ids=[1], tokens=['"><script>'])
     assert "<script>" not in quoted._repr_html_()
 

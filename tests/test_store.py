@@ -81,7 +81,7 @@ def test_windows_go_over_shards(written, tokenizer, corpus):
     assert dataset.gather(starts, 300).tolist() == [stream[s : s + 300] for s in starts]
     assert dataset.gather(starts, 300).dtype == np.int32
     assert dataset.gather([], 3).shape == (0, 3)
-    for wrong in (-1, len(stream) - 2):
+    for wrong in (-1, len(stream) - 2, 2**63 - 1):
         with pytest.raises(
             tokjax.InvalidArgumentError, match=f"does not lie in the stream's {len(stream)} ids"
         ):
@@ -163,12 +163,36 @@ def test_a_tokenizer_without_eos(plain_tokenizer):
         ([(0, None)], "document 0 must be str or bytes"),
     ],
 )
-def test_documents_that_are_none(field, tmp_path, documents, message):
+def test_documents_that_are_no_documents(field, tmp_path, documents, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.write_dataset(documents, field, tmp_path / "data")
     assert not (tmp_path / "data").exists()
-    with pytest.raises(tokjax.InvalidArgumentError, match="shard_tokens"):
-        tokjax.write_dataset([], field, tmp_path / "data", shard_tokens=0)
+    for wrong in (0, 2.5, None):
+        with pytest.raises(tokjax.InvalidArgumentError, match="shard_tokens"):
+            tokjax.write_dataset([], field, tmp_path / "data", shard_tokens=wrong)
+
+
+def test_special_tokens_in_documents(tokenizer, tmp_path):
+    documents = [(70, "low"), (71, "a <|pad|> b")]
+    with pytest.raises(
+        tokjax.DisallowedSpecialTokenError, match=r"in document 71, the text holds .*'<\|pad\|>'"
+    ):
+        tokjax.write_dataset(documents, tokjax.PackedTokenField(tokenizer), tmp_path / "data")
+    assert not list(tmp_path.iterdir())
+    for name, options in (("ids", {"allowed_special": {"<|pad|>"}}), ("text", {"disallowed_special": ()})):
+        tokjax.write_dataset(documents, tokjax.PackedTokenField(tokenizer, **options), tmp_path / name)
+        dataset = tokjax.open_dataset(tmp_path / name)
+        assert (tokjax.pad_id(tokenizer) in dataset.document(1)) == (name == "ids")
+        assert tokjax.decode(tokenizer, dataset.document(1)[:-1]) == "a <|pad|> b"
+    assert dataset.manifest.options["disallowed_special"] == []
+
+
+def test_options_of_other_integer_types(tokenizer, tmp_path):
+    field = tokjax.PackedTokenField(tokenizer, np.int64(8), add_eos_between_docs=np.bool_(True))
+    tokjax.write_dataset(["low"], field, tmp_path / "data", shard_tokens=np.int32(5))
+    assert tokjax.open_dataset(tmp_path / "data").chunk_tokens == 8
+    with pytest.raises(tokjax.InvalidArgumentError, match="chunk_tokens must be an integer, not 4.5"):
+        tokjax.PackedTokenField(tokenizer, 4.5)
 
 
 def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypatch):
@@ -196,10 +220,58 @@ class TestWhatIsThereAlready:
         assert tokjax.open_dataset(written).num_documents == 1
         assert sorted(p.name for p in written.parent.iterdir()) == ["data"]
 
+    def test_is_never_deleted_with_what_is_not_ours(self, written, field, tmp_path):
+        (tmp_path / "app").mkdir()
+        (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
+        with pytest.raises(tokjax.DatasetExistsError, match="is no dataset, so it is not replaced"):
+            tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
+        (written / "checkpoint.npz").write_bytes(b"precious")
+        with pytest.raises(tokjax.DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
+            tokjax.write_dataset(["a"], field, written, overwrite=True)
+        assert (written / "checkpoint.npz").read_bytes() == b"precious"
+        (tmp_path / "new.incomplete").mkdir()
+        (tmp_path / "new.incomplete" / "notes.txt").write_text("mine")
+        with pytest.raises(tokjax.DatasetExistsError, match=r"holds 'notes\.txt'"):
+            tokjax.write_dataset(["a"], field, tmp_path / "new")
+        (tmp_path / "plain.incomplete").write_text("mine")
+        with pytest.raises(tokjax.DatasetExistsError, match=r"plain\.incomplete"):
+            tokjax.write_dataset(["a"], field, tmp_path / "plain")
+
+    def test_through_a_link(self, written, field, tmp_path):
+        (tmp_path / "link").symlink_to(written)
+        tokjax.write_dataset(["low"], field, tmp_path / "link", overwrite=True)
+        assert tokjax.open_dataset(written).num_documents == 1
+        assert (tmp_path / "link").is_symlink()
+
+    @pytest.mark.parametrize("renamed", ["data", "data.incomplete"])
+    def test_survives_a_kill_between_the_renames(self, written, field, monkeypatch, renamed):
+        """The process dies right after one of the two renames: no data is lost, and the next run goes on."""
+        rename = type(written).rename
+
+        def killed(path, target):
+            rename(path, target)
+            if path.name == renamed:
+                raise KeyboardInterrupt
+
+        before = tokjax.open_dataset(written).num_documents
+        monkeypatch.setattr(type(written), "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tokjax.write_dataset(["low"], field, written, overwrite=True)
+        monkeypatch.setattr(type(written), "rename", rename)
+        if renamed == "data":
+            with pytest.raises(tokjax.DatasetIncompleteError, match=r"rename data\.replaced to data"):
+                tokjax.open_dataset(written)
+            with pytest.raises(tokjax.InvalidArgumentError):
+                tokjax.write_dataset([3], field, written, overwrite=True)
+            assert tokjax.open_dataset(written).num_documents == before
+        tokjax.write_dataset(["low", "low"], field, written, overwrite=True)
+        assert tokjax.open_dataset(written).num_documents == 2
+        assert [p.name for p in written.parent.iterdir()] == ["data"]
+
     def test_is_never_replaced_if_it_is_no_dataset(self, field, tmp_path):
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
-        with pytest.raises(tokjax.DatasetExistsError, match="is no dataset"):
+        with pytest.raises(tokjax.DatasetExistsError, match="is no dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
@@ -257,6 +329,40 @@ class TestDamage:
         (written / "shard-00001.tokens.npy").unlink()
         with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00001\.tokens\.npy is missing"):
             tokjax.open_dataset(written)
+
+    @pytest.mark.parametrize("name", ["shard-00001.num_tokens.npy", "tokenizer.tokjax.json"])
+    def test_another_missing_file(self, written, name):
+        (written / name).unlink()
+        with pytest.raises(tokjax.DatasetCorruptError, match="is missing"):
+            tokjax.open_dataset(written)
+
+    def test_an_index_that_does_not_add_up(self, written):
+        path = written / "shard-00001.num_tokens.npy"
+        lengths = np.load(path)
+        np.save(path, lengths + np.ones_like(lengths))
+        with pytest.raises(tokjax.DatasetCorruptError, match="its documents have"):
+            tokjax.open_dataset(written)
+        np.save(path, lengths[:-1])
+        with pytest.raises(tokjax.DatasetCorruptError, match="unsigned integers"):
+            tokjax.open_dataset(written)
+
+    def test_an_altered_tokenizer(self, written):
+        path = written / "tokenizer.tokjax.json"
+        path.write_bytes(path.read_bytes() + b" ")
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"tokenizer\.tokjax\.json was altered"):
+            tokjax.open_dataset(written).verify()
+
+    def test_too_many_open_files_is_no_corruption(self, field, tmp_path):
+        import resource
+
+        tokjax.write_dataset(["low"] * 300, field, tmp_path / "many", shard_tokens=1)
+        limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (150, limits[1]))
+        try:
+            dataset = tokjax.open_dataset(tmp_path / "many")
+            assert len(dataset.read(0, dataset.num_tokens)) == dataset.num_tokens
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
     def test_one_bit(self, written):
         shard = written / "shard-00001.tokens.npy"

@@ -1,7 +1,10 @@
 """The trainer against the naive algorithm, and against Hugging Face's."""
 
+import copy
+import dataclasses
 import logging
 import os
+import pickle
 import signal
 import threading
 
@@ -121,6 +124,13 @@ def test_bytes_that_are_no_text():
     assert trained.stats.bytes == 6
 
 
+def test_the_record_travels(trained):
+    assert pickle.loads(pickle.dumps(trained)) == trained
+    assert copy.deepcopy(trained) == trained
+    assert hash(trained) == hash(pickle.loads(pickle.dumps(trained)))
+    assert dataclasses.asdict(trained.stats)["seconds"] == trained.stats.seconds
+
+
 def test_a_text_with_too_few_pairs(caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
         trained = train(["ab"], 1000)
@@ -141,6 +151,10 @@ def test_a_text_with_too_few_pairs(caplog):
         ({"tie_break": "random"}, "tie_break must be"),
         ({"pattern": "("}, "neither a name"),
         ({"workers": 0}, "workers must be at least 1"),
+        ({"workers": "2"}, "workers must be an integer, not '2'"),
+        ({"vocab_size": "300"}, "vocab_size must be an integer, not '300'"),
+        ({"vocab_size": 300.5}, "vocab_size must be an integer"),
+        ({"min_frequency": 1.5}, "min_frequency must be an integer"),
         ({"eos_token": "<y>"}, "eos_token is '<y>'"),
     ],
 )
@@ -288,6 +302,31 @@ class TestTrainAndPack:
         from_iterator = train_and_pack(iter(corpus), tmp_path / "iterator", vocab_size=300, progress=False)
         assert from_list.trained.merges == from_iterator.trained.merges
         assert from_list.dataset[:4] == from_iterator.dataset[:4]
+
+    def test_an_iterable_that_gives_one_iterator_only(self, corpus, tmp_path):
+        class Once:
+            iterator = iter(corpus)
+
+            def __iter__(self):
+                return self.iterator
+
+        made = train_and_pack(Once(), tmp_path / "data", vocab_size=300, progress=False)
+        assert made.dataset.num_documents == len(corpus)
+
+    def test_special_tokens_in_the_corpus(self, tmp_path):
+        texts = ["low<|endoftext|>lower", "low<|pad|>est"]
+        options = {"vocab_size": 262, "special_tokens": ["<|pad|>"], "progress": False}
+        with pytest.raises(
+            tokjax.DisallowedSpecialTokenError, match=r"in document 2, the text holds .*'<\|pad\|>'"
+        ):
+            train_and_pack(texts, tmp_path / "data", **options)
+        made = train_and_pack(texts, tmp_path / "data", allowed_special="all", **options)
+        assert made.dataset.num_documents == 3
+        dataset = tokjax.open_dataset(tmp_path / "data")
+        assert tokjax.pad_id(dataset.tokenizer) is None
+        assert 256 in dataset.document(2)
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"pass \['<x>'\]"):
+            train_and_pack(texts, tmp_path / "other", vocab_size=300, special_tokens="<x>")
 
     def test_files_are_split_at_the_eos(self, corpus, tmp_path):
         path = tmp_path / "corpus.txt"

@@ -183,6 +183,9 @@ from .protocol import (
     id_to_token as id_to_token,
 )
 from .protocol import (
+    map_offsets_to_input as map_offsets_to_input,
+)
+from .protocol import (
     normalize as normalize,
 )
 from .protocol import (

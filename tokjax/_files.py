@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
+import secrets
 from typing import TYPE_CHECKING, BinaryIO
 
 if TYPE_CHECKING:
@@ -15,7 +17,9 @@ _READ_SIZE = 1 << 20
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Call `write` on a temporary file beside `path`, sync it, then rename it to `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(path.parent))
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial")
     try:
         with temporary.open("wb") as file:
             write(file)

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tokjax.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     import jax
 
@@ -38,6 +40,45 @@ def namespace(*values: object) -> Any:
     return np
 
 
+def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndarray[Any, Any]:
+    """`values` as a NumPy array of `dtype`; an error that names `name` where they don't fit it."""
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{name} must be an array of integers, not rows of unequal length"
+        ) from None
+    if array.size == 0 and array.dtype.kind == "f":  # NumPy's dtype of an empty list
+        array = array.astype(dtype)
+    if array.dtype.kind not in "iub":
+        raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
+    limits = np.iinfo(dtype)
+    if array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u":
+        outside = (array > limits.max) | (array < limits.min)
+        if outside.any():
+            raise InvalidArgumentError(
+                f"{name} holds {array[outside].flat[0]}, which does not fit {np.dtype(dtype).name}"
+            )
+    return array.astype(dtype, copy=False)
+
+
+def as_int32(name: str, values: Any) -> Any:
+    """`values` as an `int32` array of their own kind.
+
+    Host arrays are checked to fit; of JAX arrays only the dtype is known, and must be an integer's.
+    """
+    if not is_jax(values):
+        return as_integers(name, values, np.int32)
+    if values.dtype.kind not in "iub":
+        raise InvalidArgumentError(f"{name} must be integers, not {values.dtype}")
+    return values.astype(np.int32)
+
+
+def as_mask(xp: Any, values: Any) -> Any:
+    """True where `values` (booleans or numbers, an array or a list) are not 0."""
+    return xp.asarray(values).astype(bool)
+
+
 def suffix_minimum(values: Array) -> Array:
     """The minimum of each value and all that follow it along the last axis.
 
@@ -54,10 +95,11 @@ def suffix_minimum(values: Array) -> Array:
     return np.minimum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
 
 
-def take_or_fill(flat: Array, index: Array, present: Array, fill: int) -> Array:
+def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
     """`flat[index]` where `present`, else `fill`; an empty `flat` gives `fill` throughout.
 
     Args:
+        name: what `flat` is, for errors.
         flat: `(n, ...)`.
         index: integers of any shape; its values matter only where `present`.
         present: booleans, of the shape of `index`.
@@ -66,10 +108,11 @@ def take_or_fill(flat: Array, index: Array, present: Array, fill: int) -> Array:
     Returns:
         `int32`, of the shape of `index`, then the trailing axes of `flat`.
     """
-    xp = namespace(flat, index)
+    xp = namespace(flat, index, fill)
+    filler = xp.asarray(fill, dtype=np.int32)
     trailing = flat.shape[1:]
     if flat.shape[0] == 0:
-        return xp.full(index.shape + trailing, fill, dtype=np.int32)  # type: ignore[no-any-return]
-    taken = xp.take(flat, xp.where(present, index, 0), axis=0).astype(np.int32)
+        return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
+    taken = as_int32(name, xp.take(flat, xp.where(present, index, 0), axis=0))
     shaped = present.reshape(present.shape + (1,) * len(trailing))
-    return xp.where(shaped, taken, np.int32(fill))  # type: ignore[no-any-return]
+    return xp.where(shaped, taken, filler)  # type: ignore[no-any-return]

@@ -8,6 +8,7 @@ and is not the sentinel. Python's 0-based slice of the same bytes is `[start - 1
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -79,7 +80,9 @@ def span_nbytes(span: Span) -> int:
 
 
 def span_bytes(text: Text, span: Span) -> bytes:
-    """The bytes that a span covers. Never raises: empty for the sentinel and for a span not in the text.
+    """The bytes that a span covers: empty for the sentinel, and for a span that is not in the text.
+
+    For many spans of one long `str`, pass `to_utf8(text)`, which is then not encoded again each time.
 
     >>> span_bytes("hello world", (7, 12))
     b'world'
@@ -195,9 +198,8 @@ def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
     starts = character_starts(text)
     first = np.searchsorted(starts, spans[:, 0], "right") - 1
     last = np.searchsorted(starts, spans[:, 1], "left")
-    # Two characters start at one byte where the second has none (a surrogate pair): take in both.
-    exact = starts[np.minimum(last, len(starts) - 1)] == spans[:, 1]
-    last = np.where(exact, np.searchsorted(starts, spans[:, 1], "right") - 1, last)
+    # Two characters end at one byte where the second has none (a surrogate pair): take in both.
+    last = np.searchsorted(starts, starts[last], "right") - 1
     last = np.where(spans[:, 0] == spans[:, 1], first, last)
     chars = np.stack([first, last], axis=1)
     chars[spans[:, 0] < 0] = -1
@@ -231,13 +233,18 @@ def char_to_byte_spans(text: Text, spans: Spans) -> NDArray[np.int64]:
 
 
 def _pair(span: Span) -> tuple[int, int]:
-    if len(span) != 2:
-        raise InvalidArgumentError(f"a span is a pair (start, stop), not {span!r}")
-    return int(span[0]), int(span[1])
+    try:
+        start, stop = map(operator.index, span)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"a span is a pair of integers (start, stop), not {span!r}") from None
+    return start, stop
 
 
 def _as_spans(offsets: Spans) -> NDArray[np.int64]:
-    spans = np.asarray(offsets)
+    try:
+        spans = np.asarray(offsets)
+    except ValueError:
+        raise InvalidArgumentError("offsets must be pairs (start, stop), and one of them is none") from None
     if spans.size == 0:
         return np.zeros((0, 2), np.int64)
     if spans.ndim != 2 or spans.shape[1] != 2 or spans.dtype.kind not in "iu":

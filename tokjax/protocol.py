@@ -17,16 +17,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from functools import singledispatch
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
+from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.ragged import as_integers
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -34,7 +35,8 @@ if TYPE_CHECKING:
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
 
-    Special = Literal["all"] | Collection[str]
+Special: TypeAlias = Literal["all"] | Collection[str]
+"""Names of special tokens, or `"all"` of them."""
 
 
 @singledispatch
@@ -203,6 +205,25 @@ def normalize(tokenizer: Any, text: Text) -> Text:
     return text
 
 
+@singledispatch
+def map_offsets_to_input(tokenizer: Any, text: Text, offsets: ArrayLike) -> NDArray[np.int64]:
+    """Offsets into `tokenization_view(tokenizer, text)` as offsets into `text` itself.
+
+    Where normalisation joined or replaced characters, a span is rounded outward to all that were changed
+    together. The sentinel stays the sentinel.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        text: the text as it was before normalisation.
+        offsets: 1-based byte spans in the view, shape `(n, 2)`.
+
+    Returns:
+        1-based byte spans in the text, `int64`, shape `(n, 2)`.
+    """
+    vocabulary_of(tokenizer)
+    return np.array(offsets, np.int64).reshape(-1, 2)
+
+
 def tokenization_view(tokenizer: Any, text: Text) -> Text:
     """The text that the tokenizer sees, and that its offsets refer to.
 
@@ -239,7 +260,10 @@ def token_to_id(tokenizer: Any, token: str | bytes) -> int:
 
 
 def id_to_token(tokenizer: Any, id_: int) -> str:
-    r"""The readable form of an id, with bytes that are no UTF-8 as `\xNN`."""
+    r"""The readable form of an id, with bytes that are no UTF-8 as `\xNN`.
+
+    For reading only: two ids can look alike. `id_to_bytes` and `token_to_id` of bytes are exact.
+    """
     table = vocabulary_of(tokenizer)
     table.bytes_of(id_)  # an error for an id without a token
     return str(table.strings[id_])

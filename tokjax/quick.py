@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tokjax.protocol import Special
     from tokjax.records import ResultMetadata, TokenizationBatch
     from tokjax.text.sources import Source
     from tokjax.utf8 import Text
@@ -84,18 +85,32 @@ class QuickBundle(NamedTuple):
     sample_text: str
 
 
-def quick_tokenize(tokenizer_or_path: Any, text: Text, *, add_special_tokens: bool = True) -> QuickTokens:
+def quick_tokenize(
+    tokenizer_or_path: Any,
+    text: Text,
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> QuickTokens:
     """Tokenize one text and get everything about its tokens.
 
     Args:
         tokenizer_or_path: a tokenizer, or the path of a saved one.
         text: `str` or `bytes`.
         add_special_tokens: put the declared BOS before and the declared EOS after it.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
     """
     tokenizer = _resolve(tokenizer_or_path)
     view = protocol.tokenization_view(tokenizer, text)
     result = protocol.encode_result(
-        tokenizer, view, assume_normalized=True, add_special_tokens=add_special_tokens
+        tokenizer,
+        view,
+        assume_normalized=True,
+        add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
     )
     return QuickTokens(
         token_pieces=result.tokens,
@@ -111,7 +126,12 @@ def quick_tokenize(tokenizer_or_path: Any, text: Text, *, add_special_tokens: bo
 
 
 def quick_encode_batch(
-    tokenizer_or_path: Any, texts: Sequence[Text], *, add_special_tokens: bool = True
+    tokenizer_or_path: Any,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
 ) -> QuickBatch:
     """Tokenize many texts.
 
@@ -119,13 +139,20 @@ def quick_encode_batch(
         tokenizer_or_path: a tokenizer, or the path of a saved one.
         texts: each `str` or `bytes`.
         add_special_tokens: put the declared BOS before and the declared EOS after each.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
     """
     tokenizer = _resolve(tokenizer_or_path)
     if isinstance(texts, (str, bytes)):
         raise InvalidArgumentError("texts must be a sequence of texts; for one text pass [text]")
     views = tuple(protocol.tokenization_view(tokenizer, text) for text in texts)
     results = protocol.encode_batch_result(
-        tokenizer, views, assume_normalized=True, add_special_tokens=add_special_tokens
+        tokenizer,
+        views,
+        assume_normalized=True,
+        add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
     )
     return QuickBatch(results, results.lengths, views)
 
@@ -137,6 +164,8 @@ def quick_causal_lm_batch(
     pad_id: int | None = None,
     ignore_index: int = -100,
     add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
 ) -> CausalLMBatch:
     """From texts to what a causal language model trains on.
 
@@ -146,6 +175,8 @@ def quick_causal_lm_batch(
         pad_id: the id on padding; by default the tokenizer's, else its EOS id.
         ignore_index: the label of padding and of each last token.
         add_special_tokens: put the declared BOS before and the declared EOS after each.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
 
     Returns:
         `int32` arrays of shape `(texts, longest)`; labels are already shifted.
@@ -155,7 +186,13 @@ def quick_causal_lm_batch(
     """
     tokenizer = _resolve(tokenizer_or_path)
     padding = _pad_id(tokenizer) if pad_id is None else pad_id
-    batch = quick_encode_batch(tokenizer, texts, add_special_tokens=add_special_tokens)
+    batch = quick_encode_batch(
+        tokenizer,
+        texts,
+        add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
     padded = collate_padded_batch(batch.results, pad_id=padding, columns=())
     labels = causal_lm_labels(padded.ids, padded.attention_mask, ignore_index=ignore_index)
     return CausalLMBatch(padded.ids, padded.attention_mask, labels)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -119,29 +120,12 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
     )
 
 
-def splits_from_lengths(lengths: Iterable[int]) -> np.ndarray[Any, np.dtype[np.int64]]:
+def splits_from_lengths(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Row splits from row lengths: `int64`, one entry more than rows, starting at 0."""
-    counts = np.fromiter(lengths, np.int64)
+    counts = lengths if isinstance(lengths, np.ndarray) else np.fromiter(lengths, np.int64)
     splits = np.zeros(len(counts) + 1, np.int64)
     np.cumsum(counts, out=splits[1:])
     return splits
-
-
-def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndarray[Any, Any]:
-    """`values` as an array of `dtype`; an error that names `name` where they don't fit it."""
-    array = np.asarray(values)
-    if array.size == 0 and array.dtype.kind == "f":  # NumPy's dtype of an empty list
-        array = array.astype(dtype)
-    if array.dtype.kind not in "iub":
-        raise InvalidArgumentError(f"{name} must be integers, not {array.dtype}")
-    limits = np.iinfo(dtype)
-    if array.dtype.itemsize > np.dtype(dtype).itemsize or array.dtype.kind == "u":
-        outside = (array > limits.max) | (array < limits.min)
-        if outside.any():
-            raise InvalidArgumentError(
-                f"{name} holds {array[outside].flat[0]}, which does not fit {np.dtype(dtype).name}"
-            )
-    return array.astype(dtype, copy=False)
 
 
 def _shown(array: np.ndarray[Any, Any]) -> str:

@@ -7,24 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokjax._html import tokens_as_html
+from tokjax._display import tokens_as_html
+from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
-from tokjax.ragged import COLUMNS, Ragged, as_integers
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from tokjax.ragged import COLUMNS, Ragged
 
 _LONG_COLUMNS = ("offsets", "row_splits")
 
+StringsOf = Callable[[NDArray[np.int32]], tuple[str, ...]]
+"""Gives the readable forms of ids."""
 OffsetsReference = Literal["input_text", "tokenizer_normalized_text"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ResultMetadata:
     """Where a result comes from, and what its offsets mean.
 
@@ -46,9 +47,9 @@ class ResultMetadata:
     offsets_span_style: str = offsets_span_style()
 
 
-@dataclass(frozen=True, eq=False, repr=False, slots=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class TokenizationResult:
-    r"""The tokens of one text. Arrays given to it are copied unless they are read-only already.
+    r"""The tokens of one text. Arrays given to it are copied.
 
     Attributes:
         ids: `int32`, shape `(n,)`, 0-based.
@@ -88,6 +89,10 @@ class TokenizationResult:
                     f"{name} must have shape {expected} for {len(self.tokens)} tokens, not {frozen.shape}"
                 )
             object.__setattr__(self, name, frozen)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the call that makes it, so that arrays are read-only again."""
+        return TokenizationResult, tuple(getattr(self, column.name) for column in fields(self))
 
     def __len__(self) -> int:
         """The number of tokens."""
@@ -138,23 +143,28 @@ class TokenizationBatch(Sequence[TokenizationResult]):
     ragged: Ragged
     metadata: ResultMetadata
     has_attention_mask: bool
-    _strings_of: Callable[[NDArray[np.int32]], tuple[str, ...]]
+    _strings_of: StringsOf
 
     def __init__(
         self,
         ragged: Ragged,
         metadata: ResultMetadata,
-        strings_of: Callable[[NDArray[np.int32]], tuple[str, ...]],
+        strings_of: StringsOf,
         *,
         has_attention_mask: bool = True,
     ) -> None:
-        """Wrap checked columns (see `make_ragged`); `strings_of` gives the readable forms of ids."""
+        """Copy checked columns (see `make_ragged`); `strings_of` gives the readable forms of ids."""
         frozen: dict[str, Any] = {
             name: None if column is None else _frozen(name, column)
             for name, column in ragged._asdict().items()
         }
+        self._fill(Ragged(**frozen), metadata, strings_of, has_attention_mask)
+
+    def _fill(
+        self, ragged: Ragged, metadata: ResultMetadata, strings_of: StringsOf, has_attention_mask: bool
+    ) -> None:
         set_once = object.__setattr__
-        set_once(self, "ragged", Ragged(**frozen))
+        set_once(self, "ragged", ragged)
         set_once(self, "metadata", metadata)
         set_once(self, "has_attention_mask", has_attention_mask)
         set_once(self, "_strings_of", strings_of)
@@ -168,11 +178,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         raise AttributeError(f"TokenizationBatch is immutable; {name} can't be deleted")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the columns and what is needed to read them."""
+        """Pickle the columns, and the readable forms of the ids that they hold."""
         return _restore_batch, (
             self.ragged,
             self.metadata,
-            self._strings_of,
+            KnownStrings.of(self.ids, self._strings_of),
             self.has_attention_mask,
         )
 
@@ -228,6 +238,8 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         """The result of one text, or a list of results for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
+        if not -len(self) <= index < len(self):
+            raise IndexError(f"batch of {len(self)} texts has no text {index}")
         row = range(len(self))[index]
         part = slice(int(self.row_splits[row]), int(self.row_splits[row + 1]))
         columns: dict[str, Any] = {
@@ -235,21 +247,23 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             for name, column in self.ragged._asdict().items()
             if name != "row_splits"
         }
-        return TokenizationResult(
-            tokens=self._strings_of(columns["ids"]),
-            attention_mask=_ones(part.stop - part.start) if self.has_attention_mask else None,
-            metadata=self.metadata,
-            **columns,
-        )
+        columns["attention_mask"] = _ones(part.stop - part.start) if self.has_attention_mask else None
+        result = object.__new__(TokenizationResult)  # its arrays are views, checked and frozen already
+        for name, column in columns.items():
+            object.__setattr__(result, name, column)
+        object.__setattr__(result, "tokens", self._strings_of(result.ids))
+        object.__setattr__(result, "metadata", self.metadata)
+        return result
 
     def __eq__(self, other: object) -> bool:
-        """Equal if all columns and the metadata are."""
+        """Equal if all columns, tokens and the metadata are."""
         if not isinstance(other, TokenizationBatch):
             return NotImplemented
         return (
             self.metadata == other.metadata
             and self.has_attention_mask == other.has_attention_mask
             and all(map(_equal, self.ragged, other.ragged))
+            and KnownStrings.of(self.ids, self._strings_of) == KnownStrings.of(other.ids, other._strings_of)
         )
 
     def __hash__(self) -> int:
@@ -274,39 +288,59 @@ Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
 """What every batching function takes for results."""
 
 
-def _restore_batch(
-    ragged: Ragged,
-    metadata: ResultMetadata,
-    strings_of: Callable[[NDArray[np.int32]], tuple[str, ...]],
-    has_attention_mask: bool,
+@dataclass(frozen=True)
+class KnownStrings:
+    """The readable forms of some ids: what a batch needs of a vocabulary.
+
+    Attributes:
+        forms: id to readable form.
+    """
+
+    forms: dict[int, str]
+
+    @classmethod
+    def of(cls, ids: NDArray[np.int32], strings_of: StringsOf) -> KnownStrings:
+        """The forms of all different ids."""
+        different = np.unique(ids)
+        return cls(dict(zip(different.tolist(), strings_of(different), strict=True)))
+
+    def __call__(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
+        """The readable forms of ids."""
+        return tuple(map(self.forms.__getitem__, ids.tolist()))
+
+
+def adopt_batch(
+    ragged: Ragged, metadata: ResultMetadata, strings_of: StringsOf, *, has_attention_mask: bool
 ) -> TokenizationBatch:
-    return TokenizationBatch(ragged, metadata, strings_of, has_attention_mask=has_attention_mask)
+    """A batch of columns that no one else holds, and that have the right dtypes: they are not copied."""
+    batch = TokenizationBatch.__new__(TokenizationBatch)
+    frozen: dict[str, Any] = {
+        name: None if column is None else _sealed(column) for name, column in ragged._asdict().items()
+    }
+    batch._fill(Ragged(**frozen), metadata, strings_of, has_attention_mask)
+    return batch
+
+
+def _restore_batch(
+    ragged: Ragged, metadata: ResultMetadata, strings_of: StringsOf, has_attention_mask: bool
+) -> TokenizationBatch:
+    return adopt_batch(ragged, metadata, strings_of, has_attention_mask=has_attention_mask)
 
 
 def _ones(length: int) -> NDArray[np.int32]:
-    ones = np.ones(length, np.int32)
-    ones.setflags(write=False)
-    return ones
+    return _sealed(np.ones(length, np.int32))
 
 
 def _frozen(name: str, values: Any) -> NDArray[Any]:
-    """A read-only array of the column's dtype; copied if anyone else could write to it."""
-    given = np.asarray(values)
-    array = as_integers(name, given, np.int64 if name in _LONG_COLUMNS else np.int32)
-    if _can_change(array):
-        array = array.copy() if array is given or np.may_share_memory(array, given) else array
-        array.setflags(write=False)
-    return array
+    """A read-only copy, of the column's dtype."""
+    array = as_integers(name, values, np.int64 if name in _LONG_COLUMNS else np.int32)
+    return _sealed(array.copy())
 
 
-def _can_change(array: NDArray[Any]) -> bool:
-    """Whether anyone could write to the array: itself, or an array that it is a view of."""
-    base: Any = array
-    while isinstance(base, np.ndarray):
-        if base.flags.writeable:
-            return True
-        base = base.base
-    return base is not None and not isinstance(base, bytes)
+def _sealed(array: NDArray[Any]) -> NDArray[Any]:
+    """A view that can't be made writable again, since its base is read-only."""
+    array.setflags(write=False)
+    return array.view()
 
 
 def _equal(left: Any, right: Any) -> bool:

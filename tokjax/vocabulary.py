@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -16,8 +17,6 @@ from tokjax.errors import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
 MAX_ID = (1 << 24) - 1
@@ -102,7 +101,8 @@ class Vocabulary:
             token_bytes = token
         if token_bytes not in self.ordinary:
             raise UnknownTokenError(
-                f"the vocabulary has no token {token!r}; tokens that are no UTF-8 are asked for as bytes"
+                f"the vocabulary has no token {token!r}; special tokens are asked for by name (str), tokens "
+                "that are no UTF-8 by their bytes"
             )
         return self.ordinary[token_bytes]
 
@@ -163,6 +163,8 @@ def make_vocabulary(
     """
     special = special or {}
     owner: dict[int, str | bytes] = {}
+    _check_mapping("ranks", ordinary, bytes)
+    _check_mapping("special_tokens", special, str)
     given: list[tuple[str | bytes, int]] = [*ordinary.items(), *special.items()]
     for token, id_ in given:
         _check_token(token, id_)
@@ -190,6 +192,14 @@ def readable(token: bytes) -> str:
     ('é', '\\xc3')
     """
     return token.decode("utf-8", "backslashreplace")
+
+
+def _check_mapping(name: str, given: object, key_type: type) -> None:
+    if not isinstance(given, Mapping):
+        raise InvalidArgumentError(f"{name} must map tokens to ids, not be a {type(given).__name__}")
+    for token in given:
+        if not isinstance(token, key_type):
+            raise InvalidArgumentError(f"{name} must have keys of {key_type.__name__}, not {token!r}")
 
 
 def _check_token(token: str | bytes, id_: int) -> None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._namespace import Array, is_traced, namespace, take_or_fill
+from tokjax._checks import check_id, checked_int
+from tokjax._namespace import Array, as_int32, is_traced, namespace, take_or_fill
 from tokjax.batching._inputs import as_ragged
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import COLUMNS, Ragged
@@ -129,33 +130,34 @@ def pad_ragged(
     Returns:
         `int32` arrays of shape `(rows, length)`, of the kind that was given.
     """
-    _check_options(length, pad_side, truncation, columns)
+    wanted = _checked_options(length, pad_id, pad_side, truncation, columns)
     xp = namespace(*ragged)
-    starts, lengths = ragged.row_splits[:-1], ragged.lengths
+    splits = as_int32("row_splits", ragged.row_splits)
+    starts, lengths = splits[:-1], splits[1:] - splits[:-1]
     if truncation is None:
         _refuse_long_rows(lengths, length)
-    kept = xp.minimum(lengths, length)
+    kept = xp.minimum(lengths, np.int32(length))
     if truncation == "left":
         starts = starts + lengths - kept
-    place = xp.arange(length)
-    shift = length - kept if pad_side == "left" else xp.zeros_like(kept)
+    place = xp.arange(length, dtype=np.int32)
+    shift = np.int32(length) - kept if pad_side == "left" else xp.zeros_like(kept)
     within = place[None, :] - shift[:, None]
     present = (within >= 0) & (within < kept[:, None])
     index = starts[:, None] + within
 
-    def padded(column: Array, fill: int) -> Array:
-        return take_or_fill(column, index, present, fill)
+    def padded(name: str, fill: int) -> Array:
+        return take_or_fill(name, getattr(ragged, name), index, present, fill)
 
     result: dict[str, Array] = {}
-    for name in set(PADDED_COLUMNS if columns is None else columns) - {"ids", "attention_mask"}:
-        column, fill = getattr(ragged, name), _ABSENT_FILLS.get(name, int(mark_pad_as_special))
-        if column is not None:
-            result[name] = padded(column, fill)
+    for name in wanted - {"ids", "attention_mask"}:
+        fill = _ABSENT_FILLS.get(name, int(mark_pad_as_special))
+        if getattr(ragged, name) is not None:
+            result[name] = padded(name, fill)
         elif name == "special_tokens_mask":
             result[name] = xp.where(present, np.int32(0), np.int32(fill))
         elif name == "token_type_ids":
             result[name] = xp.zeros(present.shape, np.int32)
-    return PaddedBatch(padded(ragged.ids, pad_id), present.astype(np.int32), **result)
+    return PaddedBatch(padded("ids", pad_id), present.astype(np.int32), **result)
 
 
 def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
@@ -172,9 +174,11 @@ def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
     >>> pad_sequence(np.array([1, 2]), 4, 0)
     array([1, 2, 0, 0], dtype=int32)
     """
-    xp = namespace(tokens)
-    flat = xp.asarray(tokens)
-    return batch_pad_sequences(flat[None, :], xp.asarray([flat.shape[0]]), max_length, pad_value)[0]
+    flat = as_int32("tokens", tokens)
+    if flat.ndim != 1:
+        raise InvalidArgumentError(f"tokens must have shape (n,), not {flat.shape}; see batch_pad_sequences")
+    lengths = namespace(flat).full(1, flat.shape[0], dtype=np.int32)
+    return batch_pad_sequences(flat[None, :], lengths, max_length, pad_value)[0]
 
 
 def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pad_value: int) -> Array:
@@ -189,13 +193,20 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
     Returns:
         `int32`, shape `(batch, max_length)`, of the kind that was given.
     """
-    xp = namespace(tokens, token_lengths)
-    rows, lengths = xp.asarray(tokens), xp.asarray(token_lengths)
+    checked_int("max_length", max_length, least=0)
+    check_id("pad_value", pad_value)
+    rows, lengths = as_int32("tokens", tokens), as_int32("token_lengths", token_lengths)
+    if rows.ndim != 2 or lengths.shape != rows.shape[:1]:
+        raise InvalidArgumentError(
+            f"tokens must have shape (batch, width) and token_lengths (batch,), not {rows.shape} and "
+            f"{lengths.shape}"
+        )
+    xp = namespace(rows, lengths)
     batch, width = rows.shape
-    place = xp.arange(max_length)
-    present = place[None, :] < xp.minimum(lengths, width)[:, None]
-    index = xp.arange(batch)[:, None] * width + place[None, :]
-    return take_or_fill(rows.reshape(-1), index, present, pad_value)
+    place = xp.arange(max_length, dtype=np.int32)
+    present = place[None, :] < xp.minimum(lengths, np.int32(width))[:, None]
+    index = xp.arange(batch, dtype=np.int32)[:, None] * np.int32(width) + place[None, :]
+    return take_or_fill("tokens", rows.reshape(-1), index, present, pad_value)
 
 
 def _target_length(
@@ -211,21 +222,22 @@ def _target_length(
         raise InvalidArgumentError("give buckets or multiple_of, not both")
     if length is not None:
         return length
-    if buckets is not None:
-        fitting = [rung for rung in sorted(buckets) if rung >= longest]
-        if fitting:
-            return fitting[0]
-        if truncation is None or len(buckets) == 0:
-            raise InvalidArgumentError(
-                f"the longest row has {longest} tokens, and no bucket of {list(buckets)} holds it; add "
-                "one, or pass truncation='right'"
-            )
-        return max(buckets)
     if multiple_of is not None:
-        if multiple_of < 1:
-            raise InvalidArgumentError(f"multiple_of must be at least 1, not {multiple_of}")
-        return -(-longest // multiple_of) * multiple_of
-    return longest
+        step = checked_int("multiple_of", multiple_of, least=1)
+        return -(-longest // step) * step
+    return longest if buckets is None else _rung(longest, list(buckets), truncation)
+
+
+def _rung(longest: int, buckets: list[int], truncation: Side | None) -> int:
+    fitting = [rung for rung in buckets if rung >= longest]
+    if fitting:
+        return min(fitting)
+    if truncation is None or not buckets:
+        raise InvalidArgumentError(
+            f"the longest row has {longest} tokens, and no bucket of {buckets} holds it; add one, or pass "
+            "truncation='right'"
+        )
+    return max(buckets)
 
 
 def _refuse_long_rows(lengths: Array, length: int) -> None:
@@ -243,15 +255,17 @@ def _refuse_long_rows(lengths: Array, length: int) -> None:
         )
 
 
-def _check_options(
-    length: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
-) -> None:
-    if length < 0:
-        raise InvalidArgumentError(f"length must be at least 0, not {length}")
+def _checked_options(
+    length: int, pad_id: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
+) -> set[str]:
+    """The wanted columns, if all options make sense."""
+    checked_int("length", length, least=0)
+    check_id("pad_id", pad_id)
     if pad_side not in ("left", "right"):
         raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")
     if truncation not in ("left", "right", None):
         raise InvalidArgumentError(f"truncation must be 'left', 'right' or None, not {truncation!r}")
-    unknown = set(() if columns is None else columns) - set(PADDED_COLUMNS)
-    if isinstance(columns, str) or unknown:
+    wanted = set(PADDED_COLUMNS if columns is None else columns)
+    if isinstance(columns, str) or wanted - set(PADDED_COLUMNS):
         raise InvalidArgumentError(f"columns must be some of {', '.join(PADDED_COLUMNS)}, not {columns!r}")
+    return wanted

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokjax._namespace import Array, namespace, suffix_minimum
+from tokjax._checks import check_id
+from tokjax._namespace import Array, as_int32, as_mask, namespace, suffix_minimum
 from tokjax.errors import InvalidArgumentError
 
 
@@ -54,8 +55,9 @@ def causal_lm_labels(
     array([[   6,    7,    4, -100, -100]], dtype=int32)
     """
     xp = namespace(ids, attention_mask, segment_ids, loss_mask)
-    tokens = xp.asarray(ids).astype(np.int32)
-    valid = _checked("attention_mask", attention_mask, tokens, xp) != 0
+    check_id("ignore_index", ignore_index)
+    tokens = as_int32("ids", ids)
+    valid = _shaped("attention_mask", as_mask(xp, attention_mask), tokens)
     length = tokens.shape[-1]
     if length == 0:
         return tokens  # type: ignore[no-any-return]
@@ -65,13 +67,13 @@ def causal_lm_labels(
     target = xp.minimum(following, np.int32(length - 1))
     keep = valid & (following < length)
     if segment_ids is not None:
-        segments = _checked("segment_ids", segment_ids, tokens, xp)
+        segments = _shaped("segment_ids", as_int32("segment_ids", segment_ids), tokens)
         keep &= segments == xp.take_along_axis(segments, target, axis=-1)
     if loss_mask is not None:
-        counted = _checked("loss_mask", loss_mask, tokens, xp) != 0
+        counted = _shaped("loss_mask", as_mask(xp, loss_mask), tokens)
         keep &= xp.take_along_axis(counted, target, axis=-1)
     labels = xp.take_along_axis(tokens, target, axis=-1)
-    return xp.where(keep, labels, np.int32(ignore_index))  # type: ignore[no-any-return]
+    return xp.where(keep, labels, xp.asarray(ignore_index, dtype=np.int32))  # type: ignore[no-any-return]
 
 
 def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
@@ -94,12 +96,11 @@ def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
 
 def _shifted(ids: Array, by: int, ignore_index: int) -> Array:
     xp = namespace(ids)
-    values = xp.asarray(ids).astype(np.int32)
-    return xp.where(values == ignore_index, values, values + np.int32(by))  # type: ignore[no-any-return]
+    values = as_int32("ids", ids)
+    return xp.where(values == np.int32(ignore_index), values, values + np.int32(by))  # type: ignore[no-any-return]
 
 
-def _checked(name: str, values: Array, ids: Array, xp: object) -> Array:
-    array = xp.asarray(values)  # type: ignore[attr-defined]
+def _shaped(name: str, array: Any, ids: Any) -> Any:
     if array.shape != ids.shape:
         raise InvalidArgumentError(f"{name} has shape {array.shape}, and ids {ids.shape}; they must be equal")
-    return array  # type: ignore[no-any-return]
+    return array

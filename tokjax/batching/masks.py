@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._namespace import Array, is_traced, namespace
+from tokjax._checks import check_id, checked_int
+from tokjax._namespace import Array, as_int32, is_traced, namespace
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ def create_attention_mask(length: int | Array, max_length: int) -> Array:
     array([1, 1, 0, 0], dtype=int32)
     """
     xp = namespace(length)
-    lengths = xp.asarray(length)
-    return (xp.arange(max_length) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
+    checked_int("max_length", max_length, least=0)
+    lengths = as_int32("length", length)
+    return (xp.arange(max_length, dtype=np.int32) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
 
 
 def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
@@ -45,7 +47,7 @@ def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
     array([[  0., -inf],
            [  0.,   0.]], dtype=float32)
     """
-    allowed = np.tri(seq_length, dtype=bool)
+    allowed = np.tri(checked_int("seq_length", seq_length, least=0), dtype=bool)
     return np.where(allowed, np.float32(0), np.float32(-np.inf))
 
 
@@ -70,13 +72,14 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
            [5, 6]], dtype=int32)
     """
     xp = namespace(input_ids)
-    ids = xp.asarray(input_ids)
+    check_id("eos_token", eos_token)
+    ids = as_int32("input_ids", input_ids)
     if ids.ndim != 1:
         raise InvalidArgumentError(f"input_ids must have shape (n,), not {ids.shape}; use jax.vmap for rows")
     size = ids.shape[0]
-    ends = ids == eos_token
+    ends = ids == xp.asarray(eos_token, dtype=np.int32)
     if size:  # the last id ends a document in any case
-        ends = xp.where(xp.arange(size) == size - 1, True, ends)
+        ends = xp.where(xp.arange(size) == size - 1, xp.ones((), bool), ends)
     if max_documents is None:
         if is_traced(ids):
             raise InvalidArgumentError(
@@ -93,8 +96,8 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
 def _first_stops(xp: Any, ends: Array, count: int) -> Array:
     """One past each of the first `count` true places, then the size of the array."""
     size = ends.shape[0]
-    order = xp.cumsum(ends.astype(np.int32)) - 1
-    slot = xp.where(ends & (order < count), order, count)
+    order = xp.cumsum(ends.astype(np.int32), dtype=np.int32) - np.int32(1)
+    slot = xp.where(ends & (order < np.int32(count)), order, np.int32(count))
     stops = xp.full(count + 1, size, dtype=np.int32)
     places = xp.arange(1, size + 1, dtype=np.int32)
     if xp is np:
@@ -105,8 +108,7 @@ def _first_stops(xp: Any, ends: Array, count: int) -> Array:
 
 
 def _refuse_more_documents(ends: Array, max_documents: int) -> None:
-    if max_documents < 0:
-        raise InvalidArgumentError(f"max_documents must be at least 0, not {max_documents}")
+    checked_int("max_documents", max_documents, least=0)
     if is_traced(ends):
         return
     found = int(ends.sum())

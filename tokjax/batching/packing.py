@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._namespace import Array, is_traced, namespace
+from tokjax._checks import check_id, checked_int
+from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace
 from tokjax.batching._inputs import as_ragged
 from tokjax.errors import InvalidArgumentError
-from tokjax.ragged import as_integers, splits_from_lengths
+from tokjax.ragged import splits_from_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,6 +35,7 @@ class PackingPlan(NamedTuple):
         positions: the place within the segment, from 0, 0 on padding; `(blocks, block_size)`.
         document_ids: which row of the input, -1 on padding; `(blocks, block_size)`.
         total_tokens: tokens in all blocks, separators too, padding not; shape `()`.
+        row_tokens: tokens of all rows that the plan was made for; shape `()`.
     """
 
     source: Array
@@ -41,6 +43,7 @@ class PackingPlan(NamedTuple):
     positions: Array
     document_ids: Array
     total_tokens: Array
+    row_tokens: Array
 
     @property
     def num_blocks(self) -> int:
@@ -96,8 +99,7 @@ def plan_packing(
     array([[1, 1, 1, 2],
            [1, 0, 0, 0]], dtype=int32)
     """
-    if block_size < 1:
-        raise InvalidArgumentError(f"block_size must be at least 1, not {block_size}")
+    checked_int("block_size", block_size, least=1)
     if strategy != "concat":
         raise InvalidArgumentError(f"strategy must be 'concat', not {strategy!r}")
     if is_traced(lengths):
@@ -111,12 +113,13 @@ def plan_packing(
     places = counts.copy()
     if separators:
         places[:-1] += 1
+    if float(places.sum(dtype=np.float64)) + block_size > np.iinfo(np.int32).max:
+        raise InvalidArgumentError(
+            f"{places.sum(dtype=np.float64):.0f} tokens in blocks of {block_size} are more than int32 can "
+            "count; pack them in parts"
+        )
     total = int(places.sum())
     num_blocks = max(1, -(-total // block_size))
-    if num_blocks * block_size > np.iinfo(np.int32).max:
-        raise InvalidArgumentError(
-            f"{total} tokens in one plan are more than int32 can count; pack them in parts"
-        )
     document = np.repeat(np.arange(len(counts), dtype=np.int32), places)
     within = np.arange(total) - np.repeat(splits_from_lengths(places)[:-1], places)
     flat = np.repeat(splits_from_lengths(counts)[:-1], places) + within
@@ -139,6 +142,7 @@ def plan_packing(
         positions=np.where(present, column - first, 0).astype(np.int32),
         document_ids=document_ids,
         total_tokens=np.asarray(total, np.int32),
+        row_tokens=np.asarray(counts.sum(), np.int32),
     )
 
 
@@ -151,23 +155,24 @@ def apply_packing(
         plan: made by `plan_packing` from the lengths of these rows.
         ragged: the rows, as NumPy or JAX arrays.
         pad_id: the id on padding.
-        eos_id: the id on separators; needed if the plan has any.
+        eos_id: the id on separators; needed if the plan has any. (Where the plan itself is an argument of a
+            jitted function, that can't be checked, and separators would get the pad id.)
 
     Returns:
         Arrays of shape `(blocks, block_size)`, of the kind that was given.
     """
+    check_id("pad_id", pad_id)
+    _check_fit(plan, ragged, eos_id)
     xp = namespace(*plan, *ragged)
     plan = PackingPlan(*map(xp.asarray, plan))
-    if eos_id is None:
-        _refuse_separators(plan)
-        eos_id = pad_id
-    fill = xp.where(plan.source == SEPARATOR, np.int32(eos_id), np.int32(pad_id))
-    ids = fill
+    padding = xp.asarray(pad_id, dtype=np.int32)
+    separator = padding if eos_id is None else xp.asarray(eos_id, dtype=np.int32)
+    ids = xp.where(plan.source == np.int32(SEPARATOR), separator, padding)
     if ragged.ids.shape[0]:
-        taken = xp.take(ragged.ids, xp.maximum(plan.source, 0), axis=0).astype(np.int32)
-        ids = xp.where(plan.source >= 0, taken, fill)
-    attention_mask = (plan.source != PADDING).astype(np.int32)
-    return PackedBlocks(ids, attention_mask, *plan[1:])
+        taken = as_int32("ids", xp.take(ragged.ids, xp.maximum(plan.source, np.int32(0)), axis=0))
+        ids = xp.where(plan.source >= np.int32(0), taken, ids)
+    attention_mask = (plan.source != np.int32(PADDING)).astype(np.int32)
+    return PackedBlocks(ids, attention_mask, *plan[1:5])
 
 
 def pack_blocks(
@@ -201,6 +206,16 @@ def pack_blocks(
     return apply_packing(plan, ragged, pad_id=pad_id, eos_id=eos_id)
 
 
-def _refuse_separators(plan: PackingPlan) -> None:
-    if not is_traced(plan.source) and bool((plan.source == SEPARATOR).any()):
+def _check_fit(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
+    """Refuse a plan for other rows, or without an id for its separators, where its values are known."""
+    if eos_id is not None:
+        check_id("eos_id", eos_id)
+    if is_traced(plan.source) or is_traced(plan.row_tokens):
+        return
+    if int(plan.row_tokens) != ragged.ids.shape[0]:
+        raise InvalidArgumentError(
+            f"the plan was made for rows of {int(plan.row_tokens)} tokens in all, and these have "
+            f"{ragged.ids.shape[0]}; plan with the lengths of these rows"
+        )
+    if eos_id is None and bool((plan.source == np.int32(SEPARATOR)).any()):
         raise InvalidArgumentError("the plan has separators: pass eos_id, the id that stands there")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -22,8 +24,27 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+_OPTION_OF_KEYWORD = {"overwrite=True": "--overwrite", "disallowed_special=()": "--special text"}
+
 TokenizerOption = Annotated[
     Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
+]
+
+
+class InText(StrEnum):
+    """What to do with special tokens that stand in a text."""
+
+    refuse = "refuse"
+    recognise = "recognise"
+    text = "text"
+
+
+SpecialOption = Annotated[
+    InText,
+    typer.Option(
+        "--special",
+        help="Special tokens in the text: refuse it, recognise them, or take them for ordinary text.",
+    ),
 ]
 Files = Annotated[list[Path], typer.Argument(help="Text files, in UTF-8.", show_default=False)]
 
@@ -45,6 +66,9 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
 ) -> None:
     """Train a byte-level BPE tokenizer on text files."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if quiet:
+        logging.getLogger("tokjax").setLevel(logging.ERROR)
     trained = train_bpe(
         files,
         vocab_size=vocab_size,
@@ -70,6 +94,7 @@ def pack(
     ] = None,
     chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
     shard_tokens: Annotated[int, typer.Option(help="Ids a shard.")] = 100_000_000,
+    special: SpecialOption = InText.refuse,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
@@ -78,7 +103,7 @@ def pack(
     separator = loaded.vocabulary.roles.get("eos") if separator is None else separator
     tokjax.write_dataset(
         tokjax.read_documents(files, separator or None),
-        tokjax.PackedTokenField(loaded, chunk_tokens),
+        tokjax.PackedTokenField(loaded, chunk_tokens, **_special_options(special)),
         out,
         shard_tokens=shard_tokens,
         overwrite=overwrite,
@@ -92,14 +117,12 @@ def pack(
 def inspect(
     text: Annotated[str, typer.Argument(help="The text, or - to read standard input.")],
     tokenizer: TokenizerOption,
-    allow_special: Annotated[
-        bool, typer.Option("--allow-special", help="Recognise special tokens in the text.")
-    ] = False,
+    special: SpecialOption = InText.refuse,
 ) -> None:
     """Show the tokens of a text, with ids and byte offsets."""
     loaded = tokjax.load_tokenizer(tokenizer)
     given = sys.stdin.buffer.read() if text == "-" else text
-    result = tokjax.encode_result(loaded, given, allowed_special="all" if allow_special else ())
+    result = tokjax.encode_result(loaded, given, **_special_options(special))
     Console().print(token_table(result))
 
 
@@ -117,13 +140,20 @@ def stats(
     Console().print(stats_table(opened))
 
 
+def _special_options(special: InText) -> dict[str, Any]:
+    return {
+        "allowed_special": "all" if special is InText.recognise else (),
+        "disallowed_special": "all" if special is InText.refuse else (),
+    }
+
+
 def run() -> None:
     """Run a command; exit with 1 and one line on standard error where the library refuses."""
     try:
         app()
     except (tokjax.TokjaxError, OSError) as error:
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(str(error))}", highlight=False)
+        message = str(error)
+        for keyword, option in _OPTION_OF_KEYWORD.items():
+            message = message.replace(keyword, option)
+        Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
         sys.exit(1)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted")
-        sys.exit(130)

@@ -8,6 +8,7 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from tokjax._display import visible
 from tokjax.offsets import has_span
 
 if TYPE_CHECKING:
@@ -22,11 +23,13 @@ _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 
 def token_table(result: TokenizationResult) -> Table:
     """A row a token: place, readable token, id, byte span."""
-    table = Table("#", "token", "id", "bytes", "special")
+    table = Table("#", "token")
+    for name in ("id", "bytes", "special"):
+        table.add_column(name, no_wrap=True)
     rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
     for i, (token, id_, span, special) in enumerate(rows):
         style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
-        shown = Text(_visible(token), style=style)
+        shown = Text(visible(token), style=style)
         place = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
         table.add_row(str(i), shown, str(id_), Text(place), "yes" if special else "")
     table.caption = f"{len(result)} tokens; bytes are 1-based and half-open"
@@ -38,7 +41,7 @@ def stats_table(dataset: PackedDataset) -> Table:
     manifest = dataset.manifest
     lengths = np.diff(dataset.document_splits)
     table = _two_columns(str(dataset.path))
-    table.add_row("field", manifest.field)
+    table.add_row("field", Text(manifest.field))
     table.add_row("tokens", f"{manifest.num_tokens:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")
     table.add_row("bytes of text", f"{manifest.num_bytes:,}")
@@ -67,13 +70,7 @@ def training_table(trained: TrainedBPE, file: Path) -> Table:
 
 
 def _two_columns(title: str) -> Table:
-    table = Table(title=title, show_header=False, title_justify="left")
+    table = Table(title=Text(title), show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right", overflow="fold")
     return table
-
-
-def _visible(token: str) -> str:
-    return (
-        token.replace(" ", "\u2423").replace("\n", "\u21b5").replace("\t", "\u21e5").replace("\r", "\u240d")
-    )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokjax._checks import checked_int
 from tokjax.batching.packing import PackedBlocks
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.loading.permutation import permute
@@ -58,11 +59,15 @@ class PackedTokenLoader:
                 their targets.
         """
         self.dataset = dataset
-        self.batch_size = _positive("batch_size", batch_size)
-        self.chunk_tokens = _positive(
-            "chunk_tokens", dataset.chunk_tokens if chunk_tokens is None else chunk_tokens
+        self.batch_size = checked_int("batch_size", batch_size, least=1)
+        self.chunk_tokens = checked_int(
+            "chunk_tokens", dataset.chunk_tokens if chunk_tokens is None else chunk_tokens, least=1
         )
-        self._seed, self._shuffle, self._extra = int(seed), bool(shuffle), int(extra_token)
+        self._seed, self._shuffle, self._extra = (
+            checked_int("seed", seed),
+            bool(shuffle),
+            int(bool(extra_token)),
+        )
         self._num_chunks = max(dataset.num_tokens - self._extra, 0) // self.chunk_tokens
         self._step = 0
         if len(self) == 0:
@@ -78,8 +83,8 @@ class PackedTokenLoader:
 
     def __iter__(self) -> Iterator[PackedBlocks]:
         """The rest of the current epoch, or all of the next if that is done."""
-        end = (self._step // len(self) + 1) * len(self)
-        while self._step < end:
+        epoch = self._step // len(self)
+        while self._step // len(self) == epoch:
             batch = self.batch_at(self._step)
             self._step += 1
             yield batch
@@ -92,9 +97,7 @@ class PackedTokenLoader:
             `segment_ids` count the documents of each chunk from 1, `positions` count from 0 in each, and
             `document_ids` are rows of `dataset.documents`.
         """
-        if step < 0:
-            raise InvalidArgumentError(f"step must be at least 0, not {step}")
-        epoch, within = divmod(int(step), len(self))
+        epoch, within = divmod(checked_int("step", step, least=0), len(self))
         places = np.arange(within * self.batch_size, (within + 1) * self.batch_size)
         chunks = permute(places, self._num_chunks, self._seed, epoch) if self._shuffle else places
         starts = chunks * self.chunk_tokens
@@ -118,10 +121,7 @@ class PackedTokenLoader:
                     f"the state's {name} is {state.get(name)!r}, this loader's is {value!r}; make the "
                     "loader as it was when the state was taken"
                 )
-        step = state.get("step")
-        if not isinstance(step, int) or isinstance(step, bool) or step < 0:
-            raise InvalidArgumentError(f"the state's step must be an integer from 0, not {step!r}")
-        self._step = step
+        self._step = checked_int("the state's step", state.get("step", -1), least=0)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -130,8 +130,7 @@ class PackedTokenLoader:
             "batch_size": self.batch_size,
             "chunk_tokens": self.chunk_tokens,
             "extra_token": bool(self._extra),
-            "num_tokens": self.dataset.num_tokens,
-            "tokenizer_fingerprint": self.dataset.manifest.tokenizer_fingerprint,
+            "dataset": self.dataset.manifest.fingerprint,
         }
 
 
@@ -164,9 +163,3 @@ def _with_documents(
         document_ids=document_ids,
         total_tokens=np.asarray(ids.size, np.int32),
     )
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise InvalidArgumentError(f"{name} must be at least 1, not {value}")
-    return int(value)

@@ -12,14 +12,15 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _ROUNDS = 8
+_SMALL = 1 << 12
 _MASK64 = (1 << 64) - 1
 
 
 def permute(indices: ArrayLike, size: int, *key: int) -> NDArray[np.int64]:
     """Where each index goes in the permutation of `range(size)` that a key names.
 
-    A Feistel network over the next power of four, walked until the result is below `size`. The same on
-    every machine, and constant in memory.
+    The same on every machine, and constant in memory: a large range goes through a Feistel network over the
+    next power of four, walked until the result is below `size`; a small one is sorted by random keys.
 
     Args:
         indices: integers from 0 to `size - 1`, of any shape.
@@ -35,8 +36,13 @@ def permute(indices: ArrayLike, size: int, *key: int) -> NDArray[np.int64]:
     flat = np.asarray(indices, np.int64)
     if flat.size and not 0 <= flat.min() <= flat.max() < size:
         raise InvalidArgumentError(f"indices must be from 0 to {size - 1}")
-    half_bits = max(((max(size - 1, 1)).bit_length() + 1) // 2, 1)
     round_keys = _round_keys(key)
+    if size <= _SMALL:
+        keys = np.arange(size, dtype=np.uint64)
+        for round_key in round_keys[:2]:
+            keys = _mix(keys ^ np.uint64(round_key))
+        return np.argsort(keys, kind="stable")[flat]
+    half_bits = ((size - 1).bit_length() + 1) // 2
     result = _feistel(flat.astype(np.uint64), half_bits, round_keys)
     while (outside := result >= size).any():
         result[outside] = _feistel(result[outside], half_bits, round_keys)

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 MAX_CACHED_WORDS = 1 << 19
 """How many words an engine remembers before it forgets them all."""
+MAX_CACHED_LENGTH = 64
+"""Longer words, in characters, are not remembered: they seldom come twice, and take room."""
 
 
 class EncodedSegments(NamedTuple):
@@ -72,7 +74,8 @@ class WordCacheEngine:
 
     def _learn(self, word: str) -> tuple[int, ...]:
         ids = tuple(merge_word(from_characters(word), self._ranks))
-        if len(self._known) >= MAX_CACHED_WORDS:
-            self._known = {}
-        self._known[word] = ids
+        if len(word) <= MAX_CACHED_LENGTH:
+            if len(self._known) >= MAX_CACHED_WORDS:
+                self._known = {}
+            self._known[word] = ids
         return ids

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 import json
-import unicodedata
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -17,19 +16,20 @@ from tokjax import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import Rows, assemble, columns_of
 from tokjax.models._engine import WordCacheEngine
-from tokjax.records import ResultMetadata, TokenizationBatch
+from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import checked_text
 from tokjax.text.special import refuse_special, resolve_special, split_at_special
-from tokjax.utf8 import from_characters, to_characters
+from tokjax.utf8 import to_characters
 from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.text.special import Special
+    from tokjax.protocol import Special
     from tokjax.utf8 import Text
 
 MODEL = "byte_level_bpe"
@@ -46,7 +46,8 @@ class ByteLevelBPE:
     Attributes:
         vocabulary: ids and bytes; an ordinary token's id is its rank.
         pattern: the name of a published split pattern, or a regular expression.
-        normalizer: `"nfc"` if texts are normalised before they are split, else `None`.
+        normalizer: `"nfc"` if texts are normalised before they are split (special tokens in them are kept as
+            they are), else `None`.
     """
 
     vocabulary: Vocabulary
@@ -59,7 +60,8 @@ class ByteLevelBPE:
 
     @cached_property
     def _fingerprint(self) -> str:
-        canonical = json.dumps(to_json(self), sort_keys=True, separators=(",", ":"))
+        behaviour = to_json(self) | {"pattern": word_splitter(self.pattern).expression}
+        canonical = json.dumps(behaviour, sort_keys=True, separators=(",", ":"))
         return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -150,6 +152,8 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     try:
+        if described["normalizer"] not in ("nfc", None):
+            raise TokenizerFormatError(f"normalizer must be 'nfc' or null, not {described['normalizer']!r}")
         ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in described["ranks"]}
         if len(ranks) != len(described["ranks"]):
             raise TokenizerFormatError("a token stands twice in 'ranks'")
@@ -180,8 +184,15 @@ def _fingerprint(tokenizer: ByteLevelBPE) -> str:
 def _normalize(tokenizer: ByteLevelBPE, text: Text) -> Text:
     if tokenizer.normalizer is None:
         return text
-    normalized = unicodedata.normalize("NFC", to_characters(text))
-    return from_characters(normalized) if isinstance(text, bytes) else normalized
+    return to_nfc(text, frozenset(tokenizer.vocabulary.special))
+
+
+@protocol.map_offsets_to_input.register(ByteLevelBPE)
+def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLike) -> NDArray[np.int64]:
+    spans = np.array(offsets, np.int64).reshape(-1, 2)
+    if tokenizer.normalizer is None:
+        return spans
+    return map_spans_back(align_nfc(text, frozenset(tokenizer.vocabulary.special)), spans)
 
 
 @protocol.encode.register(ByteLevelBPE)
@@ -227,9 +238,7 @@ def _encode_batch_result(
         tokenizer.normalizer,
         "input_text" if as_given else "tokenizer_normalized_text",
     )
-    return TokenizationBatch(
-        ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks
-    )
+    return adopt_batch(ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks)
 
 
 def _split(
@@ -250,7 +259,7 @@ def _split(
         checked_text(text, f"text {i}")
         seen = text if assume_normalized else protocol.normalize(tokenizer, text)
         characters = to_characters(seen)
-        refuse_special(characters, disallowed)
+        refuse_special(characters, disallowed, "the text" if len(texts) == 1 else f"text {i}")
         pieces = split_at_special(characters, allowed)
         segments += pieces[::2]
         special_ids += [table.special[name] for name in pieces[1::2]]

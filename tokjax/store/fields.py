@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from tokjax import protocol
+from tokjax._checks import checked_int
 from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from tokjax.protocol import Special
 
 
 @dataclass(frozen=True)
@@ -22,6 +26,8 @@ class PackedTokenField:
         tokenizer: makes the ids.
         chunk_tokens: how many ids a loader gives at once, unless it is told another number.
         add_eos_between_docs: end every document with the tokenizer's EOS token.
+        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
+        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
     """
 
     TYPE_ID: ClassVar[int] = 42
@@ -29,11 +35,13 @@ class PackedTokenField:
     tokenizer: Any
     chunk_tokens: int = 4096
     add_eos_between_docs: bool = True
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
 
     def __post_init__(self) -> None:
         """Check the options, and that the tokenizer has the EOS token that they need."""
-        if self.chunk_tokens < 1:
-            raise InvalidArgumentError(f"chunk_tokens must be at least 1, not {self.chunk_tokens}")
+        object.__setattr__(self, "chunk_tokens", checked_int("chunk_tokens", self.chunk_tokens, least=1))
+        object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
         if self.add_eos_between_docs:
             protocol.vocabulary_of(self.tokenizer).require_role(
                 "eos", "PackedTokenField(add_eos_between_docs=True)"
@@ -50,7 +58,13 @@ class PackedTokenField:
         return {
             "chunk_tokens": self.chunk_tokens,
             "add_eos_between_docs": self.add_eos_between_docs,
+            "allowed_special": _listed(self.allowed_special),
+            "disallowed_special": _listed(self.disallowed_special),
         }
+
+
+def _listed(special: Special) -> str | list[str]:
+    return special if isinstance(special, str) else sorted(special)
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:

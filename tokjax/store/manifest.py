@@ -29,7 +29,7 @@ class Shard:
     Attributes:
         name: what its files' names start with.
         num_tokens: ids in `NAME.tokens.npy`.
-        num_documents: entries of `NAME.num_tokens.npy`.
+        num_documents: entries of `NAME.num_tokens.npy`, and of `NAME.doc_id.npy` if there is one.
         sha256: the digest of each of its files, by the file's name.
     """
 
@@ -51,6 +51,7 @@ class Manifest:
         vocab_size: the tokenizer's.
         tokenizer_fingerprint: what `fingerprint(tokenizer)` gave.
         tokenizer_file: where the tokenizer itself is saved, or `None` if its type can't be.
+        tokenizer_sha256: the digest of that file.
         num_tokens: ids in all shards, EOS and BOS among them.
         num_documents: documents in all shards.
         num_bytes: bytes of UTF-8 that were encoded.
@@ -64,6 +65,7 @@ class Manifest:
     vocab_size: int
     tokenizer_fingerprint: str
     tokenizer_file: str | None
+    tokenizer_sha256: str | None
     num_tokens: int
     num_documents: int
     num_bytes: int
@@ -73,6 +75,19 @@ class Manifest:
     def bytes_per_token(self) -> float:
         """Bytes of text for each id; 0 for an empty dataset."""
         return self.num_bytes / self.num_tokens if self.num_tokens else 0.0
+
+    @property
+    def fingerprint(self) -> str:
+        """A short name for exactly these contents."""
+        return _checksum(asdict(self))
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """The SHA-256 of every file but the manifest, by its name."""
+        digests = {name: digest for shard in self.shards for name, digest in shard.sha256.items()}
+        if self.tokenizer_file is not None and self.tokenizer_sha256 is not None:
+            digests[self.tokenizer_file] = self.tokenizer_sha256
+        return digests
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from tokjax import protocol
+from tokjax._checks import checked_int
 from tokjax._files import sha256_of_file
+from tokjax._namespace import as_integers
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -20,13 +23,14 @@ from tokjax.formats.tokjax_json import load_tokenizer
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.manifest import Manifest, Shard, read_manifest
-from tokjax.store.writer import incomplete_path
+from tokjax.store.writer import incomplete_path, replaced_path
 
 if TYPE_CHECKING:
     import os
 
     from numpy.typing import ArrayLike, NDArray
 
+_MOST_OPEN_SHARDS = 64
 _DOCUMENT_DTYPE = np.dtype([("doc_id", "<u8"), ("start_offset", "<u8"), ("num_tokens", "<u8")])
 
 
@@ -44,13 +48,7 @@ def open_dataset(path: str | os.PathLike[str], tokenizer: Any = None) -> PackedD
     """
     directory = Path(path)
     if not directory.exists():
-        unfinished = incomplete_path(directory)
-        hint = (
-            f"its writer did not finish (it left {unfinished.name}); run write_dataset again"
-            if unfinished.exists()
-            else "nothing is there; make it with write_dataset"
-        )
-        raise DatasetIncompleteError(f"no dataset at {directory}: {hint}")
+        raise DatasetIncompleteError(f"no dataset at {directory}: {_why_missing(directory)}")
     manifest = read_manifest(directory)
     if manifest.type_id != PackedTokenField.TYPE_ID:
         raise DatasetMismatchError(
@@ -68,6 +66,19 @@ def open_dataset(path: str | os.PathLike[str], tokenizer: Any = None) -> PackedD
     return PackedDataset(directory, manifest, tokenizer)
 
 
+def _why_missing(directory: Path) -> str:
+    target = directory.resolve()
+    if replaced_path(target).exists():
+        return (
+            f"its writer was killed while it replaced it; run write_dataset again, or rename "
+            f"{replaced_path(target).name} to {target.name} to have the former one back"
+        )
+    if incomplete_path(target).exists():
+        left = incomplete_path(target).name
+        return f"its writer did not finish (it left {left}); run write_dataset again"
+    return "nothing is there; make it with write_dataset"
+
+
 class PackedDataset:
     """A stream of token ids on disk, cut into documents. Open one with `open_dataset`.
 
@@ -80,13 +91,13 @@ class PackedDataset:
         self.path = path
         self.manifest = manifest
         self._given_tokenizer = tokenizer
-        self._shards = [self._map(shard) for shard in manifest.shards]
+        self._open_shards: OrderedDict[int, NDArray[Any]] = OrderedDict()
         self._shard_starts = splits_from_lengths(shard.num_tokens for shard in manifest.shards)
-        if self._shard_starts[-1] != manifest.num_tokens:
-            raise DatasetCorruptError(
-                f"{path}: the shards hold {self._shard_starts[-1]} ids, the manifest says "
-                f"{manifest.num_tokens}"
-            )
+        self._check_files()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as the call that opens it."""
+        return open_dataset, (self.path, self._given_tokenizer)
 
     @property
     def num_tokens(self) -> int:
@@ -125,7 +136,9 @@ class PackedDataset:
     def document_splits(self) -> NDArray[np.int64]:
         """Where each document starts in the stream, and its end: `int64`, `(num_documents + 1,)`."""
         lengths = [self._load(shard, "num_tokens") for shard in self.manifest.shards]
-        return splits_from_lengths(np.concatenate([np.zeros(0, np.int64), *lengths]).tolist())
+        splits = splits_from_lengths(np.concatenate([np.zeros(0, np.int64), *lengths], dtype=np.int64))
+        splits.setflags(write=False)
+        return splits
 
     @cached_property
     def documents(self) -> NDArray[Any]:
@@ -136,8 +149,8 @@ class PackedDataset:
         first = 0
         for shard in self.manifest.shards:
             rows = slice(first, first + shard.num_documents)
-            stored = f"{shard.name}.doc_id.npy" in shard.sha256
-            index["doc_id"][rows] = self._load(shard, "doc_id") if stored else np.arange(first, rows.stop)
+            has_ids = _file_name(shard, "doc_id") in shard.sha256
+            index["doc_id"][rows] = self._load(shard, "doc_id") if has_ids else np.arange(first, rows.stop)
             first = rows.stop
         index.setflags(write=False)
         return index
@@ -165,10 +178,11 @@ class PackedDataset:
         Raises:
             InvalidArgumentError: a window does not lie in the stream.
         """
-        firsts = np.asarray(starts, np.int64)
-        outside = (firsts < 0) | (firsts + length > self.num_tokens)
-        if length < 0 or outside.any():
-            place = int(firsts[outside][0]) if outside.any() else int(firsts[0])
+        firsts = as_integers("starts", starts, np.int64)
+        length = checked_int("length", length, least=0)
+        outside = (firsts < 0) | (firsts > self.num_tokens - length)
+        if outside.any():
+            place = int(firsts[outside][0])
             raise InvalidArgumentError(
                 f"the window [{place}, {place + length}) does not lie in the stream's {self.num_tokens} ids"
             )
@@ -183,20 +197,19 @@ class PackedDataset:
         Raises:
             DatasetCorruptError: a file was altered.
         """
-        for shard in self.manifest.shards:
-            for name, expected in shard.sha256.items():
-                actual = sha256_of_file(self.path / name)
-                if actual != expected:
-                    raise DatasetCorruptError(
-                        f"{self.path / name} was altered: its SHA-256 is {actual}, the manifest says "
-                        f"{expected}; write the dataset again"
-                    )
+        for name, expected in self.manifest.digests.items():
+            actual = sha256_of_file(self.path / name)
+            if actual != expected:
+                raise DatasetCorruptError(
+                    f"{self.path / name} was altered: its SHA-256 is {actual}, the manifest says "
+                    f"{expected}; write the dataset again"
+                )
 
     def __repr__(self) -> str:
         """Where it is, and how much it holds."""
         return (
             f"PackedDataset({str(self.path)!r}, {self.num_tokens:,} tokens in {self.num_documents:,} "
-            f"documents, {self.manifest.token_dtype}, {len(self._shards)} shards)"
+            f"documents, {self.manifest.token_dtype}, {len(self.manifest.shards)} shards)"
         )
 
     def _copy(self, window: NDArray[np.int32], first: int) -> None:
@@ -204,29 +217,61 @@ class PackedDataset:
         shard = int(np.searchsorted(self._shard_starts, first, "right")) - 1
         while done < len(window):
             at = first + done - int(self._shard_starts[shard])
-            part = self._shards[shard][at : at + len(window) - done]
+            part = self._tokens(shard)[at : at + len(window) - done]
             window[done : done + len(part)] = part
             done += len(part)
             shard += 1
 
-    def _map(self, shard: Shard) -> NDArray[Any]:
-        dtype = np.dtype(self.manifest.token_dtype)
-        tokens = self._load(shard, "tokens")
-        if tokens.shape != (shard.num_tokens,) or tokens.dtype != dtype:
-            raise DatasetCorruptError(
-                f"{self.path}: {shard.name}.tokens.npy holds {tokens.shape} of {tokens.dtype}, the "
-                f"manifest says ({shard.num_tokens},) of {dtype}"
-            )
+    def _tokens(self, index: int) -> NDArray[Any]:
+        """A shard's ids, mapped; the most recent shards stay open, each of them takes a file handle."""
+        tokens = self._open_shards.get(index)
+        if tokens is None:
+            tokens = self._load(self.manifest.shards[index], "tokens")
+            self._open_shards[index] = tokens
+            while len(self._open_shards) > _MOST_OPEN_SHARDS:
+                self._open_shards.popitem(last=False)
         return tokens
 
+    def _check_files(self) -> None:
+        """Refuse what is missing, truncated, or of another shape or sum than the manifest says."""
+        manifest = self.manifest
+        documents = sum(shard.num_documents for shard in manifest.shards)
+        if (self._shard_starts[-1], documents) != (manifest.num_tokens, manifest.num_documents):
+            raise DatasetCorruptError(
+                f"{self.path}: the shards hold {self._shard_starts[-1]} ids in {documents} documents, the "
+                f"manifest says {manifest.num_tokens} in {manifest.num_documents}"
+            )
+        for name in manifest.digests:
+            if not (self.path / name).is_file():
+                raise DatasetCorruptError(f"{self.path / name} is missing; write the dataset again")
+        for shard in manifest.shards:
+            self._load(shard, "tokens")
+        if self.document_splits[-1] != manifest.num_tokens:
+            raise DatasetCorruptError(
+                f"{self.path}: its documents have {self.document_splits[-1]} ids, the manifest says "
+                f"{manifest.num_tokens}; write the dataset again"
+            )
+
     def _load(self, shard: Shard, column: str) -> NDArray[Any]:
-        path = self.path / f"{shard.name}.{column}.npy"
+        path = self.path / _file_name(shard, column)
         try:
-            values: NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
+            mapped: Literal["r"] | None = "r" if column == "tokens" else None
+            values: NDArray[Any] = np.load(path, mmap_mode=mapped, allow_pickle=False)
         except FileNotFoundError:
             raise DatasetCorruptError(f"{path} is missing; write the dataset again") from None
-        except (ValueError, OSError, EOFError) as error:
+        except (ValueError, EOFError) as error:
             raise DatasetCorruptError(
                 f"{path} is truncated or no .npy file ({error}); write the dataset again"
             ) from error
+        entries = shard.num_tokens if column == "tokens" else shard.num_documents
+        wanted = self.manifest.token_dtype if column == "tokens" else "unsigned integers"
+        fits = values.dtype == wanted if column == "tokens" else values.dtype.kind == "u"
+        if values.shape != (entries,) or not fits:
+            raise DatasetCorruptError(
+                f"{path} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
+            )
         return values
+
+
+def _file_name(shard: Shard, column: str) -> str:
+    return f"{shard.name}.{column}.npy"

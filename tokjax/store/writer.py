@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-import itertools
 import os
+import re
 import shutil
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tokjax import protocol
+from tokjax._checks import checked_int
 from tokjax._files import sha256_of_file, sync_directory, write_atomically
 from tokjax._progress import progress_bar
 from tokjax.errors import (
+    DatasetError,
     DatasetExistsError,
+    DisallowedSpecialTokenError,
     InvalidArgumentError,
     UnsupportedTokenizerError,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.store.fields import PackedTokenField, smallest_unsigned
-from tokjax.store.manifest import Manifest, Shard, write_manifest
+from tokjax.store.manifest import Manifest, Shard, read_manifest, write_manifest
 from tokjax.text.sources import checked_text
 from tokjax.utf8 import Text, to_utf8
 
@@ -34,6 +38,10 @@ Documents: TypeAlias = "Iterable[Text] | Iterable[tuple[int, Text]]"
 
 DEFAULT_SHARD_TOKENS = 100_000_000
 _BATCH_BYTES = 1 << 21
+_BATCH_DOCUMENTS = 1 << 14
+_OUR_FILES = re.compile(
+    r"manifest\.json|tokenizer\.tokjax\.json|shard-\d{5,}\.(tokens|num_tokens|doc_id)\.npy|\..*\.partial"
+)
 
 
 class WrittenDataset(NamedTuple):
@@ -66,7 +74,9 @@ def write_dataset(
     """Encode documents and write them as a dataset directory.
 
     The directory appears at `path` when it is finished, not before: until then it is `PATH.incomplete`,
-    and what a killed writer left there is replaced by the next run. Memory is bounded by the shard.
+    and what a killed writer left there is replaced by the next run. A dataset that is replaced is
+    `PATH.replaced` for the moment between two renames; should the writer be killed just there, the next run
+    puts it back first. Memory is bounded by the shard.
 
     Args:
         documents: texts, or pairs of a document id (an integer from 0) and a text, all of one kind.
@@ -80,7 +90,9 @@ def write_dataset(
         The counts.
 
     Raises:
-        DatasetExistsError: `path` exists and `overwrite` is not set, or another process is writing it.
+        DatasetExistsError: `path` exists and `overwrite` is not set, or holds anything but a dataset, or
+            another process is writing it.
+        DisallowedSpecialTokenError: a document holds a special token that the field disallows.
         InvalidArgumentError: a document is no text, or has an id that is no integer from 0.
     """
     if isinstance(documents, (str, bytes, os.PathLike)):
@@ -88,9 +100,8 @@ def write_dataset(
             "documents must be an iterable of texts or of (doc_id, text); for one text pass [text], "
             "for a file pass tokjax.read_documents(PATH, separator)"
         )
-    if shard_tokens < 1:
-        raise InvalidArgumentError(f"shard_tokens must be at least 1, not {shard_tokens}")
-    target = Path(path)
+    shard_tokens = checked_int("shard_tokens", shard_tokens, least=1)
+    target = Path(path).resolve()
     with _exclusive_place(target, overwrite) as directory:
         with progress_bar("packing", None, unit="bytes", enabled=progress) as advance:
             writer = _ShardWriter(directory, field, shard_tokens)
@@ -107,6 +118,11 @@ def write_dataset(
 def incomplete_path(path: Path) -> Path:
     """Where a dataset is while it is being written."""
     return path.with_name(path.name + ".incomplete")
+
+
+def replaced_path(path: Path) -> Path:
+    """Where a dataset is between being replaced and being deleted."""
+    return path.with_name(path.name + ".replaced")
 
 
 class _Batch(NamedTuple):
@@ -128,10 +144,11 @@ class _ShardWriter:
         self._lengths: list[NDArray[np.int64]] = []
         self._doc_ids: list[NDArray[np.uint64]] = []
         self._gathered = 0
+        self._written_documents = 0
 
     def add(self, batch: _Batch) -> None:
         """Encode the documents, and write the shards that they fill."""
-        ids, splits = _encode(self._field, batch.texts)
+        ids, splits = _encode(self._field, batch)
         doc_ids = np.array(batch.doc_ids, np.uint64)
         self.num_tokens += len(ids)
         self.num_documents += len(doc_ids)
@@ -155,7 +172,7 @@ class _ShardWriter:
             return
         name = f"shard-{len(self.shards):05d}"
         lengths, doc_ids = np.concatenate(self._lengths), np.concatenate(self._doc_ids)
-        first = sum(shard.num_documents for shard in self.shards)
+        first = self._written_documents
         columns = {"tokens": np.concatenate(self._ids), "num_tokens": _compact(lengths)}
         if not np.array_equal(doc_ids, np.arange(first, first + len(doc_ids), dtype=np.uint64)):
             columns["doc_id"] = _compact(doc_ids)  # the running count needs no file
@@ -165,6 +182,7 @@ class _ShardWriter:
             _save(file, values)
             digests[file.name] = sha256_of_file(file)
         self.shards.append(Shard(name, self._gathered, len(doc_ids), digests))
+        self._written_documents += len(doc_ids)
         self._ids, self._lengths, self._doc_ids, self._gathered = [], [], [], 0
 
 
@@ -186,7 +204,7 @@ def _batches(documents: Documents) -> Iterator[_Batch]:
         doc_ids.append(doc_id)
         texts.append(text)
         nbytes += len(to_utf8(text))
-        if nbytes >= _BATCH_BYTES:
+        if nbytes >= _BATCH_BYTES or len(texts) >= _BATCH_DOCUMENTS:
             yield _Batch(doc_ids, texts, nbytes)
             doc_ids, texts, nbytes = [], [], 0
     if texts:
@@ -208,12 +226,27 @@ def _checked_document(index: int, document: object) -> tuple[int, Text]:
     return int(doc_id), checked_text(text, f"document {index}")
 
 
-def _encode(field: PackedTokenField, texts: list[Text]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+def _encode(field: PackedTokenField, documents: _Batch) -> tuple[NDArray[Any], NDArray[np.int64]]:
     """Ids of the documents with their BOS and EOS, in the dtype of the disk, and row splits."""
     table = protocol.vocabulary_of(field.tokenizer)
-    batch = protocol.encode_batch_result(
-        field.tokenizer, texts, add_special_tokens=False, return_offsets=False, return_masks=False
+    encode = partial(
+        protocol.encode_batch_result,
+        field.tokenizer,
+        add_special_tokens=False,
+        return_offsets=False,
+        return_masks=False,
+        allowed_special=field.allowed_special,
+        disallowed_special=field.disallowed_special,
     )
+    try:
+        batch = encode(documents.texts)
+    except DisallowedSpecialTokenError:
+        for doc_id, text in zip(documents.doc_ids, documents.texts, strict=True):
+            try:
+                encode([text])
+            except DisallowedSpecialTokenError as error:
+                raise DisallowedSpecialTokenError(f"in document {doc_id}, {error}") from None
+        raise
     ids, splits = batch.ids, batch.row_splits
     if len(ids) and not 0 <= ids.min() <= ids.max() < table.size:
         raise InvalidArgumentError(
@@ -238,10 +271,9 @@ def _save(path: Path, values: NDArray[Any]) -> None:
 
 
 def _manifest(directory: Path, field: PackedTokenField, writer: _ShardWriter) -> Manifest:
-    try:
-        tokenizer_file = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE).name
-    except UnsupportedTokenizerError:  # a type of another's: its fingerprint has to do
-        tokenizer_file = None
+    saved: Path | None = None
+    with suppress(UnsupportedTokenizerError):  # a type of another's: its fingerprint has to do
+        saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
     return Manifest(
         field=type(field).__name__,
         type_id=field.TYPE_ID,
@@ -249,7 +281,8 @@ def _manifest(directory: Path, field: PackedTokenField, writer: _ShardWriter) ->
         token_dtype=field.token_dtype.name,
         vocab_size=protocol.vocab_size(field.tokenizer),
         tokenizer_fingerprint=protocol.fingerprint(field.tokenizer),
-        tokenizer_file=tokenizer_file,
+        tokenizer_file=None if saved is None else saved.name,
+        tokenizer_sha256=None if saved is None else sha256_of_file(saved),
         num_tokens=writer.num_tokens,
         num_documents=writer.num_documents,
         num_bytes=writer.num_bytes,
@@ -262,6 +295,7 @@ def _exclusive_place(target: Path, overwrite: bool) -> Iterator[Path]:
     """An empty directory to write in, renamed to `target` when the work is done."""
     from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
 
+    _refuse_existing(target, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
     lock_path = target.with_name(target.name + ".lock")
     lock = FileLock(lock_path)
@@ -270,12 +304,16 @@ def _exclusive_place(target: Path, overwrite: bool) -> Iterator[Path]:
     except Timeout:
         raise DatasetExistsError(f"another process is writing {target} (it holds {lock_path})") from None
     try:
+        _finish_replacement(target)
         _refuse_existing(target, overwrite)
         directory = incomplete_path(target)
-        if directory.exists():
-            shutil.rmtree(directory)
+        _remove_own(directory)
         directory.mkdir()
-        yield directory
+        try:
+            yield directory
+        except Exception:
+            _remove_own(directory)
+            raise
         _move_into_place(directory, target)
     finally:
         lock_path.unlink(missing_ok=True)
@@ -286,22 +324,50 @@ def _refuse_existing(target: Path, overwrite: bool) -> None:
     if not target.exists():
         return
     if not overwrite:
-        raise DatasetExistsError(f"{target} exists; pass overwrite=True to replace it, or another path")
-    if not target.is_dir() or (any(target.iterdir()) and not (target / "manifest.json").exists()):
-        raise DatasetExistsError(f"{target} exists and is no dataset, so it is not replaced")
+        raise DatasetExistsError(f"{target} exists; to replace it, pass overwrite=True")
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    try:
+        read_manifest(target)
+    except DatasetError as error:
+        raise DatasetExistsError(
+            f"{target} exists and is no dataset, so it is not replaced: {error}"
+        ) from None
+    _refuse_foreign(target)
+
+
+def _refuse_foreign(directory: Path) -> None:
+    """Refuse to delete what holds anything that no writer of ours put there."""
+    foreign = (
+        [entry.name for entry in directory.iterdir() if not _OUR_FILES.fullmatch(entry.name)]
+        if directory.is_dir()
+        else [directory.name]
+    )
+    if foreign:
+        raise DatasetExistsError(
+            f"{directory} holds {foreign[0]!r}, which no dataset has, so it is not deleted; move it away"
+        )
+
+
+def _remove_own(directory: Path) -> None:
+    if directory.exists():
+        _refuse_foreign(directory)
+        shutil.rmtree(directory)
+
+
+def _finish_replacement(target: Path) -> None:
+    """If a writer was killed while it replaced a dataset, put back the one that it moved, or delete it."""
+    moved = replaced_path(target)
+    if moved.exists() and not target.exists():
+        moved.rename(target)
+        sync_directory(target.parent)
+    _remove_own(moved)
 
 
 def _move_into_place(directory: Path, target: Path) -> None:
     sync_directory(directory)
     if target.exists():
-        old = next(
-            place
-            for i in itertools.count()
-            if not (place := target.with_name(f"{target.name}.old{i}")).exists()
-        )
-        target.rename(old)
-        directory.rename(target)
-        shutil.rmtree(old)
-    else:
-        directory.rename(target)
+        target.rename(replaced_path(target))
+    directory.rename(target)
     sync_directory(target.parent)
+    _remove_own(replaced_path(target))

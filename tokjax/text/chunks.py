@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 _WINDOW = 1 << 16
 _SAFE_CUT = re.compile(rb"[A-Za-z0-9](?=[ \n])")
@@ -54,9 +54,9 @@ def refine_boundaries(
 ) -> list[int]:
     """Cut chunks that are still longer than `longest` bytes, between a letter or digit and white space.
 
-    There, every published split pattern splits the left part alike whatever follows, and the right
-    part whatever precedes. A place inside a separator is not cut; a chunk without a safe place stays
-    long.
+    There, every published split pattern splits the left part alike whatever follows, and the right part
+    alike whatever precedes. A place inside a separator, or at its end, is not cut; a chunk without a safe
+    place stays long.
 
     Args:
         file: opened in binary mode.
@@ -97,13 +97,11 @@ def _next_separator(file: BinaryIO, start: int, size: int, separators: Sequence[
     return size
 
 
-def _occurrences(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> list[int]:
-    places = []
+def _occurrences(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> Iterator[int]:
     match = matcher.search(window, start)
     while match and match.start() < stop:
-        places.append(match.start())
+        yield match.start()
         match = matcher.search(window, match.start() + 1)
-    return places
 
 
 def _places(separator: bytes, window: bytes, start: int, stop: int) -> list[int]:
@@ -118,7 +116,7 @@ def _safe_cut(file: BinaryIO, start: int, stop: int, separators: Sequence[bytes]
         window = file.read(min(position + _WINDOW + reach, stop) - base)
         for match in _SAFE_CUT.finditer(window, position - base):
             cut = match.end()
-            around = window[max(cut - reach + 1, 0) : cut + reach - 1]
+            around = window[max(cut - reach, 0) : cut + reach - 1]
             if not any(separator in around for separator in separators):
                 return base + cut if base + cut < stop else None
         position += _WINDOW

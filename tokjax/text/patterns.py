@@ -5,6 +5,7 @@ A word here is what the pattern matches: the unit inside which byte-pair merging
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
@@ -56,15 +57,20 @@ class WordSplitter:
 
     @property
     def is_named(self) -> bool:
-        """Whether this is a published pattern, which matches all of any text."""
-        return self.pattern in PATTERNS
+        """Whether this is a published pattern (by its name or spelt out), which matches all of any text."""
+        return self.expression in PATTERNS.values()
+
+    @property
+    def expression(self) -> str:
+        """The regular expression itself: equal for two patterns that split alike by definition."""
+        return PATTERNS.get(self.pattern, self.pattern)
 
     @cached_property
     def _compiled(self) -> Any:
         import regex  # noqa: PLC0415 (slow to import)
 
         try:
-            return regex.compile(PATTERNS.get(self.pattern, self.pattern))
+            return regex.compile(self.expression)
         except regex.error as error:
             raise InvalidArgumentError(
                 f"pattern {self.pattern!r} is neither a name ({', '.join(PATTERNS)}) nor a regular "
@@ -99,6 +105,9 @@ class WordSplitter:
             yield text[done:]
 
 
+_NAME_LIKE = re.compile(r"[A-Za-z0-9_-]{2,}")
+
+
 @lru_cache(maxsize=64)
 def word_splitter(pattern: str) -> WordSplitter:
     """The splitter of a pattern, compiled once.
@@ -107,11 +116,16 @@ def word_splitter(pattern: str) -> WordSplitter:
         pattern: a name of `PATTERNS`, or a regular expression.
 
     Raises:
-        InvalidArgumentError: the pattern is empty, or no regular expression.
+        InvalidArgumentError: the pattern is no regular expression, or is a name that is not known.
     """
     if not isinstance(pattern, str) or not pattern:
         raise InvalidArgumentError(
             f"pattern must be a name ({', '.join(PATTERNS)}) or a regular expression, not {pattern!r}"
+        )
+    if pattern not in PATTERNS and _NAME_LIKE.fullmatch(pattern):
+        raise InvalidArgumentError(
+            f"pattern {pattern!r} is not one of the names {', '.join(PATTERNS)}; if you mean a regular "
+            f"expression that matches just these characters, write '(?:{pattern})'"
         )
     splitter = WordSplitter(pattern)
     if not splitter.is_named:

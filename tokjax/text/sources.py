@@ -127,19 +127,25 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
     """The documents of a source, one by one, empty ones left out.
 
     Args:
-        source: files are split at the separator (as `bytes`); texts are documents as they are.
-        separator: what stands between the documents of a file, or `None` if a file is one document.
+        source: a path, a list of paths, or an iterable of texts. Files are read some megabytes at a time, and
+            their documents are `bytes`.
+        separator: what stands between documents; `None` if a file or a text is one document.
     """
+    separators = frozenset([] if separator is None else [separator])
     paths = paths_of(source)
     if paths is None:
-        yield from (text for text in source if text)  # type: ignore[union-attr,misc]
+        for i, text in enumerate(source):  # type: ignore[arg-type]
+            yield from _documents_in(checked_text(text, f"text {i} of the source"), separators)
         return
     for path in paths:
-        separators = [] if separator is None else [separator]
-        for chunk in file_chunks([path], separators, _READ_SIZE, safe_cuts=False):
+        for chunk in file_chunks([path], sorted(separators), _READ_SIZE, safe_cuts=False):
             for text, _ in chunk.read():
-                pieces = split_at_special(to_characters(text), frozenset(separators))
-                yield from (from_characters(piece) for piece in pieces[::2] if piece)
+                yield from _documents_in(text, separators)
+
+
+def _documents_in(text: Text, separators: frozenset[str]) -> Iterator[Text]:
+    pieces = split_at_special(to_characters(text), separators)[::2]
+    yield from (from_characters(piece) if isinstance(text, bytes) else piece for piece in pieces if piece)
 
 
 class SpooledTexts:
@@ -175,6 +181,8 @@ class SpooledTexts:
 
 def checked_text(text: object, what: str) -> Text:
     """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`."""
+    if isinstance(text, os.PathLike):
+        raise InvalidArgumentError(f"{what} is a path; several paths are passed as a list: list(paths)")
     if not isinstance(text, (str, bytes)):
         raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}")
     return text
@@ -182,15 +190,15 @@ def checked_text(text: object, what: str) -> Text:
 
 def _checked_file(path: str | os.PathLike[str]) -> Path:
     checked = Path(path)
-    if not checked.is_file():
+    if not _is_file(checked):
         raise InvalidArgumentError(
             f"source {str(path)[:200]!r} is not a file; for a text in memory pass [text]"
         )
     return checked
 
 
-def _is_file(name: str) -> bool:
+def _is_file(path: str | Path) -> bool:
     try:
-        return len(name) < 4096 and Path(name).is_file()
-    except (OSError, ValueError):
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long, or with a NUL: a text
         return False

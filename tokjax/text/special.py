@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING
 
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Iterable
 
-Special: TypeAlias = "Literal['all'] | Collection[str]"
-"""Names of special tokens, or `"all"` of them."""
+    from tokjax.protocol import Special
 
 
 def resolve_special(
@@ -35,17 +35,17 @@ def resolve_special(
     return chosen, _names("disallowed_special", disallowed, known)
 
 
-def refuse_special(text: str, disallowed: frozenset[str]) -> None:
-    """Raise `DisallowedSpecialTokenError` if the text holds any of these special tokens."""
+def refuse_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:
+    """Raise `DisallowedSpecialTokenError`, naming `what`, if it holds any of these special tokens."""
     if not disallowed:
         return
     found = _matcher(disallowed).search(text)
     if found:
         name = found.group()
         raise DisallowedSpecialTokenError(
-            f"the text holds the special token {name!r} at character {found.start()}, which is not "
-            f"allowed. To recognise it, pass allowed_special={{{name!r}}} (or 'all'); to encode it as "
-            f"ordinary text, pass disallowed_special=()"
+            f"{what} holds the special token {name!r} at character {found.start()}, which is not allowed. "
+            f"To recognise it, have it in allowed_special, as in allowed_special={{{name!r}}} (or pass "
+            f"'all'); to encode it as ordinary text, pass disallowed_special=()"
         )
 
 
@@ -67,7 +67,7 @@ def _matcher(names: frozenset[str]) -> re.Pattern[str]:
 
 
 def _names(argument: str, given: Collection[str], known: frozenset[str]) -> frozenset[str]:
-    if isinstance(given, str):
+    if isinstance(given, str) or not isinstance(given, Collection):
         raise InvalidArgumentError(f"{argument} is a collection of names or 'all', not {given!r}")
     names = frozenset(given)
     unknown = sorted(names - known)

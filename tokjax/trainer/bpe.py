@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
@@ -43,7 +43,7 @@ class TrainingStats:
     documents: int
     bytes: int
     unique_words: int
-    seconds: Mapping[str, float]
+    seconds: dict[str, float] = field(hash=False)
     bytes_per_token: float
     exhausted: bool
 
@@ -54,15 +54,18 @@ class TrainedBPE:
 
     Attributes:
         tokenizer: ready to use.
-        vocab: id to bytes: the 256 bytes, then the special tokens, then the merges.
         merges: the pairs of byte strings, in the order in which they were merged.
         stats: what training saw.
     """
 
     tokenizer: ByteLevelBPE
-    vocab: Mapping[int, bytes] = field(repr=False)
     merges: tuple[tuple[bytes, bytes], ...] = field(repr=False)
     stats: TrainingStats
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """Id to bytes: the 256 bytes, then the special tokens, then the merges."""
+        return self.tokenizer.vocabulary.bytes_by_id
 
 
 def train_bpe(
@@ -86,7 +89,9 @@ def train_bpe(
     tokens is merged, again and again. The result depends on the text alone, not on `workers`.
 
     Args:
-        source: a path, a list of paths (`os.PathLike`), or an iterable of texts. Files are read in chunks.
+        source: a path, a list of paths (`os.PathLike`), or an iterable of texts. Files are read in chunks,
+            cut at special tokens and (for the published patterns) between words; with a pattern of your own,
+            what stands between two special tokens is read as a whole.
         vocab_size: how many ids to give out, the 256 bytes and the special tokens among them. Where the
             text has too few pairs, training stops early, logs that, and sets `stats.exhausted`.
         special_tokens: they split the text, are never merged, and get the ids from 256 on.
@@ -110,7 +115,7 @@ def train_bpe(
     >>> trained.merges
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
-    special = _checked_special(special_tokens)
+    special = checked_special(special_tokens)
     num_merges = _checked_options(vocab_size, len(special), min_frequency, tie_break, pattern)
     begin = time.perf_counter()
     counts = count_words(source, special_tokens=special, pattern=pattern, workers=workers, progress=progress)
@@ -147,7 +152,6 @@ def train_bpe(
         )
     return TrainedBPE(
         tokenizer,
-        tokenizer.vocabulary.bytes_by_id,
         tuple(merger.merges),
         _stats(counts, merger, seconds, exhausted),
     )
@@ -161,13 +165,14 @@ def _stats(
         documents=counts.documents,
         bytes=counts.nbytes,
         unique_words=len(counts.words),
-        seconds=MappingProxyType(dict(seconds)),
+        seconds=dict(seconds),
         bytes_per_token=counts.nbytes / tokens if tokens else 0.0,
         exhausted=exhausted,
     )
 
 
-def _checked_special(special_tokens: Sequence[str]) -> list[str]:
+def checked_special(special_tokens: Sequence[str]) -> list[str]:
+    """The names of special tokens as a list; an error for a single string, for doubles and for no names."""
     if isinstance(special_tokens, (str, bytes)):
         raise InvalidArgumentError(
             f"special_tokens is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
@@ -185,12 +190,12 @@ def _checked_options(
     vocab_size: int, num_special: int, min_frequency: int, tie_break: str, pattern: str
 ) -> int:
     least = 256 + num_special
+    vocab_size = checked_int("vocab_size", vocab_size)
+    checked_int("min_frequency", min_frequency, least=1)
     if vocab_size < least:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; 256 bytes and {num_special} special tokens need at least {least}"
         )
-    if min_frequency < 1:
-        raise InvalidArgumentError(f"min_frequency must be at least 1, not {min_frequency}")
     if tie_break not in ("lexicographic", "huggingface"):
         raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
     word_splitter(pattern)

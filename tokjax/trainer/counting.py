@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
-from tokjax.errors import InvalidArgumentError, TrainingError
+from tokjax.errors import TrainingError
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import Chunk, Source, file_chunks, paths_of, text_chunks
 from tokjax.text.special import split_at_special
@@ -62,8 +63,8 @@ def count_words(
         workers: processes; `None` for as many as there are processors.
         progress: show a bar on standard error.
     """
-    if workers is not None and workers < 1:
-        raise InvalidArgumentError(f"workers must be at least 1, not {workers}")
+    if workers is not None:
+        checked_int("workers", workers, least=1)
     paths = paths_of(source)
     chunks: Iterator[Chunk]
     if paths is None:

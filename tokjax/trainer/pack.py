@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokjax._checks import checked_int
 from tokjax.errors import DatasetExistsError
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.writer import DEFAULT_SHARD_TOKENS, WrittenDataset, write_dataset
-from tokjax.text.sources import Source, SpooledTexts, read_documents
-from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
+from tokjax.text.sources import Source, SpooledTexts, paths_of, read_documents
+from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, checked_special, train_bpe
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+    from tokjax.protocol import Special
 
 
 class TrainedAndPacked(NamedTuple):
@@ -41,6 +43,8 @@ def train_and_pack(
     shard_tokens: int = DEFAULT_SHARD_TOKENS,
     overwrite: bool = False,
     progress: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
     **train_options: Any,
 ) -> TrainedAndPacked:
     """Train a byte-level BPE tokenizer, and write the corpus as packed arrays of its ids.
@@ -48,8 +52,7 @@ def train_and_pack(
     An iterator that can be read only once is kept in a temporary file between the two.
 
     Args:
-        source: a path, a list of paths, or an iterable of texts. The documents of a file are what
-            stands between EOS tokens.
+        source: a path, a list of paths, or an iterable of texts. EOS tokens in it end documents.
         out: the dataset's directory. The tokenizer is saved in it.
         vocab_size: as in `train_bpe`.
         special_tokens: as in `train_bpe`; the EOS token is added if it is not among them.
@@ -58,16 +61,20 @@ def train_and_pack(
         shard_tokens: as in `write_dataset`.
         overwrite: replace a dataset that is there already.
         progress: show bars on standard error.
+        allowed_special: as in `PackedTokenField`; for special tokens other than EOS.
+        disallowed_special: as in `PackedTokenField`; for special tokens other than EOS.
         **train_options: any other option of `train_bpe`.
     """
     if Path(out).exists() and not overwrite:
         raise DatasetExistsError(f"{out} exists; pass overwrite=True to replace it, or another path")
-    names = list(special_tokens)
+    checked_int("chunk_tokens", chunk_tokens, least=1)
+    checked_int("shard_tokens", shard_tokens, least=1)
+    names = checked_special(special_tokens)
     if eos_token not in names:
         names.append(eos_token)
     with ExitStack() as stack:
-        if isinstance(source, Iterator):
-            source = stack.enter_context(SpooledTexts(source))
+        if paths_of(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
+            source = stack.enter_context(SpooledTexts(source))  # type: ignore[arg-type]
         trained = train_bpe(
             source,
             vocab_size=vocab_size,
@@ -78,7 +85,12 @@ def train_and_pack(
         )
         dataset = write_dataset(
             read_documents(source, eos_token),
-            PackedTokenField(trained.tokenizer, chunk_tokens),
+            PackedTokenField(
+                trained.tokenizer,
+                chunk_tokens,
+                allowed_special=allowed_special,
+                disallowed_special=disallowed_special,
+            ),
             out,
             shard_tokens=shard_tokens,
             overwrite=overwrite,

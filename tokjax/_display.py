@@ -1,4 +1,4 @@
-"""Coloured tokens for a notebook."""
+"""Tokens for people to look at: in a terminal, and coloured in a notebook."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 _SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
 _SPECIAL_SHADE = "#d0d0d0"
 _MOST_TOKENS = 500
+_STAND_INS = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
 
 
 def tokens_as_html(
@@ -31,11 +32,20 @@ def tokens_as_html(
             title += f", bytes [{int(offsets[i][0])}, {int(offsets[i][1])})"
         boxes.append(
             f'<span title="{escape(title)}" style="background:{shade};color:#000;padding:1px 2px;'
-            f'border-radius:3px;white-space:pre-wrap">{escape(_visible(token))}</span>'
+            f'border-radius:3px;white-space:pre-wrap">{escape(visible(token))}</span>'
         )
     more = f" and {len(tokens) - _MOST_TOKENS} more tokens" if len(tokens) > _MOST_TOKENS else ""
     return f'<div style="font-family:monospace;line-height:1.8">{"".join(boxes)}{more}</div>'
 
 
-def _visible(token: str) -> str:
-    return token.replace("\n", "\u21b5\n").replace("\t", "\u21e5") or "\u2205"
+def visible(token: str) -> str:
+    r"""A token with white space and control characters shown: no terminal or page is steered by a text.
+
+    >>> visible("a\n"), visible("\x1b[2J")
+    ('a↵', '\\x1b[2J')
+    """
+    return "".join(_STAND_INS.get(c, c if c.isprintable() else _escaped(c)) for c in token) or "\u2205"
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")

@@ -1,0 +1,114 @@
+"""Unicode normalisation, and the way back from normalised text to the text as it was."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokjax.ragged import splits_from_lengths
+from tokjax.text.special import split_at_special
+from tokjax.utf8 import from_characters, to_characters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.utf8 import Text
+
+# Before an ASCII character nothing composes with what precedes it. Others are told one by one.
+_PIECES = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]")
+
+
+class Alignment(NamedTuple):
+    """Which bytes of a text became which bytes of its normalised form, group by group.
+
+    Attributes:
+        before: where each group starts in the text, 0-based, and last its end; `int64`, `(groups + 1,)`.
+        after: the same in the normalised text.
+        unchanged: which groups are the same in both, `bool`, `(groups,)`.
+    """
+
+    before: NDArray[np.int64]
+    after: NDArray[np.int64]
+    unchanged: NDArray[np.bool_]
+
+
+def to_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Text:
+    r"""The text in Unicode's form NFC, but for what is `kept` (special tokens) as it is.
+
+    >>> to_nfc("e\u0301")
+    'é'
+    """
+    characters = to_characters(text)
+    pieces = split_at_special(characters, kept)
+    pieces[::2] = [unicodedata.normalize("NFC", piece) for piece in pieces[::2]]
+    normalized = "".join(pieces)
+    return from_characters(normalized) if isinstance(text, bytes) else normalized
+
+
+def align_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Alignment:
+    """How `to_nfc(text, kept)` changed the text.
+
+    Args:
+        text: the text before normalisation.
+        kept: as in `to_nfc`.
+    """
+    before: list[int] = []
+    after: list[int] = []
+    unchanged: list[bool] = []
+    for i, piece in enumerate(split_at_special(to_characters(text), kept)):
+        groups = [piece] if i % 2 or not piece else _groups(piece)
+        normalized = groups if i % 2 else [unicodedata.normalize("NFC", group) for group in groups]
+        before += [len(from_characters(group)) for group in groups]
+        after += [len(from_characters(group)) for group in normalized]
+        unchanged += [old == new for old, new in zip(groups, normalized, strict=True)]
+    return Alignment(splits_from_lengths(before), splits_from_lengths(after), np.array(unchanged, bool))
+
+
+def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+    """1-based byte spans in the normalised text as spans in the text; see `map_offsets_to_input`."""
+    spans = offsets - 1
+    absent = (spans < 0).any(axis=1)
+    last = len(alignment.unchanged) - 1
+    if last < 0:
+        return offsets.copy()
+    first_group = np.clip(np.searchsorted(alignment.after, spans[:, 0], "right") - 1, 0, last)
+    last_group = np.clip(np.searchsorted(alignment.after, spans[:, 1], "left") - 1, 0, last)
+    shift = alignment.before[:-1] - alignment.after[:-1]
+    starts = np.where(
+        alignment.unchanged[first_group], spans[:, 0] + shift[first_group], alignment.before[first_group]
+    )
+    stops = np.where(
+        alignment.unchanged[last_group], spans[:, 1] + shift[last_group], alignment.before[last_group + 1]
+    )
+    at_end = spans[:, 0] == alignment.after[-1]
+    starts = np.where(at_end, alignment.before[-1], starts)
+    stops = np.where(spans[:, 0] == spans[:, 1], starts, stops)
+    mapped = np.stack([starts, stops], axis=1) + 1
+    mapped[absent] = 0
+    return mapped
+
+
+def _groups(piece: str) -> list[str]:
+    """Parts that normalise independently: together they give what the whole gives."""
+    groups: list[str] = []
+    for part in _PIECES.findall(piece):
+        if groups and not part.isascii() and not _starts_group(part):
+            if len(groups[-1]) > 1 and groups[-1].isascii():  # only its last character can compose
+                groups[-1:] = [groups[-1][:-1], groups[-1][-1]]
+            groups[-1] += part
+        else:
+            groups.append(part)
+    if "".join(unicodedata.normalize("NFC", group) for group in groups) != unicodedata.normalize(
+        "NFC", piece
+    ):
+        return [piece]  # a character that composes and is neither a mark nor a Hangul vowel or final
+    return groups
+
+
+def _starts_group(character: str) -> bool:
+    if unicodedata.combining(character) or unicodedata.category(character).startswith("M"):
+        return False
+    return not 0x1160 <= ord(character) <= 0x11FF
