@@ -2,11 +2,10 @@
 
 from hypothesis import strategies as st
 
-# Assigned characters only: the newest ones are classed differently by the tables of different libraries.
 characters = st.one_of(
     st.sampled_from("abcdeABC  \n\r\t'\"sStT019.,!/_"),
     st.sampled_from("\x00\x1c\x1f\x85\xa0\u200b\u2028\u3000\u017f\u0301\u0130ßǅʰ中が한🙂🇩\u200d٣Ⅷ½"),
-    st.characters(exclude_categories=["Cs", "Cn", "Co"]),
+    st.characters(exclude_categories=["Cs"]),
 )
 texts = st.text(characters, max_size=60)
 fragments = st.sampled_from(

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.models._engine import WordCacheEngine
 from tokjax.models._merging import _merge_by_heap, _merge_by_scanning, merge_word
 from tokjax.text.patterns import PATTERNS, word_splitter
 
@@ -48,9 +47,7 @@ def test_ids_are_tiktokens(by_pattern, pattern, text):
 @given(text=any_strings)
 def test_ids_are_tiktokens_with_surrogates(by_pattern, text):
     ours, theirs = by_pattern["gpt2"]
-    newest = [c for c in text if not c.isascii() and c.isprintable() is False]
-    if not newest:
-        assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
+    assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
     for surrogates in ("\ud800", "\udc00a", "\ud83d\ude42", "a\ud83d"):
         assert tokjax.encode(ours, surrogates).tolist() == theirs.encode(surrogates)
 
@@ -157,16 +154,6 @@ def test_words_are_the_patterns(plain_tokenizer, text):
     for word, span in zip(result.word_ids, result.offsets, strict=True):
         joined[word] += tokjax.span_bytes(text, span).decode("latin-1")
     assert joined == [word.encode().decode("latin-1") for word in words]
-
-
-def test_the_cache_is_bounded_and_never_changes_an_id(monkeypatch, plain_tokenizer, corpus):
-    monkeypatch.setattr("tokjax.models._engine.MAX_CACHED_WORDS", 3)
-    engine = WordCacheEngine(plain_tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
-    encoded = engine.encode_segments(corpus)
-    assert len(engine._known) <= 3
-    engine.encode_segments(["x" * 1000])
-    assert "x" * 1000 not in engine._known
-    assert encoded.ids.tolist() == tokjax.encode_batch_result(plain_tokenizer, corpus).ids.tolist()
 
 
 def test_special_tokens_are_inserted_where_declared(tokenizer):

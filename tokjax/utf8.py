@@ -52,7 +52,7 @@ def to_characters(text: Text) -> str:
     """
     if isinstance(text, bytes):
         return text.decode("utf-8", "surrogateescape")
-    return text if _is_encodable(text) else _without_surrogates(text)
+    return text if text.isascii() or _is_encodable(text) else _without_surrogates(text)
 
 
 def from_characters(characters: str) -> bytes:

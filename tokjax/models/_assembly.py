@@ -39,14 +39,14 @@ class Assembled(NamedTuple):
     Attributes:
         ids: `int32`, shape `(n,)`.
         row_splits: `int64`, shape `(rows + 1,)`.
-        inserted: which tokens have no source text, `bool`, shape `(n,)`.
-        word_starts: which tokens start a word, `bool`, shape `(n,)`.
+        inserted: the places of tokens that have no source text, `int64`, shape `(inserted,)`.
+        special: the places of all special tokens, found or inserted, rising, `int64`, shape `(special,)`.
     """
 
     ids: NDArray[np.int32]
     row_splits: NDArray[np.int64]
-    inserted: NDArray[np.bool_]
-    word_starts: NDArray[np.bool_]
+    inserted: NDArray[np.int64]
+    special: NDArray[np.int64]
 
 
 def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
@@ -55,54 +55,53 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
     Every segment gets a slot before it: for the tokens inserted before a row, or for the special token
     that was found between two segments.
     """
-    segments_per_row = rows.special_per_row + 1
-    last_segment = np.cumsum(segments_per_row) - 1
+    nowhere = np.zeros(0, np.int64)
+    if not (len(rows.special_ids) or rows.before or rows.after):
+        return Assembled(encoded.ids, encoded.splits, nowhere, nowhere)
+    last_segment = np.cumsum(rows.special_per_row + 1) - 1
     first_segment = last_segment - rows.special_per_row
     num_segments = len(encoded.splits) - 1
-    slot = np.ones(num_segments, np.int64)
+    slot, tail = np.ones(num_segments, np.int64), np.zeros(num_segments, np.int64)
     slot[first_segment] = len(rows.before)
-    tail = np.zeros(num_segments, np.int64)
     tail[last_segment] = len(rows.after)
-
     lengths = np.diff(encoded.splits)
     stops = np.cumsum(slot + lengths + tail)
-    total = int(stops[-1]) if num_segments else 0
-    ids = np.empty(total, np.int32)
-    ordinary = np.ones(total, bool)
-    inserted = np.zeros(total, bool)
-
     slot_starts = stops - tail - lengths - slot
+
     is_found = np.ones(num_segments, bool)
     is_found[first_segment] = False
     found = slot_starts[is_found]
-    ids[found] = rows.special_ids
-    ordinary[found] = False
-    for values, starts in (
-        (rows.before, slot_starts[first_segment]),
-        (rows.after, (stops - tail)[last_segment]),
-    ):
-        for k, value in enumerate(values):
-            ids[starts + k] = value
-            inserted[starts + k] = True
-            ordinary[starts + k] = False
+    before = slot_starts[first_segment][:, None] + np.arange(len(rows.before))
+    after = (stops - tail)[last_segment][:, None] + np.arange(len(rows.after))
+    ids = np.empty(int(stops[-1]) if num_segments else 0, np.int32)
+    ordinary = np.ones(len(ids), bool)
+    for places, values in ((found, rows.special_ids), (before, rows.before), (after, rows.after)):
+        ids[places] = values
+        ordinary[places] = False
     ids[ordinary] = encoded.ids
-
-    word_starts = ~ordinary
-    first_of_word = np.cumsum(encoded.tokens_per_word) - encoded.tokens_per_word
-    word_starts[np.flatnonzero(ordinary)[first_of_word]] = True
     row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
-    return Assembled(ids, row_splits, inserted, word_starts)
+    inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
+    return Assembled(ids, row_splits, inserted, np.flatnonzero(~ordinary))
 
 
-def columns_of(assembled: Assembled, vocabulary: Vocabulary, *, offsets: bool, masks: bool) -> Ragged:
+def columns_of(
+    assembled: Assembled,
+    tokens_per_word: NDArray[np.int64],
+    vocabulary: Vocabulary,
+    *,
+    offsets: bool,
+    masks: bool,
+) -> Ragged:
     """The `Ragged` of a batch, with the columns that were asked for."""
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     if offsets:
         columns["offsets"] = _offsets(assembled, vocabulary)
-        columns["word_ids"] = _word_ids(assembled)
-        columns["sequence_ids"] = -assembled.inserted.astype(np.int32)
+        columns["word_ids"] = _word_ids(assembled, tokens_per_word)
+        columns["sequence_ids"] = np.zeros(len(assembled.ids), np.int32)
+        columns["sequence_ids"][assembled.inserted] = -1
     if masks:
-        columns["special_tokens_mask"] = vocabulary.is_special.take(assembled.ids).astype(np.int32)
+        columns["special_tokens_mask"] = np.zeros(len(assembled.ids), np.int32)
+        columns["special_tokens_mask"][assembled.special] = 1
         columns["token_type_ids"] = np.zeros(len(assembled.ids), np.int32)
     return Ragged(assembled.ids, assembled.row_splits, **columns)
 
@@ -118,10 +117,18 @@ def _offsets(assembled: Assembled, vocabulary: Vocabulary) -> NDArray[np.int64]:
     return offsets
 
 
-def _word_ids(assembled: Assembled) -> NDArray[np.int32]:
-    starts = assembled.word_starts & ~assembled.inserted
-    running = splits_from_lengths(starts)
-    row_bases = np.repeat(running[assembled.row_splits[:-1]], np.diff(assembled.row_splits))
-    words = (running[1:] - row_bases - 1).astype(np.int32)
+def _word_ids(assembled: Assembled, tokens_per_word: NDArray[np.int64]) -> NDArray[np.int32]:
+    """The running count of words in each row; a special token is a word, but for those inserted."""
+    size = len(assembled.ids)
+    new_word = np.zeros(size, np.int32)
+    ordinary = np.delete(np.arange(size), assembled.special) if len(assembled.special) else slice(None)
+    of_words = np.zeros(size - len(assembled.special), np.int32)
+    of_words[np.cumsum(tokens_per_word) - tokens_per_word] = 1
+    new_word[ordinary] = of_words
+    new_word[assembled.special] = 1
+    new_word[assembled.inserted] = 0
+    words = np.cumsum(new_word, dtype=np.int32)
+    before_row = np.concatenate([np.zeros(1, np.int32), words])[assembled.row_splits[:-1]]
+    words -= np.repeat(before_row + 1, np.diff(assembled.row_splits))
     words[assembled.inserted] = -1
     return words

@@ -15,7 +15,7 @@ import numpy as np
 from tokjax import protocol
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import Rows, assemble, columns_of
-from tokjax.models._engine import WordCacheEngine
+from tokjax.models._engine import ArrayEngine
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
@@ -55,8 +55,8 @@ class ByteLevelBPE:
     normalizer: Normalizer | None = None
 
     @cached_property
-    def _engine(self) -> WordCacheEngine:
-        return WordCacheEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
+    def _engine(self) -> ArrayEngine:
+        return ArrayEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -230,8 +230,11 @@ def _encode_batch_result(
     segments, rows = _split(
         tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
     )
-    assembled = assemble(tokenizer._engine.encode_segments(segments), rows)
-    ragged = columns_of(assembled, tokenizer.vocabulary, offsets=return_offsets, masks=return_masks)
+    encoded = tokenizer._engine.encode_segments(segments)
+    assembled = assemble(encoded, rows)
+    ragged = columns_of(
+        assembled, encoded.tokens_per_word, tokenizer.vocabulary, offsets=return_offsets, masks=return_masks
+    )
     as_given = tokenizer.normalizer is None or assume_normalized
     metadata = ResultMetadata(
         MODEL,

@@ -5,13 +5,17 @@ A word here is what the pattern matches: the unit inside which byte-pair merging
 
 from __future__ import annotations
 
+import itertools
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tokjax.errors import InvalidArgumentError
+from tokjax.text.unicode_classes import representatives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -60,6 +64,11 @@ class WordSplitter:
         """Whether this is a published pattern (by its name or spelt out), which matches all of any text."""
         return self.expression in PATTERNS.values()
 
+    @cached_property
+    def name(self) -> str | None:
+        """The name of the published pattern that this is, whether given by name or spelt out."""
+        return next((name for name, known in PATTERNS.items() if known == self.expression), None)
+
     @property
     def expression(self) -> str:
         """The regular expression itself: equal for two patterns that split alike by definition."""
@@ -87,9 +96,14 @@ class WordSplitter:
         >>> word_splitter("[a-z]+").words("ab, cd")
         ['ab', ', ', 'cd']
         """
-        if self.is_named:
+        if not self.is_named:
+            return list(self._words_and_gaps(text))
+        if text.isascii():
             return self._compiled.findall(text)  # type: ignore[no-any-return]
-        return list(self._words_and_gaps(text))
+        # The regex package's classes are not those of the reference: let it see characters it agrees on.
+        alike = representatives(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
+        stops = itertools.accumulate(map(len, self._compiled.findall(alike)))
+        return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 
     def _words_and_gaps(self, text: str) -> Iterator[str]:
         done = 0

@@ -1,0 +1,104 @@
+"""Where words start: the array code against regular expressions, and the class table against tiktoken."""
+
+import itertools
+
+import numpy as np
+import pytest
+import regex
+import tiktoken
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.make_unicode_classes import base_classes, classes_of_tiktoken
+from tests.strategies import hard_texts
+from tokjax.text.boundaries import word_starts
+from tokjax.text.patterns import PATTERNS, word_splitter
+from tokjax.text.unicode_classes import CODE_POINTS, END, class_of_code_point
+
+# Every class, and every character that a pattern treats apart.
+ALPHABET = [
+    "a",
+    "s",
+    "S",
+    "A",
+    "é",
+    "あ",
+    "\u0301",
+    "1",
+    "\t",
+    " ",
+    "\n",
+    "\r",
+    "'",
+    "/",
+    "!",
+    "\u2028",
+    "ſ",
+    "l",
+]
+EXPRESSIONS = {name: regex.compile(pattern) for name, pattern in PATTERNS.items()}
+
+
+def code_points(text):
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+
+
+def found_starts(pattern, texts):
+    """Word starts of several texts at once, an `END` after each."""
+    codes = np.concatenate([np.append(code_points(text), np.uint32(0)) for text in texts])
+    classes = class_of_code_point().take(codes)
+    classes[np.cumsum([len(text) + 1 for text in texts]) - 1] = END
+    return np.flatnonzero(word_starts(pattern, classes, codes)).tolist()
+
+
+def expected_starts(pattern, texts):
+    starts, done = [], 0
+    for text in texts:
+        starts += [done + match.start() for match in EXPRESSIONS[pattern].finditer(text)]
+        starts.append(done + len(text))
+        done += len(text) + 1
+    return starts
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("length", [0, 1, 2, 3, 4])
+def test_all_short_texts(pattern, length):
+    texts = ["".join(text) for text in itertools.product(ALPHABET, repeat=length)]
+    for start in range(0, len(texts), 5000):
+        part = texts[start : start + 5000]
+        assert found_starts(pattern, part) == expected_starts(pattern, part)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(texts=st.lists(st.text(st.sampled_from(ALPHABET), max_size=40), min_size=1, max_size=5))
+def test_long_texts_of_the_alphabet(pattern, texts):
+    assert found_starts(pattern, texts) == expected_starts(pattern, texts)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(texts=st.lists(hard_texts, min_size=1, max_size=4))
+def test_any_texts_as_the_splitter_does(pattern, texts):
+    words = [list(map(len, word_splitter(pattern).words(text))) for text in texts]
+    lengths = [length for of_text in words for length in [*of_text, 1]]
+    assert found_starts(pattern, texts) == (np.cumsum(lengths) - lengths).tolist()
+
+
+def test_every_code_point_has_the_class_that_tiktoken_gives_it():
+    assert (base_classes(class_of_code_point()) == classes_of_tiktoken()).all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("pattern", ["gpt2", "cl100k", "o200k"])
+def test_every_code_point_splits_as_in_tiktoken(pattern):
+    """Each between two letters, with tokens that form only where it goes with the one or the other."""
+    ranks = {bytes([i]): i for i in range(256)}
+    ranks |= {b"a" + bytes([i]): 256 + i for i in range(256)} | {
+        bytes([i]) + b"b": 512 + i for i in range(256)
+    }
+    ranks.pop(b"ab")
+    ranks[b"ab"] = 256 + ord("b")
+    theirs = tiktoken.Encoding("x", pat_str=PATTERNS[pattern], mergeable_ranks=ranks, special_tokens={})
+    ours = tokjax.byte_level_bpe(ranks, pattern=pattern)
+    text = "".join(f"a{chr(c)}b " for c in range(CODE_POINTS) if not 0xD800 <= c <= 0xDFFF)
+    assert tokjax.encode(ours, text).tolist() == theirs.encode_ordinary(text)

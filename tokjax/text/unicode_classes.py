@@ -1,0 +1,61 @@
+"""What every code point is to the published split patterns: letter, mark, number, white space or other.
+
+The tables of Unicode differ between libraries and change between their versions. The reference here is
+tiktoken's, which Hugging Face's tokenizers share; `unicode_classes.txt` holds it, and a test compares all
+code points with the installed tiktoken.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
+"""Classes: `UPPER` is Lu and Lt, `LOWER` Ll, `LETTER` Lm and Lo, `NEWLINE` line feed and carriage return."""
+END, BLANK, APOSTROPHE, SLASH = range(8, 12)
+"""More of them: `END` is no character but where a text ends; the others are single characters (U+0020, U+0027
+and U+002F) that patterns treat apart from their class."""
+
+CODE_POINTS = 0x110000
+LONG_S = 0x17F
+"""The one letter outside ASCII that a pattern names: it is an `s` where case does not matter."""
+
+
+@lru_cache(maxsize=1)
+def class_of_code_point() -> NDArray[np.uint8]:
+    """The class of each code point, `uint8`, shape `(0x110000,)`.
+
+    The file has a line for each run of equal classes: where it starts, in hexadecimal, and the class.
+    """
+    text = files("tokjax.text").joinpath("unicode_classes.txt").read_text("ascii")
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    starts = np.array([int(start, 16) for start, _ in rows])
+    classes = np.array([int(class_) for _, class_ in rows], np.uint8)
+    table = np.repeat(classes, np.diff(starts, append=CODE_POINTS))
+    table[[ord(" "), ord("'"), ord("/")]] = BLANK, APOSTROPHE, SLASH
+    table.setflags(write=False)
+    return table
+
+
+def representatives(codes: NDArray[Any]) -> str:
+    """ASCII as it is, and for each other character one of its class that all tables of Unicode agree on.
+
+    Args:
+        codes: code points, unsigned integers, shape `(n,)`.
+
+    Returns:
+        A string of `n` characters that any published pattern splits like those of `codes`.
+    """
+    wide = codes.astype(np.uint32)
+    stand_ins = _STAND_INS.take(class_of_code_point().take(wide))
+    chosen = np.where((wide < 0x80) | (wide == LONG_S), wide, stand_ins)
+    return chosen.astype("<u4").tobytes().decode("utf-32-le")
+
+
+_STAND_INS = np.array([ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32)  # in the order of classes
