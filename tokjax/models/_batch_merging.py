@@ -38,7 +38,7 @@ class BatchMerger:
 
     def __init__(self, ranks: Mapping[bytes, int]) -> None:
         self._id_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
-        self._pairs = WordTable(two_keys=False, bits=16)
+        self._pairs = WordTable(two_keys=False, bits=16, slots_per_word=8)
         keys, merged = [], []
         for token, id_ in ranks.items():
             for cut in range(1, len(token)):

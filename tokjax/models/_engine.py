@@ -193,12 +193,13 @@ class ArrayEngine:
         absent = np.flatnonzero(values == ABSENT)
         if not len(absent):
             return
-        pairs = np.stack([keys.head[absent], keys.tail[absent]])
-        _, example, which = np.unique(pairs, axis=1, return_index=True, return_inverse=True)
+        tail = keys.tail[absent]
+        head = tail if keys.head is keys.tail else keys.head[absent]
+        example, which = _different(head, tail)
         places = absent[example] if keys.places is None else keys.places[absent[example]]
         begin = chunk.starts[places]
         new = self._remember(self._merge(chunk.data, begin, chunk.starts[places + 1] - begin), known)
-        table.add(pairs[0, example], pairs[1, example], new)
+        table.add(head[example], tail[example], new)
         values[absent] = new[which]
 
     def _long_values(self, words: list[bytes], known: _Known) -> list[int]:
@@ -266,6 +267,19 @@ def _with_length(key: NDArray[np.uint64], lengths: NDArray[np.int64]) -> NDArray
     key <<= np.uint64(64) - ((sizes & np.uint64(7)) << np.uint64(3))
     key |= sizes
     return key
+
+
+def _different(
+    head: NDArray[np.uint64], tail: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One place of each different key, and for all places which of those it is like."""
+    order = np.argsort(tail) if head is tail else np.lexsort((tail, head))
+    new = np.ones(len(order), bool)
+    sorted_head, sorted_tail = head[order], tail[order]
+    new[1:] = (sorted_tail[1:] != sorted_tail[:-1]) | (sorted_head[1:] != sorted_head[:-1])
+    which = np.empty(len(order), np.int64)
+    which[order] = np.cumsum(new) - 1
+    return order[new], which
 
 
 def _with_room(array: NDArray[Any], size: int) -> NDArray[Any]:

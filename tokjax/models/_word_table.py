@@ -37,11 +37,14 @@ class WordTable:
 
     Args:
         two_keys: whether words have a head and a tail (8 to 15 bytes), or a tail alone (up to 7).
-        bits: the table starts with `2**bits` slots, and doubles when half of them are taken.
+        bits: the table starts with `2**bits` slots, and doubles when it gets too full.
+        slots_per_word: how many slots there are at least for each word. With more, a word that is absent is
+            sooner known to be.
     """
 
-    def __init__(self, *, two_keys: bool, bits: int = 12) -> None:
+    def __init__(self, *, two_keys: bool, bits: int = 12, slots_per_word: int = 2) -> None:
         self._two_keys = two_keys
+        self._slots_per_word = slots_per_word
         self._slots = self._empty(bits)
         self._used = 0
         self._lock = threading.Lock()
@@ -73,7 +76,7 @@ class WordTable:
         with self._lock:
             new = self.find(head, tail) == ABSENT
             head, tail, values = head[new], tail[new], values[new]
-            while 2 * (self._used + len(tail)) > len(self._slots.tail):
+            while self._slots_per_word * (self._used + len(tail)) > len(self._slots.tail):
                 self._grow()
             self._place(self._slots, head, tail, values)
             self._used += len(tail)
