@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.ragged import Ragged, splits_from_lengths
+from tokjax.ragged import Ragged
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -110,25 +110,36 @@ def _offsets(assembled: Assembled, vocabulary: Vocabulary) -> NDArray[np.int64]:
     """Byte tokens lie end to end, so offsets are the running sum of their lengths, row by row."""
     lengths = vocabulary.byte_lengths.take(assembled.ids)
     lengths[assembled.inserted] = 0
-    stops = splits_from_lengths(lengths)
-    row_bases = np.repeat(stops[assembled.row_splits[:-1]], np.diff(assembled.row_splits))
-    offsets = np.stack([stops[:-1], stops[1:]], axis=1) - row_bases[:, None] + 1
+    offsets = np.empty((len(lengths), 2), np.int64)
+    _sum_by_row(lengths, assembled.row_splits, first=1, out=offsets[:, 1])
+    np.subtract(offsets[:, 1], lengths, out=offsets[:, 0])
     offsets[assembled.inserted] = 0
     return offsets
 
 
 def _word_ids(assembled: Assembled, tokens_per_word: NDArray[np.int64]) -> NDArray[np.int32]:
     """The running count of words in each row; a special token is a word, but for those inserted."""
-    size = len(assembled.ids)
-    new_word = np.zeros(size, np.int32)
-    ordinary = np.delete(np.arange(size), assembled.special) if len(assembled.special) else slice(None)
-    of_words = np.zeros(size - len(assembled.special), np.int32)
+    of_words = np.zeros(len(assembled.ids) - len(assembled.special), np.int32)
     of_words[np.cumsum(tokens_per_word) - tokens_per_word] = 1
-    new_word[ordinary] = of_words
-    new_word[assembled.special] = 1
-    new_word[assembled.inserted] = 0
-    words = np.cumsum(new_word, dtype=np.int32)
-    before_row = np.concatenate([np.zeros(1, np.int32), words])[assembled.row_splits[:-1]]
-    words -= np.repeat(before_row + 1, np.diff(assembled.row_splits))
+    starts_word = of_words
+    if len(assembled.special):
+        starts_word = np.ones(len(assembled.ids), np.int32)
+        starts_word[assembled.inserted] = 0
+        starts_word[np.delete(np.arange(len(assembled.ids)), assembled.special)] = of_words
+    words = np.empty(len(assembled.ids), np.int32)
+    _sum_by_row(starts_word, assembled.row_splits, first=-1, out=words)
     words[assembled.inserted] = -1
     return words
+
+
+def _sum_by_row(
+    values: NDArray[Any], row_splits: NDArray[np.int64], *, first: int, out: NDArray[Any]
+) -> None:
+    """Running sums that begin at `first` in each row: what a row adds is taken off where the next begins."""
+    if not len(values):
+        return
+    starts = row_splits[:-1][np.diff(row_splits) > 0]
+    steps = values.astype(out.dtype)
+    steps[starts[1:]] -= np.add.reduceat(steps, starts)[:-1]
+    steps[0] += first
+    np.cumsum(steps, out=out)
