@@ -9,12 +9,18 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
-from tokjax.models import _chunks
+from tokjax.models import _chunks, _engine
 from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._engine import ArrayEngine
 from tokjax.models._merging import merge_word
 from tokjax.models._word_table import ABSENT, WordTable
 from tokjax.text.patterns import PATTERNS, word_splitter
+
+
+@pytest.fixture(autouse=True)
+def arrays_for_short_texts_too(monkeypatch):
+    monkeypatch.setattr(_engine, "FEW_CHARACTERS", -1)
+
 
 numbers = st.integers(0, 2**64 - 1)
 
@@ -142,3 +148,26 @@ def test_many_empty_texts(tokenizer):
     batch = tokjax.encode_batch_result(tokenizer, [""] * 10_000, add_special_tokens=False)
     assert len(batch) == 10_000
     assert len(batch.ids) == 0
+
+
+@given(texts=st.lists(hard_texts | byte_strings, max_size=4))
+def test_the_loop_equals_the_arrays(any_tokenizer, texts):
+    by_arrays = tokjax.encode_batch_result(any_tokenizer, texts)
+    _engine.FEW_CHARACTERS = 10**9
+    try:
+        assert tokjax.encode_batch_result(any_tokenizer, texts) == by_arrays
+    finally:
+        _engine.FEW_CHARACTERS = -1
+
+
+def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
+    expected = tokjax.encode_batch_result(tokenizer, corpus)
+    monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
+    monkeypatch.setattr(_engine, "MAX_KNOWN_TO_LOOP", 3)
+    fresh = tokjax.byte_level_bpe(
+        dict(tokenizer.vocabulary.ordinary),
+        special_tokens=dict(tokenizer.vocabulary.special),
+        eos_token="<|endoftext|>",
+    )
+    assert tokjax.encode_batch_result(fresh, corpus) == expected
+    assert len(fresh._engine._known_to_loop) <= 3

@@ -18,6 +18,7 @@ from tokjax.models._batch_merging import BatchMerger, MergedWords
 from tokjax.models._chunks import Chunk, cut_into_words, gather
 from tokjax.models._merging import merge_word
 from tokjax.models._word_table import ABSENT, WordTable
+from tokjax.utf8 import from_characters
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,10 +27,14 @@ if TYPE_CHECKING:
 
     from tokjax.text.patterns import WordSplitter
 
+FEW_CHARACTERS = 400
+"""Up to so many characters in all, a loop over words is quicker than dozens of array calls."""
 MAX_KNOWN_WORDS = 1 << 19
 """How many words an engine remembers before it forgets them all."""
 MAX_KNOWN_TOKENS = 1 << 22
 """How many ids of words of several tokens it remembers at most, about."""
+MAX_KNOWN_TO_LOOP = 1 << 15
+"""How many words of short texts it remembers, apart from all others."""
 MAX_KNOWN_LENGTH = 128
 """Longer words, in bytes, are not remembered: they seldom come twice, and take room."""
 _SHORT, _MEDIUM = 7, 15
@@ -107,7 +112,7 @@ class ArrayEngine:
         self._ranks = dict(ranks)
         self._splitter = splitter
         self._lock = threading.Lock()
-        self._known = self._vocabulary()
+        self._known_to_loop: dict[str, tuple[int, ...]] = {}
 
     def encode_segments(self, segments: Sequence[str]) -> EncodedSegments:
         """Encode pieces of ordinary text, each on its own.
@@ -115,6 +120,8 @@ class ArrayEngine:
         Args:
             segments: characters as `to_characters` gives them.
         """
+        if sum(map(len, segments)) <= FEW_CHARACTERS:
+            return self._encode_few(segments)
         parts, lengths, words = [np.zeros(0, np.int32)], [0], [np.zeros(0, np.int64)]
         open_length = 0
         for pieces in gather(segments, safe_cuts=self._splitter.name is not None):
@@ -129,6 +136,28 @@ class ArrayEngine:
         return EncodedSegments(
             np.concatenate(parts), np.cumsum(np.array(lengths, np.int64)), np.concatenate(words)
         )
+
+    def _encode_few(self, segments: Sequence[str]) -> EncodedSegments:
+        """The same by a loop over words, each of them merged when it is first seen."""
+        ids: list[int] = []
+        counts: list[int] = []
+        splits = [0]
+        for segment in segments:
+            for word in self._splitter.words(segment):
+                of_word = self._known_to_loop.get(word) or self._learn_for_loop(word)
+                ids += of_word
+                counts.append(len(of_word))
+            splits.append(len(ids))
+        return EncodedSegments(
+            np.array(ids, np.int32), np.array(splits, np.int64), np.array(counts, np.int64)
+        )
+
+    def _learn_for_loop(self, word: str) -> tuple[int, ...]:
+        if len(self._known_to_loop) >= MAX_KNOWN_TO_LOOP:
+            self._known_to_loop = {}
+        ids = tuple(merge_word(from_characters(word), self._ranks))
+        self._known_to_loop[word] = ids
+        return ids
 
     def _encode_chunk(self, chunk: Chunk) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         """The ids of a chunk, where those of each piece stop, and how many each word has."""
@@ -228,6 +257,10 @@ class ArrayEngine:
         merged = [merge_word(data[start:stop].tobytes(), self._ranks) for start, stop in bounds]
         counts = np.fromiter(map(len, merged), np.int64, len(merged))
         return MergedWords(np.array([id_ for ids in merged for id_ in ids], np.int32), counts)
+
+    @cached_property
+    def _known(self) -> _Known:
+        return self._vocabulary()
 
     @cached_property
     def _batch_merger(self) -> BatchMerger:
