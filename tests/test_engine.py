@@ -144,6 +144,24 @@ def test_threads_learn_together(tokenizer, corpus, monkeypatch):
             assert list(threads.map(lambda text: tokjax.encode(plain, text).tolist(), texts)) == expected
 
 
+def test_a_long_document_without_ascii_is_cut(tokenizer):
+    text = "слово ещё\n" * 100_000
+    pieces = list(_chunks.gather([text], safe_cuts=True))
+    assert len(pieces) == 4
+    assert "".join(part for piece in pieces for part in piece.texts) == text
+    assert [ends for piece in pieces for ends in piece.ends_segment] == [False, False, False, True]
+
+
+def test_slots_are_drawn_anew_for_each_table():
+    keys = np.arange(1, 100, dtype=np.uint64)
+    orders = set()
+    for _ in range(3):
+        table = WordTable(two_keys=False)
+        table.add(keys, keys, np.zeros(99, np.int32))
+        orders.add(tuple(np.flatnonzero(table._slots.tail).tolist()))
+    assert len(orders) == 3
+
+
 def test_many_empty_texts(tokenizer):
     batch = tokjax.encode_batch_result(tokenizer, [""] * 10_000, add_special_tokens=False)
     assert len(batch) == 10_000

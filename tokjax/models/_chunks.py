@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.text.boundaries import word_starts
-from tokjax.text.unicode_classes import END, class_of_code_point
+from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
 from tokjax.utf8 import from_characters
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 CHUNK_CHARACTERS = 1 << 18
 """Characters a chunk: its arrays stay in the processor's cache."""
-_SAFE_CUT = re.compile("[A-Za-z0-9](?=[ \n])")
+_MAYBE_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
+_BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
 _PADDING = 16
 
 
@@ -100,11 +101,12 @@ def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
 
 
 def _cut(segment: str, target: int) -> int:
-    """The first safe cut at or after `target`."""
-    if target >= len(segment):
-        return len(segment)
-    found = _SAFE_CUT.search(segment, max(target - 1, 0))
-    return found.end() if found else len(segment)
+    """The first safe cut at or after `target`: between a letter or number and a blank or newline."""
+    if target < len(segment):
+        for found in _MAYBE_SAFE_CUT.finditer(segment, max(target - 1, 0)):
+            if class_of_code_point()[ord(found.group())] in _BEFORE_CUT:
+                return found.end()
+    return len(segment)
 
 
 def _classes(codes: NDArray[Any], wide: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -130,7 +132,7 @@ def _byte_positions(
     widths[0] = 0
     widths[wide + 1] = 2 + (of_wide >= 0x800).view(np.uint8) + (of_wide >= 0x10000).view(np.uint8)
     widths[wide[(of_wide >= 0xD800) & (of_wide < 0xE000)] + 1] = 1
-    return np.cumsum(widths, dtype=np.int32).take(starts).astype(np.int64)
+    return np.cumsum(widths, dtype=np.int64).take(starts)
 
 
 def _starts_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.int64]:

@@ -6,6 +6,7 @@ compared whole, so there is no collision to fear.
 
 from __future__ import annotations
 
+import secrets
 import threading
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     Keys = NDArray[np.uint64]
 
 ABSENT = -1
-_MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xC2B2AE3D27D4EB4F))
 
 
 class _Slots(NamedTuple):
@@ -44,6 +44,8 @@ class WordTable:
 
     def __init__(self, *, two_keys: bool, bits: int = 12, slots_per_word: int = 2) -> None:
         self._two_keys = two_keys
+        # Drawn anew for each table, so that no text can be made whose words all want the same slots.
+        self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(3)]
         self._slots_per_word = slots_per_word
         self._slots = self._empty(bits)
         self._used = 0
@@ -133,10 +135,11 @@ class WordTable:
         self._slots = grown
 
     def _first_slot(self, slots: _Slots, head: Keys, tail: Keys) -> NDArray[np.int64]:
-        mixed = tail * _MIX[0]
+        mixed = tail * self._factors[0]
         if self._two_keys:
-            mixed ^= head * _MIX[1]
-            mixed *= _MIX[0]
+            mixed += head * self._factors[1]
+        mixed ^= mixed >> np.uint64(32)
+        mixed *= self._factors[2]
         mixed >>= slots.shift
         return mixed.view(np.int64)
 

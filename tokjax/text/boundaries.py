@@ -199,10 +199,9 @@ def _split_again(
     cuts = np.flatnonzero(_mapped(classes, _BEFORE_CUT)[:-1] & _mapped(classes, _AFTER_CUT)[1:]) + 1
     cuts = np.concatenate([[0], cuts, [len(classes)]])
     regions = np.unique(np.searchsorted(cuts, spots, "right"))
-    splitter = word_splitter(pattern)
+    splitter, alike = word_splitter(pattern), representatives(codes)
     for start, stop in zip(cuts[regions - 1].tolist(), cuts[regions].tolist(), strict=True):
-        alike = representatives(codes[start:stop])
-        lengths = [len(word) for word in splitter.words(alike)]
+        lengths = splitter.lengths_alike(alike[start:stop])
         starts[start:stop] = False
         starts[start + np.cumsum(lengths) - lengths] = True
 

@@ -102,8 +102,12 @@ class WordSplitter:
             return self._compiled.findall(text)  # type: ignore[no-any-return]
         # The regex package's classes are not those of the reference: let it see characters it agrees on.
         alike = representatives(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
-        stops = itertools.accumulate(map(len, self._compiled.findall(alike)))
+        stops = itertools.accumulate(self.lengths_alike(alike))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
+
+    def lengths_alike(self, alike: str) -> list[int]:
+        """The lengths of the words of a text of `representatives`, for a published pattern."""
+        return list(map(len, self._compiled.findall(alike)))
 
     def _words_and_gaps(self, text: str) -> Iterator[str]:
         done = 0
