@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax.formats.tokjax_json import _checksum
+from tokjax._files import checksum_of_json
 
 BYTES = {bytes([i]): i for i in range(256)}
 
@@ -100,7 +100,7 @@ def test_a_forged_file(saved, change, message):
     contents = json.loads(saved.read_text())
     contents.pop("checksum")
     change(contents)
-    contents["checksum"] = _checksum(contents)
+    contents["checksum"] = checksum_of_json(contents)
     saved.write_text(json.dumps(contents))
     with pytest.raises(tokjax.TokenizerFormatError, match=message):
         tokjax.load_tokenizer(saved)

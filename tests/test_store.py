@@ -438,13 +438,13 @@ class TestDamage:
     )
     def test_a_forged_manifest(self, written, change, error, message):
         """With a checksum that is right, as a forger would make it."""
-        from tokjax.store.manifest import _checksum
+        from tokjax._files import checksum_of_json
 
         path = written / MANIFEST_FILE
         manifest = json.loads(path.read_text())
         manifest.pop("checksum")
         change(manifest)
-        manifest["checksum"] = _checksum(manifest)
+        manifest["checksum"] = checksum_of_json(manifest)
         path.write_text(json.dumps(manifest))
         with pytest.raises(error, match=message):
             tokjax.open_dataset(written)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import secrets
 from typing import TYPE_CHECKING, BinaryIO
@@ -41,6 +42,12 @@ def sync_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def checksum_of_json(values: object) -> str:
+    """`"sha256:"` and the digest of JSON values, with sorted keys, no white space and ASCII escapes."""
+    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
+    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:

@@ -15,14 +15,13 @@ text before it splits it, `decode_bytes` if decoding is more than joining tokens
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
+from tokjax._files import checksum_of_json
 from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
@@ -247,7 +246,7 @@ def fingerprint(tokenizer: Any) -> str:
         dict(table.special),
         {str(role): name for role, name in table.roles.items()},
     ]
-    return "sha256:" + hashlib.sha256(json.dumps(described).encode()).hexdigest()
+    return checksum_of_json(described)
 
 
 def token_to_id(tokenizer: Any, token: str | bytes) -> int:

@@ -53,7 +53,7 @@ class TokenizationResult:
 
     Attributes:
         ids: `int32`, shape `(n,)`, 0-based.
-        tokens: `n` readable strings (bytes that are no UTF-8 as `\\xNN`); `id_to_bytes` is exact.
+        tokens: `n` readable strings (bytes that are no UTF-8 as `\xNN`); `id_to_bytes` is exact.
         offsets: 1-based half-open spans of UTF-8 bytes, `int64` of shape `(n, 2)`, or `None`.
         attention_mask: all 1 (padding comes with collation), `int32` of shape `(n,)`, or `None`.
         token_type_ids: `int32`, shape `(n,)`, or `None`.

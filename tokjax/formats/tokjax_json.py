@@ -11,12 +11,11 @@ The file is one JSON object:
 
 from __future__ import annotations
 
-import hashlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import write_atomically
+from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.models import byte_bpe
 
@@ -50,7 +49,7 @@ def save_tokenizer(tokenizer: byte_bpe.ByteLevelBPE, path: str | os.PathLike[str
         )
     target = _file_of(path)
     contents = {"format": FORMAT, "version": VERSION, **byte_bpe.to_json(tokenizer)}
-    contents["checksum"] = _checksum(contents)
+    contents["checksum"] = checksum_of_json(contents)
     data = json.dumps(contents, indent=1).encode("ascii")
     write_atomically(target, lambda file: file.write(data))
     return target
@@ -77,7 +76,7 @@ def load_tokenizer(path: str | os.PathLike[str]) -> byte_bpe.ByteLevelBPE:
             f"{source}: written in version {contents.get('version')!r} of the format; "
             f"this tokjax reads version {VERSION}"
         )
-    stored, actual = contents.pop("checksum", None), _checksum(contents)
+    stored, actual = contents.pop("checksum", None), checksum_of_json(contents)
     if stored != actual:
         raise TokenizerFormatError(
             f"{source}: altered or damaged: it says checksum {stored!r}, its contents have {actual!r}; "
@@ -107,8 +106,3 @@ def _read_object(source: Path) -> dict[str, Any]:
     if not isinstance(contents, dict):
         raise TokenizerFormatError(f"{source}: a JSON object is expected, not a {type(contents).__name__}")
     return contents
-
-
-def _checksum(contents: dict[str, Any]) -> str:
-    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokjax import protocol
+from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import Rows, assemble, columns_of
 from tokjax.models._engine import ArrayEngine
@@ -61,8 +60,7 @@ class ByteLevelBPE:
     @cached_property
     def _fingerprint(self) -> str:
         behaviour = to_json(self) | {"pattern": word_splitter(self.pattern).expression}
-        canonical = json.dumps(behaviour, sort_keys=True, separators=(",", ":"))
-        return "sha256:" + hashlib.sha256(canonical.encode()).hexdigest()
+        return checksum_of_json(behaviour)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what defines the tokenizer, not its caches."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import write_atomically
+from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -79,7 +78,7 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """A short name for exactly these contents."""
-        return _checksum(asdict(self))
+        return checksum_of_json(asdict(self))
 
     @property
     def digests(self) -> dict[str, str]:
@@ -98,7 +97,7 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         **asdict(manifest),
         "bytes_per_token": round(manifest.bytes_per_token, 6),
     }
-    contents["checksum"] = _checksum(contents)
+    contents["checksum"] = checksum_of_json(contents)
     data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
     write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))
 
@@ -129,7 +128,7 @@ def read_manifest(directory: Path) -> Manifest:
             f"{SCHEMA_VERSION}"
         )
     stored = contents.pop("checksum", None)
-    actual = _checksum({"format": named_format, "schema_version": version, **contents})
+    actual = checksum_of_json({"format": named_format, "schema_version": version, **contents})
     if stored != actual:
         raise DatasetCorruptError(
             f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}"
@@ -149,8 +148,3 @@ def _from_json(path: Path, contents: dict[str, Any]) -> Manifest:
     except (TypeError, KeyError, AttributeError) as error:
         raise DatasetCorruptError(f"{path} lacks a field or has an unknown one: {error}") from error
     return manifest
-
-
-def _checksum(contents: dict[str, Any]) -> str:
-    canonical = json.dumps(contents, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()

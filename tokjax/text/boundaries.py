@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.text.patterns import PATTERNS, word_splitter
+from tokjax.text.patterns import word_splitter
 from tokjax.text.unicode_classes import (
     APOSTROPHE,
     BLANK,
@@ -45,7 +45,7 @@ _AT_END = 32
 
 
 class _Roles(NamedTuple):
-    """Tables for `bytes.translate`, from class to bits, and whether marks belong to words."""
+    """Tables for `bytes.translate`, from class to bits."""
 
     previous: bytes
     current: bytes
@@ -71,22 +71,14 @@ def _gpt2(classes: Classes, codes: NDArray[Any]) -> Flags:
     # The last white space before something else goes with that, or stands alone.
     joined[:-1] &= current[2:] | ~np.uint8(_SPACE)
     starts = _from_joined(joined, classes)
-    at = _apostrophes(classes)
-    at = at[starts[at]]
-    for length, found in _contractions(codes, at, any_case=False):
-        starts[found + 1] = False
-        starts[found + 1 + length] = True
+    _cut_contractions(starts, classes, codes, any_case=False)
     return starts
 
 
 def _cl100k(classes: Classes, codes: NDArray[Any], *, digits: int) -> Flags:
     starts, role = _tail_alike(_CL100K, classes)
     _join_single_prefixes(starts, role, classes)
-    at = _apostrophes(classes)
-    at = at[starts[at]]
-    for length, found in _contractions(codes, at, any_case=True):
-        starts[found + 1] = False
-        starts[found + 1 + length] = True
+    _cut_contractions(starts, classes, codes, any_case=True)
     _cut_numbers(starts, role, digits)
     return starts
 
@@ -96,7 +88,7 @@ def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
     _join_single_prefixes(starts, role, classes)
     before, here = classes[:-1], classes[1:]
     starts[1:] |= (before == LOWER) & (here == UPPER)
-    at = _apostrophes(classes)
+    at = np.flatnonzero(classes == APOSTROPHE)
     at = at[(at > 0) & (role[at - 1] == _WORD)]
     ends = []
     for length, found in _contractions(codes, at, any_case=True):
@@ -160,6 +152,14 @@ def _cut_numbers(starts: Flags, role: Classes, digits: int) -> None:
         starts[run_start:run_stop:digits] = True
 
 
+def _cut_contractions(starts: Flags, classes: Classes, codes: NDArray[Any], *, any_case: bool) -> None:
+    """An apostrophe that starts a word and begins a contraction makes a word of just that."""
+    at = np.flatnonzero((classes == APOSTROPHE) & starts)
+    for length, found in _contractions(codes, at, any_case=any_case):
+        starts[found + 1] = False
+        starts[found + 1 + length] = True
+
+
 def _contractions(
     codes: NDArray[Any], at: NDArray[np.int64], *, any_case: bool
 ) -> list[tuple[int, NDArray[np.int64]]]:
@@ -173,10 +173,6 @@ def _contractions(
     two = (first == ord("l")) & (second == ord("l"))
     two |= ((first == ord("r")) | (first == ord("v"))) & (second == ord("e"))
     return [(1, at[one]), (2, at[two])]
-
-
-def _apostrophes(classes: Classes) -> NDArray[np.int64]:
-    return np.flatnonzero(classes == APOSTROPHE)
 
 
 def _from_joined(joined: Classes, classes: Classes) -> Flags:
@@ -214,7 +210,7 @@ def _table(bits: Mapping[int, int]) -> bytes:
     return bytes(bits.get(class_, 0) for class_ in range(256))
 
 
-def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool, digits: int) -> _Roles:
+def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> _Roles:
     """The bits of the patterns whose white space before a newline, or before a word, goes with it."""
     spaces = _SPACE | (_NEWLINE | _WORD if keep_newlines else 0)
     newline = _NEWLINE if keep_newlines else _SPACE
@@ -222,7 +218,7 @@ def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bo
     other = _OTHER | (_NEWLINE if keep_newlines else 0)
     blank = spaces | _OTHER | (0 if keep_newlines else _WORD | _NUMBER)
     previous = dict.fromkeys(words, _WORD) | dict.fromkeys(others, other)
-    previous |= {NUMBER: _NUMBER if digits > 1 else 0, SPACE: spaces, BLANK: blank, NEWLINE: newline | _SPACE}
+    previous |= {NUMBER: _NUMBER, SPACE: spaces, BLANK: blank, NEWLINE: newline | _SPACE}
     current = dict.fromkeys(words, _WORD) | dict.fromkeys(others, _OTHER)
     current |= {NUMBER: _NUMBER, SPACE: _SPACE, BLANK: _SPACE, NEWLINE: newline, END: end}
     return _Roles(_table(previous), _table(current))
@@ -234,9 +230,9 @@ _BEFORE_CUT = _table(
 )
 _AFTER_CUT = _table(dict.fromkeys(range(12), 4) | dict.fromkeys((SPACE, BLANK, NEWLINE), 1) | {END: 2})
 _LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
-_GPT2 = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False, digits=2)
-_CL100K = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True, digits=3)
-_O200K = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True, digits=3)
+_GPT2 = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False)
+_CL100K = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
+_O200K = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
 
 _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "gpt2": _gpt2,
@@ -245,4 +241,3 @@ _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "qwen2": partial(_cl100k, digits=1),
     "o200k": _o200k,
 }
-assert set(_FINDERS) == set(PATTERNS)

@@ -62,7 +62,7 @@ class WordSplitter:
     @property
     def is_named(self) -> bool:
         """Whether this is a published pattern (by its name or spelt out), which matches all of any text."""
-        return self.expression in PATTERNS.values()
+        return self.name is not None
 
     @cached_property
     def name(self) -> str | None:
