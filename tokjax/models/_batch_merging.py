@@ -1,20 +1,37 @@
-"""Byte-pair merging of many words together: one merge of every word a round."""
+"""Byte-pair merging of many words together, or of one that is huge: many merges of every word a round.
+
+The rule is one merge at a time, always of the pair of lowest rank, the leftmost of equals. As long as a pair
+of rank `r` stands there, all merges made have ranks up to `r`. So if everything that could ever take one of
+its two symbols away needs a higher rank, the pair is sure to be merged, whatever happens elsewhere, and all
+such pairs are merged at once. A run of equal ranks is such a place too, if no token made there is part of a
+lower pair. The tables of `_joints` tell what could take a symbol; where nothing ever can, from neither side,
+a word falls apart into two, and a symbol that nothing can take is done.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._word_table import ABSENT, WordTable
+from tokjax.models._joints import END, NEVER, Joints, joint_tables, key_of_pair
+from tokjax.models._merging import merge_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-_NEVER = np.int32(np.iinfo(np.int32).max)
-_WORDS_AT_ONCE = 1 << 13
+    from tokjax.models._word_tables import Words, WordTables
+
+    Ints = NDArray[np.int32]
+    Places = NDArray[np.int64]
+
+_REACHES = (3, 64)
+"""How many symbols to each side are looked at for what could take a symbol: more where too few do not do."""
+_SYMBOLS_AT_ONCE = 1 << 16
+_FEW_SYMBOLS = 48
+"""Once so few are left, they are merged one pair at a time."""
 
 
 class MergedWords(NamedTuple):
@@ -25,98 +42,161 @@ class MergedWords(NamedTuple):
         counts: how many each word has, `int64`, shape `(words,)`.
     """
 
-    ids: NDArray[np.int32]
-    counts: NDArray[np.int64]
+    ids: Ints
+    counts: Places
+
+
+NO_WORDS = MergedWords(np.zeros(0, np.int32), np.zeros(0, np.int64))
+
+
+class _Symbols(NamedTuple):
+    """Symbols that are not done, laid end to end, with one more before the first and one behind the last.
+
+    Attributes:
+        ids: `int32`.
+        places: where the first byte of each stands among the bytes of all words, `int64`.
+        joints: that of each with the next, `END` in all columns where nothing merges any more.
+    """
+
+    ids: Ints
+    places: Places
+    joints: Joints
 
 
 class BatchMerger:
-    """Merges words of one vocabulary, as `merge_word` does for one that is no token itself.
+    """Merges words of one vocabulary that are no tokens themselves.
 
     Args:
         ranks: bytes to id; the id is the rank. It holds every single byte.
+        tables: the same, as far as tables can hold it.
     """
 
-    def __init__(self, ranks: Mapping[bytes, int]) -> None:
-        self._id_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
-        self._pairs = WordTable(two_keys=False, bits=16, slots_per_word=8)
-        keys, merged = [], []
-        for token, id_ in ranks.items():
-            for cut in range(1, len(token)):
-                left = ranks.get(token[:cut])
-                if left is not None and (right := ranks.get(token[cut:])) is not None:
-                    keys.append(left << 32 | right)
-                    merged.append(id_)
-        tail = _as_key(np.array(keys, np.uint64))
-        self._pairs.add(tail, tail, np.array(merged, np.int32))
+    def __init__(self, ranks: Mapping[bytes, int], tables: WordTables) -> None:
+        self._ranks = ranks
+        self._tables = joint_tables(ranks, tables)
 
-    def merge(
-        self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> MergedWords:
-        """Merge words, all of about one length.
-
-        Args:
-            data: bytes that hold the words, and behind the last of them as many again as the longest has.
-            starts: where each word starts, `(words,)`.
-            lengths: how long each is, at least 1, `(words,)`.
-        """
-        parts = [
-            self._merge_some(data, starts[i : i + _WORDS_AT_ONCE], lengths[i : i + _WORDS_AT_ONCE])
-            for i in range(0, len(starts), _WORDS_AT_ONCE)
-        ]
+    def merge(self, words: Words) -> MergedWords:
+        """Merge words."""
+        stops = np.cumsum(words.lengths)
+        parts, first = [], 0
+        while first < len(stops):
+            done = int(stops[first - 1]) if first else 0
+            last = max(int(np.searchsorted(stops, done + _SYMBOLS_AT_ONCE, "right")), first + 1)
+            parts.append(self._merge_some(words.take(np.arange(first, last))))
+            first = last
+        if not parts:
+            return NO_WORDS
         return MergedWords(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _merge_some(
-        self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> MergedWords:
-        """Words are rows of a matrix of ids; `ranks[i, j]` is the rank of the pair at columns j and j + 1."""
-        width = int(lengths.max())
-        columns = np.arange(width + 1)
-        ids = self._id_of_byte[data.take(starts[:, None] + columns, mode="clip")]
-        left = lengths.copy()
-        ranks = np.full(ids.shape, _NEVER)
-        ranks[:, :-1] = self._ranks(ids[:, :-1], ids[:, 1:], columns[1:] < left[:, None])
-        done_ids, done_counts = np.zeros((len(starts), width), np.int32), np.zeros(len(starts), np.int64)
-        rows = np.arange(len(starts))
-        while len(rows):
-            at = ranks.argmin(axis=1)
-            here = np.arange(len(rows))
-            best = ranks[here, at]
-            ended = best == _NEVER
-            if ended.any():
-                done_ids[rows[ended], : ids.shape[1] - 1] = ids[ended, :-1]
-                done_counts[rows[ended]] = left[ended]
-                on = ~ended
-                rows, ids, ranks, left, at, best = (x[on] for x in (rows, ids, ranks, left, at, best))
-                here = here[: len(rows)]
-                if not len(rows):
-                    break
-            ids[here, at] = best
-            self._close_gap(ids, ranks, at)
-            ids, ranks = ids[:, :-1], ranks[:, :-1]
-            left -= 1
-            before = np.maximum(at - 1, 0)
-            after = np.minimum(at + 1, ids.shape[1] - 1)
-            ranks[here, at] = self._ranks(ids[here, at], ids[here, after], at + 1 < left)
-            of_before = self._ranks(ids[here, before], ids[here, at], at > 0)
-            ranks[here, before] = np.where(at > 0, of_before, ranks[here, before])
-        kept = np.arange(width) < done_counts[:, None]
-        return MergedWords(done_ids[kept], done_counts)
+    def _merge_some(self, words: Words) -> MergedWords:
+        stops = np.cumsum(words.lengths)
+        source = np.repeat(words.starts - stops + words.lengths, words.lengths)
+        source += np.arange(len(source))
+        text = words.data.take(source)
+        done = np.full(len(text), -1, np.int32)  # the id of the symbol that starts at each byte, once it is done
+        symbols = self._first_symbols(text, stops)
+        while len(symbols.ids) > _FEW_SYMBOLS:
+            after = self._merged(symbols, done)
+            if after is None:
+                break
+            symbols = after
+        self._merge_rest(symbols, text, done)
+        starts = np.flatnonzero(done >= 0)
+        counts = np.diff(np.searchsorted(starts, stops), prepend=0)
+        return MergedWords(done.take(starts), counts)
 
-    def _ranks(
-        self, left: NDArray[np.int32], right: NDArray[np.int32], valid: NDArray[Any]
-    ) -> NDArray[np.int32]:
-        keys = _as_key(left.astype(np.uint64) << np.uint64(32) | right.astype(np.uint64)).reshape(-1)
-        found = self._pairs.find(keys, keys).reshape(left.shape)
-        return np.where(valid & (found != ABSENT), found, _NEVER)
+    def _first_symbols(self, text: NDArray[np.uint8], stops: Places) -> _Symbols:
+        ids = np.zeros(len(text) + 2, np.int32)
+        ids[1:-1] = self._tables.id_of_byte.take(text)
+        pairs = text[1:].astype(np.uint16)
+        pairs <<= 8
+        pairs |= text[:-1]
+        joints = Joints(*(np.full(len(ids), END) for _ in range(3)))
+        for column, of_bytes in zip(joints, self._tables.of_bytes, strict=True):
+            of_bytes.take(pairs, out=column[1:-2], mode="clip")
+            column[stops] = END
+        return _Symbols(ids, np.arange(-1, len(ids) - 1), joints)
 
-    @staticmethod
-    def _close_gap(ids: NDArray[np.int32], ranks: NDArray[np.int32], at: NDArray[np.int64]) -> None:
-        """Move what follows the right half of each merged pair one column to the left, in place."""
-        for column in range(int(at.min()) + 1, ids.shape[1] - 1):
-            moves = column > at
-            np.copyto(ids[:, column], ids[:, column + 1], where=moves)
-            np.copyto(ranks[:, column], ranks[:, column + 1], where=moves)
+    def _merged(self, symbols: _Symbols, done: Ints) -> _Symbols | None:
+        """One round: the symbols that are left after it, or `None` if no pair is sure to be merged."""
+        for reach in _REACHES:
+            left, right = _taken_from(symbols.joints, reach)
+            sure = self._sure_pairs(symbols.joints.rank, left, right)
+            if sure.any():
+                break
+        else:
+            return None
+        finished = np.zeros(len(left), bool)
+        np.logical_and(left[:-2] >= NEVER, right[1:-1] >= NEVER, out=finished[1:-1])
+        done_now = np.flatnonzero(finished)
+        done[symbols.places.take(done_now)] = symbols.ids.take(done_now)
+        for column in symbols.joints:
+            column[done_now - 1] = END  # the joint of the last symbol before them that is kept
+        at = np.flatnonzero(sure) + 1
+        ended = symbols.joints.rank.take(at + 1) == END
+        symbols.ids[at] = symbols.joints.rank.take(at)
+        for column in symbols.joints:
+            column[at] = column.take(at + 1)
+        kept = ~finished
+        kept[at + 1] = False
+        now = np.cumsum(kept).take(at) - 1
+        kept = np.flatnonzero(kept)
+        ids, places = symbols.ids.take(kept), symbols.places.take(kept)
+        joints = Joints(*(column.take(kept) for column in symbols.joints))
+        before = now - 1
+        before = before.take(np.flatnonzero(joints.rank.take(before) != END))
+        changed = np.concatenate([now.take(np.flatnonzero(~ended)), before])
+        where = self._tables.places.find(key_of_pair(ids.take(changed), ids.take(changed + 1)))
+        for column, known in zip(joints, self._tables.of_ids, strict=True):
+            column[changed] = known.take(where, mode="wrap")  # -1, the last, where nothing is known
+        return _Symbols(ids, places, joints)
+
+    def _sure_pairs(self, ranks: Ints, left: Ints, right: Ints) -> NDArray[np.bool_]:
+        """Pairs that nothing can take apart before they are merged; no two of them overlap."""
+        rank, left, right = ranks[1:-1], left[:-2], right[2:]
+        sure: NDArray[np.bool_] = (rank < left) & (rank <= right) & (rank < NEVER)
+        ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
+        if len(ties):
+            sure[self._sure_in_runs(rank, ties, left, right)] = True
+        return sure
+
+    def _sure_in_runs(self, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
+        """Every other pair of runs of equal ranks; `ties` are those whose next pair has the same rank."""
+        begins = np.flatnonzero(np.diff(ties, prepend=-2) > 1)
+        first = ties[begins]
+        pairs = np.diff(np.append(begins, len(ties))) + 1
+        rank = ranks[first]
+        sure = (rank < left[first]) & (rank <= right[first + pairs - 1]) & (rank < self._tables.lowest[rank])
+        first, merges = first[sure], (pairs[sure] + 1) // 2
+        within = np.arange(merges.sum()) - np.repeat(np.cumsum(merges) - merges, merges)
+        return np.repeat(first, merges) + 2 * within
+
+    def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
+        """Finish what is left: most of it is done, and the rest is merged one pair at a time."""
+        ids, places, ranks = symbols.ids[1:-1], symbols.places[1:-1], symbols.joints.rank[1:-1]
+        done[places] = ids
+        if ranks.min(initial=END) >= NEVER:
+            return
+        parts = np.cumsum(symbols.joints.rank[:-2] == END)  # words, or parts of words that nothing joins
+        alive = np.unique(parts[ranks < NEVER])
+        first, last = np.searchsorted(parts, alive), np.searchsorted(parts, alive, "right") - 1
+        starts = np.append(np.flatnonzero(done >= 0), len(text))
+        stops = starts[np.searchsorted(starts, places[last], "right")]
+        for start, stop in zip(places[first].tolist(), stops.tolist(), strict=True):
+            done[start:stop] = -1
+            for token in merge_bytes(text[start:stop].tobytes(), self._ranks):
+                done[start] = self._ranks[token]
+                start += len(token)
 
 
-def _as_key(pairs: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    return pairs + np.uint64(1)  # a key is never 0
+def _taken_from(joints: Joints, reach: int) -> tuple[Ints, Ints]:
+    """The lowest ranks with which the symbols of each joint can be taken from the left and from the right.
+
+    What stands further left can only take the right symbol by way of the left one: it takes that, or the pair
+    is merged.
+    """
+    left, right = joints.from_left.copy(), joints.from_right.copy()
+    for _ in range(reach):
+        np.maximum(joints.from_left[1:], np.minimum(joints.rank[1:], left[:-1]), out=left[1:])
+        np.maximum(joints.from_right[:-1], np.minimum(joints.rank[:-1], right[1:]), out=right[:-1])
+    return left, right

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax.models._word_tables import LONGEST, Words
 from tokjax.text.boundaries import word_starts
 from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
-from tokjax.utf8 import from_characters
+from tokjax.utf8 import character_starts, from_characters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 CHUNK_CHARACTERS = 1 << 18
 """Characters a chunk: its arrays stay in the processor's cache."""
+_FIRST_OF_CHARACTER = -0x40
 _MAYBE_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
 _BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
-_PADDING = 16
 
 
 class Pieces(NamedTuple):
@@ -42,13 +43,11 @@ class Chunk(NamedTuple):
     """The words of some pieces; after each piece stands one word that is no word.
 
     Attributes:
-        data: UTF-8, with padding behind it, `uint8`.
-        starts: where each word starts in `data`, and last where the last one stops, `int64`.
+        words: in UTF-8.
         ends: which of the words are the ends of pieces, `int64`.
     """
 
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
+    words: Words
     ends: NDArray[np.int64]
 
 
@@ -79,25 +78,25 @@ def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
 
 def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     """Find the words of all pieces."""
-    joined = "\0".join(pieces.texts) + "\0"
+    joined = "\n".join(pieces.texts) + "\n"
     lengths = np.fromiter(map(len, pieces.texts), np.int64, len(pieces.texts))
     ends = np.cumsum(lengths + 1) - 1
-    encoded = from_characters(joined)
-    data = np.zeros(len(encoded) + _PADDING, np.uint8)
-    data[: len(encoded)] = np.frombuffer(encoded, np.uint8)
-    codes: NDArray[Any] = data[: len(encoded)]
-    wide = np.zeros(0, np.int64)
-    if not joined.isascii():
+    is_ascii = joined.isascii()
+    encoded = _encoded(joined)
+    data = np.frombuffer(encoded + bytes(LONGEST), np.uint8)
+    codes: NDArray[Any] = data[:-LONGEST]
+    if not is_ascii:
         codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
-        wide = np.flatnonzero(codes >= 0x80)
     if splitter.name is None:
         starts = _starts_by_expression(pieces.texts, splitter)
     else:
-        starts = np.flatnonzero(word_starts(splitter.name, _classes(codes, wide, ends), codes))
+        classes = _ascii_classes(encoded) if is_ascii else class_of_code_point().take(codes, mode="clip")
+        classes[ends] = END
+        starts = np.flatnonzero(word_starts(splitter.name, classes, codes))
     which = np.searchsorted(starts, ends)
-    if len(wide):
-        starts = _byte_positions(starts, codes, wide)
-    return Chunk(data, np.append(starts, len(encoded)), which)
+    if not is_ascii:
+        starts = _byte_positions(encoded, len(joined)).take(starts)
+    return Chunk(Words(data, starts, np.diff(starts, append=len(encoded))), which)
 
 
 def _cut(segment: str, target: int) -> int:
@@ -109,13 +108,15 @@ def _cut(segment: str, target: int) -> int:
     return len(segment)
 
 
-def _classes(codes: NDArray[Any], wide: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint8]:
-    table = class_of_code_point()
-    low = bytearray(codes.astype(np.uint8, copy=False).tobytes())
-    classes = np.frombuffer(low.translate(_class_of_low_byte()), np.uint8)
-    classes[wide] = table[codes[wide]]
-    classes[ends] = END
-    return classes
+def _encoded(characters: str) -> bytes:
+    try:
+        return characters.encode("utf-8")
+    except UnicodeEncodeError:  # bytes that are no UTF-8
+        return from_characters(characters)
+
+
+def _ascii_classes(encoded: bytes) -> NDArray[np.uint8]:
+    return np.frombuffer(bytearray(encoded).translate(_class_of_low_byte()), np.uint8)
 
 
 @lru_cache(maxsize=1)
@@ -123,16 +124,10 @@ def _class_of_low_byte() -> bytes:
     return class_of_code_point()[:256].tobytes()
 
 
-def _byte_positions(
-    starts: NDArray[np.int64], codes: NDArray[np.uint32], wide: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Places of characters as places in UTF-8; a surrogate stands for one byte that is no UTF-8."""
-    of_wide = codes[wide]
-    widths = np.ones(len(codes) + 1, np.uint8)
-    widths[0] = 0
-    widths[wide + 1] = 2 + (of_wide >= 0x800).view(np.uint8) + (of_wide >= 0x10000).view(np.uint8)
-    widths[wide[(of_wide >= 0xD800) & (of_wide < 0xE000)] + 1] = 1
-    return np.cumsum(widths, dtype=np.int64).take(starts)
+def _byte_positions(encoded: bytes, characters: int) -> NDArray[np.int64]:
+    """Where each character starts in UTF-8."""
+    starts = np.flatnonzero(np.frombuffer(encoded, np.int8) >= _FIRST_OF_CHARACTER)
+    return starts if len(starts) == characters else character_starts(encoded)
 
 
 def _starts_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.int64]:

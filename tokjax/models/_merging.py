@@ -24,18 +24,21 @@ def merge_word(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
     whole = ranks.get(word)
     if whole is not None:
         return [whole]
-    if len(word) < _LONG_WORD:
-        return _merge_by_scanning(word, ranks)
-    return _merge_by_heap(word, ranks)
+    return [ranks[token] for token in merge_bytes(word, ranks)]
 
 
-def _merge_by_scanning(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
-    parts = [word[i : i + 1] for i in range(len(word))]
+def merge_bytes(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+    """The tokens that merging arrives at, for a word or a part of one that merges for itself."""
+    return _merge_by_scanning(text, ranks) if len(text) < _LONG_WORD else _merge_by_heap(text, ranks)
+
+
+def _merge_by_scanning(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+    parts = [text[i : i + 1] for i in range(len(text))]
     pair_ranks = [ranks.get(left + right) for left, right in zip(parts, parts[1:], strict=False)]
     while True:
         candidates = [rank for rank in pair_ranks if rank is not None]
         if not candidates:
-            return [ranks[part] for part in parts]
+            return parts
         i = pair_ranks.index(min(candidates))
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
         del pair_ranks[i]
@@ -45,9 +48,9 @@ def _merge_by_scanning(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
             pair_ranks[i] = ranks.get(parts[i] + parts[i + 1])
 
 
-def _merge_by_heap(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
+def _merge_by_heap(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
     """The same in O(n log n): parts are a linked list, candidates a heap with stale entries."""
-    size = len(word)
+    size = len(text)
     stop = list(range(1, size + 1))  # where the part that starts here ends; 0 once it was swallowed
     previous = list(range(-1, size - 1))
 
@@ -55,7 +58,7 @@ def _merge_by_heap(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
         middle = stop[start]
         if middle == size:
             return None
-        rank = ranks.get(word[start : stop[middle]])
+        rank = ranks.get(text[start : stop[middle]])
         return None if rank is None else (rank, start, stop[middle])
 
     heap = [entry for start in range(size - 1) if (entry := candidate(start))]
@@ -71,8 +74,8 @@ def _merge_by_heap(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
         for first in (start, previous[start]):
             if first >= 0 and (entry := candidate(first)):
                 heapq.heappush(heap, entry)
-    ids, start = [], 0
+    parts, start = [], 0
     while start < size:
-        ids.append(ranks[word[start : stop[start]]])
+        parts.append(text[start : stop[start]])
         start = stop[start]
-    return ids
+    return parts

@@ -1,7 +1,7 @@
 """An open-addressed table of arrays, which looks up all words of a chunk at once.
 
-A word of up to 15 bytes *is* its key: one or two 64-bit numbers that hold its bytes and its length. Keys are
-compared whole, so there is no collision to fear.
+A word *is* its key: one or more 64-bit numbers that hold its bytes, with zeros behind them. Keys are compared
+whole, so there is no collision to fear; words that hold a zero byte themselves are kept out.
 """
 
 from __future__ import annotations
@@ -16,38 +16,35 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Keys = NDArray[np.uint64]
+    """Shape `(words, columns)`; the first column is never 0."""
 
 ABSENT = -1
+_SLOTS_PER_WORD = 4
 
 
 class _Slots(NamedTuple):
-    """One size of the table. `tail` is 0 where a slot is free, since it holds the length of a word."""
+    """One size of the table. The first column of a key is 0 where a slot is free."""
 
-    head: Keys
-    tail: Keys
+    keys: Keys
     values: NDArray[np.int32]
 
     @property
     def shift(self) -> np.uint64:
-        return np.uint64(64 - (len(self.tail).bit_length() - 1))
+        return np.uint64(64 - (len(self.values).bit_length() - 1))
 
 
 class WordTable:
-    """Keys to values. Reading needs no lock: a slot's value is there before its key is.
+    """Keys to values. Reading needs no lock: a slot's first column is written after everything else.
 
     Args:
-        two_keys: whether words have a head and a tail (8 to 15 bytes), or a tail alone (up to 7).
-        bits: the table starts with `2**bits` slots, and doubles when it gets too full.
-        slots_per_word: how many slots there are at least for each word. With more, a word that is absent is
-            sooner known to be.
+        columns: how many 64-bit numbers a key has.
+        words: how many words there will be at least.
     """
 
-    def __init__(self, *, two_keys: bool, bits: int = 12, slots_per_word: int = 2) -> None:
-        self._two_keys = two_keys
+    def __init__(self, columns: int, words: int = 256) -> None:
         # Drawn anew for each table, so that no text can be made whose words all want the same slots.
-        self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(3)]
-        self._slots_per_word = slots_per_word
-        self._slots = self._empty(bits)
+        self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(columns)]
+        self._slots = self._empty((_SLOTS_PER_WORD * words).bit_length())
         self._used = 0
         self._lock = threading.Lock()
 
@@ -55,95 +52,100 @@ class WordTable:
         """How many words are known."""
         return self._used
 
-    def find(self, head: Keys, tail: Keys) -> NDArray[np.int32]:
-        """The value of each word, `ABSENT` for those that are not known.
-
-        Args:
-            head: the first 8 bytes of each word; without meaning in a table of one key.
-            tail: the other bytes, and the length.
-        """
+    def find(self, keys: Keys) -> NDArray[np.int32]:
+        """The value of each word, `ABSENT` for those that are not known."""
         slots = self._slots
-        at = self._first_slot(slots, head, tail)
-        same = slots.tail.take(at) == tail
-        if self._two_keys:
-            same &= slots.head.take(at) == head
+        at = self._first_slots(slots, keys)
+        same = _equal(slots.keys.take(at, axis=0), keys)
         values = slots.values.take(at)
         left = np.flatnonzero(~same)
         if len(left):
-            self._probe_on(slots, head, tail, at, values, left)
+            self._probe_on(slots, keys, at, values, left)
         return values
 
-    def add(self, head: Keys, tail: Keys, values: NDArray[np.int32]) -> None:
-        """Remember words, all different; those that are known already stay as they are."""
+    def add(self, keys: Keys, values: NDArray[np.int32]) -> None:
+        """Remember words. Those that are known stay as they are; of equal words, the first counts.
+
+        Args:
+            keys: the words.
+            values: theirs. Small numbers should stand for frequent words: those are found soonest.
+        """
         with self._lock:
-            new = self.find(head, tail) == ABSENT
-            head, tail, values = head[new], tail[new], values[new]
-            while self._slots_per_word * (self._used + len(tail)) > len(self._slots.tail):
+            new = np.flatnonzero(self.find(keys) == ABSENT)
+            keys, values = keys.take(new, axis=0), values.take(new)
+            while _SLOTS_PER_WORD * (self._used + len(new)) > len(self._slots.values):
                 self._grow()
-            self._place(self._slots, head, tail, values)
-            self._used += len(tail)
+            self._used += self._place(self._slots, keys, values)
+
+    def mixed(self, keys: Keys) -> NDArray[np.uint64]:
+        """A number for each key, equal for equal keys, and seldom for others."""
+        mixed: NDArray[np.uint64] = keys[:, 0] * self._factors[0]
+        for i, factor in enumerate(self._factors[1:], 1):
+            mixed += keys[:, i] * factor
+        return mixed
 
     def _probe_on(
         self,
         slots: _Slots,
-        head: Keys,
-        tail: Keys,
+        keys: Keys,
         at: NDArray[np.int64],
         values: NDArray[np.int32],
         left: NDArray[np.int64],
     ) -> None:
-        mask = len(slots.tail) - 1
-        here, wanted_head, wanted_tail = at[left], head[left] if self._two_keys else head, tail[left]
-        while len(left):
-            found = slots.tail.take(here)
-            same = found == wanted_tail
-            if self._two_keys:
-                same &= slots.head.take(here) == wanted_head
-            free = found == 0
-            values[left[same]] = slots.values.take(here[same])
-            values[left[free]] = ABSENT
-            on = np.flatnonzero(~(same | free))
-            left, here, wanted_tail = left[on], (here[on] + 1) & mask, wanted_tail[on]
-            if self._two_keys:
-                wanted_head = wanted_head[on]
+        """Look at the next slots for the words that were not in their first one."""
+        mask = len(slots.values) - 1
+        here, wanted = at.take(left), keys.take(left, axis=0)
+        while True:
+            found = slots.keys.take(here, axis=0)
+            same, taken = _equal(found, wanted), found[:, 0] != 0
+            values[left] = np.where(same, slots.values.take(here), ABSENT)
+            on = np.flatnonzero(taken & ~same)
+            if not len(on):
+                return
+            left, here, wanted = left.take(on), here.take(on) + 1 & mask, wanted.take(on, axis=0)
 
-    def _place(self, slots: _Slots, head: Keys, tail: Keys, values: NDArray[np.int32]) -> None:
-        """Put different new words into free slots; of several that want one slot, one gets it."""
-        mask = len(slots.tail) - 1
-        at = self._first_slot(slots, head, tail)
-        left = np.arange(len(tail))
+    def _place(self, slots: _Slots, keys: Keys, values: NDArray[np.int32]) -> int:
+        """Put words into free slots, each word once: how many. Of several that want a slot, the first gets it."""
+        mask = len(slots.values) - 1
+        at = self._first_slots(slots, keys)
+        claims = np.empty(len(slots.values), np.int32)
+        left, placed = np.arange(len(values)), 0
         while len(left):
-            free = np.flatnonzero(slots.tail.take(at[left]) == 0)
-            _, first = np.unique(at[left[free]], return_index=True)
-            winners = left[free[first]]
+            wanting = left[slots.keys[at.take(left), 0] == 0]
+            claims[at[wanting[::-1]]] = wanting[::-1]
+            winners = wanting[claims[at[wanting]] == wanting]
             where = at[winners]
             slots.values[where] = values[winners]
-            if self._two_keys:
-                slots.head[where] = head[winners]
-            slots.tail[where] = tail[winners]
-            lost = np.ones(len(left), bool)
-            lost[free[first]] = False
-            left = left[lost]
-            at[left] = (at[left] + 1) & mask
+            slots.keys[where, 1:] = keys[winners, 1:]
+            slots.keys[where, 0] = keys[winners, 0]
+            placed += len(winners)
+            left = left[~_equal(slots.keys.take(at.take(left), axis=0), keys.take(left, axis=0))]
+            at[left] = at[left] + 1 & mask
+        return placed
 
     def _grow(self) -> None:
+        """Move to twice as many slots, small values first."""
         old = self._slots
-        grown = self._empty(len(old.tail).bit_length())
-        taken = np.flatnonzero(old.tail)
-        head = old.head.take(taken) if self._two_keys else old.head
-        self._place(grown, head, old.tail.take(taken), old.values.take(taken))
+        grown = self._empty(len(old.values).bit_length())
+        taken = np.flatnonzero(old.keys[:, 0])
+        taken = taken[np.argsort(np.abs(old.values[taken]), kind="stable")]
+        self._place(grown, old.keys.take(taken, axis=0), old.values.take(taken))
         self._slots = grown
 
-    def _first_slot(self, slots: _Slots, head: Keys, tail: Keys) -> NDArray[np.int64]:
-        mixed = tail * self._factors[0]
-        if self._two_keys:
-            mixed += head * self._factors[1]
-        mixed ^= mixed >> np.uint64(32)
-        mixed *= self._factors[2]
+    def _first_slots(self, slots: _Slots, keys: Keys) -> NDArray[np.int64]:
+        mixed = self.mixed(keys)
         mixed >>= slots.shift
         return mixed.view(np.int64)
 
     def _empty(self, bits: int) -> _Slots:
-        size = 1 << bits
-        head = np.zeros(size if self._two_keys else 0, np.uint64)
-        return _Slots(head, np.zeros(size, np.uint64), np.full(size, ABSENT, np.int32))
+        keys = np.zeros((1 << bits, len(self._factors)), np.uint64)
+        return _Slots(keys, np.full(1 << bits, ABSENT, np.int32))
+
+
+def _equal(left: Keys, right: Keys) -> NDArray[np.bool_]:
+    """Which keys are equal."""
+    alike = left == right
+    same: NDArray[np.bool_] = alike[:, 0]
+    for i in range(1, alike.shape[1]):
+        same &= alike[:, i]
+    return same

@@ -1,14 +1,14 @@
 """Where words start, for the published split patterns, as array code over the classes of characters.
 
-A pattern's alternatives become tests of neighbouring classes. Each class has one set of bits as the
-*previous* character and one as the *current* one; a word starts where the two have no bit in common. So one
-`&` of two arrays says for all places whether a character goes on with the word before it. What depends on
-more than two neighbours is rare, and is put right afterwards at the few places where it occurs; what is rarer
-still is split again by the regular expression itself, between two safe cuts around the place.
+A pattern's alternatives become tests of two neighbouring classes: one table, looked up for all neighbours at
+once, says with a bit for each test whether a word starts there, or whether it is a place to look at again. What
+depends on more than two neighbours is rare, and is put right afterwards at the few places where it occurs; what
+is rarer still is split again by the regular expression itself, between two safe cuts around the place.
 """
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -40,15 +40,25 @@ if TYPE_CHECKING:
     Flags = NDArray[np.bool_]
     Classes = NDArray[np.uint8]
 
-_WORD, _NUMBER, _OTHER, _SPACE, _NEWLINE = 1, 2, 4, 8, 16
+_WORD, _NUMBER, _OTHER, _SPACE, _NEWLINE = 1, 2, 4, 8, 16  # the roles that a pattern gives to classes
 _AT_END = 32
+
+# What a table of neighbours tells of the second of them,
+_STARTS = 1  # that it starts a word,
+_PREVIOUS_STARTS = 2  # that the one before it does: the last white space goes with what follows, or stands alone,
+_AFTER_NEWLINE = 4  # that it is white space after a newline,
+_ROLE_CHANGES = 8  # that its role is not that of the one before,
+_AFTER_OTHER = 16  # that it is a letter after something that is neither letter, number nor white space,
+_NUMBER_EDGE = 32  # that a run of numbers starts or has ended,
+_SPOT = 64  # that something rare stands here,
+_APOSTROPHE_AFTER_WORD = 128  # that it is just that.
 
 
 class _Roles(NamedTuple):
-    """Tables for `bytes.translate`, from class to bits."""
+    """By class: what a character joins as the *previous* one, and what it is as the *current* one."""
 
-    previous: bytes
-    current: bytes
+    previous: dict[int, int]
+    current: dict[int, int]
 
 
 def word_starts(pattern: str, classes: Classes, codes: NDArray[Any]) -> Flags:
@@ -66,90 +76,86 @@ def word_starts(pattern: str, classes: Classes, codes: NDArray[Any]) -> Flags:
 
 
 def _gpt2(classes: Classes, codes: NDArray[Any]) -> Flags:
-    current = _mapped(classes, _GPT2.current)
-    joined = _mapped(classes, _GPT2.previous)[:-1] & current[1:]
-    # The last white space before something else goes with that, or stands alone.
-    joined[:-1] &= current[2:] | ~np.uint8(_SPACE)
-    starts = _from_joined(joined, classes)
+    starts, _ = _by_neighbours(_GPT2_TABLE, classes)
     _cut_contractions(starts, classes, codes, any_case=False)
     return starts
 
 
-def _cl100k(classes: Classes, codes: NDArray[Any], *, digits: int) -> Flags:
-    starts, role = _tail_alike(_CL100K, classes)
-    _join_single_prefixes(starts, role, classes)
+def _cl100k(classes: Classes, codes: NDArray[Any], *, table: bytes) -> Flags:
+    starts, bits = _by_neighbours(table, classes)
+    _cut_after_newlines(starts, bits, classes, _CL100K)
+    _join_single_prefixes(starts, bits, classes, _CL100K)
     _cut_contractions(starts, classes, codes, any_case=True)
-    _cut_numbers(starts, role, digits)
+    _cut_numbers(starts, bits, classes)
     return starts
 
 
 def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
-    starts, role = _tail_alike(_O200K, classes)
-    _join_single_prefixes(starts, role, classes)
-    before, here = classes[:-1], classes[1:]
-    starts[1:] |= (before == LOWER) & (here == UPPER)
-    at = np.flatnonzero(classes == APOSTROPHE)
-    at = at[(at > 0) & (role[at - 1] == _WORD)]
+    starts, bits = _by_neighbours(_O200K_TABLE, classes)
+    _cut_after_newlines(starts, bits, classes, _O200K)
+    _join_single_prefixes(starts, bits, classes, _O200K)
+    at = _places(bits, _APOSTROPHE_AFTER_WORD)
     ends = []
     for length, found in _contractions(codes, at, any_case=True):
         starts[found] = starts[found + 1] = False
         starts[found + 1 + length] = True
         ends.append(found + 1 + length)
-    _cut_numbers(starts, role, 3)
-    chained = np.intersect1d(np.concatenate(ends), at)
-    mixed_case = ((before == LETTER) | (before == MARK)) & (here == UPPER)
-    marked = (role[:-1] == _OTHER) & (here == MARK)
-    slashed = (before == NEWLINE) & (here == SLASH)
-    spots = np.concatenate([chained, np.flatnonzero(mixed_case | marked | slashed) + 1])
+    _cut_numbers(starts, bits, classes)
+    spots = np.concatenate([np.intersect1d(np.concatenate(ends), at), _places(bits, _SPOT)])
     if len(spots):
         _split_again("o200k", starts, classes, codes, spots)
     return starts
 
 
-def _tail_alike(roles: _Roles, classes: Classes) -> tuple[Flags, Classes]:
-    """What cl100k and o200k have in common: words, others with newlines after them, white space."""
-    role = _mapped(classes, roles.current)
-    joined = _mapped(classes, roles.previous)[:-1] & role[1:]
-    goes_on = (role[2:] & (_SPACE | _NEWLINE | _AT_END)) != 0
-    joined[:-1] &= np.where(goes_on, np.uint8(0xFF), ~np.uint8(_SPACE))
-    starts = _from_joined(joined, classes)
-    _cut_after_newlines(starts, role)
-    return starts, role
+def _by_neighbours(table: bytes, classes: Classes) -> tuple[Flags, Classes]:
+    """What neighbours alone say of where words start; and all that the table says of each two."""
+    pairs = classes[:-1] << np.uint8(4)
+    pairs |= classes[1:]
+    bits = np.frombuffer(pairs.tobytes().translate(table), np.uint8)
+    starts = np.empty(len(classes), np.uint8)
+    starts[0] = _STARTS
+    np.bitwise_and(bits, _STARTS, out=starts[1:])
+    starts[:-1] |= (bits & _PREVIOUS_STARTS) >> 1
+    return starts.view(np.bool_), bits
 
 
-def _cut_after_newlines(starts: Flags, role: Classes) -> None:
+def _places(bits: Classes, bit: int) -> NDArray[np.int64]:
+    """The characters of which a bit is set."""
+    return np.flatnonzero((bits & bit).view(np.bool_)) + 1
+
+
+def _cut_after_newlines(starts: Flags, bits: Classes, classes: Classes, roles: _Roles) -> None:
     """Start a word at white space after the last newline of a run, or after newlines of the word before."""
-    after = np.flatnonzero((role[:-1] == _NEWLINE) & (role[1:] == _SPACE)) + 1
+    after = _places(bits, _AFTER_NEWLINE)
     if not len(after):
         return
-    changes = np.flatnonzero(role[1:] != role[:-1]) + 1
+    role = _by_class(roles.current)
+    changes = _places(bits, _ROLE_CHANGES)
     which = np.searchsorted(changes, after)
-    last_newline = role[changes[which + 1]] != _NEWLINE
+    last_newline = role[classes[changes[which + 1]]] != _NEWLINE
     newlines_start = np.where(which > 0, changes[which - 1], 0)
-    swallowed = (newlines_start > 0) & (role[newlines_start - 1] == _OTHER)
+    swallowed = (newlines_start > 0) & (role[classes[newlines_start - 1]] == _OTHER)
     starts[after[last_newline | swallowed]] = True
 
 
-def _join_single_prefixes(starts: Flags, role: Classes, classes: Classes) -> None:
+def _join_single_prefixes(starts: Flags, bits: Classes, classes: Classes, roles: _Roles) -> None:
     """A single character of no class goes with the letters after it, unless a blank stands before it."""
-    at = np.flatnonzero((role[:-1] == _OTHER) & (role[1:] == _WORD)) + 1
-    before = np.maximum(at - 2, 0)
-    alone = (at == 1) | ((role[before] != _OTHER) & (classes[before] != BLANK))
+    at = _places(bits, _AFTER_OTHER)
+    before = classes[np.maximum(at - 2, 0)]
+    alone = (at == 1) | ((_by_class(roles.current)[before] != _OTHER) & (before != BLANK))
     starts[at[alone]] = False
 
 
-def _cut_numbers(starts: Flags, role: Classes, digits: int) -> None:
-    is_number = role == _NUMBER
-    if digits == 1:
-        starts |= is_number
-        return
-    edges = np.flatnonzero(is_number[1:] != is_number[:-1]) + 1
-    if is_number[0]:
+def _cut_numbers(starts: Flags, bits: Classes, classes: Classes) -> None:
+    """Cut runs of numbers into groups of three."""
+    edges = _places(bits, _NUMBER_EDGE)
+    if classes[0] == NUMBER:
         edges = np.concatenate([[0], edges])
     first, stop = edges[::2], edges[1::2]
-    long = np.flatnonzero(stop - first > digits)
-    for run_start, run_stop in zip(first[long].tolist(), stop[long].tolist(), strict=True):
-        starts[run_start:run_stop:digits] = True
+    long = np.flatnonzero(stop - first > _DIGITS)
+    first, groups = first[long], (stop[long] - first[long] - 1) // _DIGITS
+    within = np.arange(groups.sum()) - np.repeat(np.cumsum(groups) - groups, groups) + 1
+    starts[np.repeat(first, groups) + _DIGITS * within] = True
 
 
 def _cut_contractions(starts: Flags, classes: Classes, codes: NDArray[Any], *, any_case: bool) -> None:
@@ -175,16 +181,6 @@ def _contractions(
     return [(1, at[one]), (2, at[two])]
 
 
-def _from_joined(joined: Classes, classes: Classes) -> Flags:
-    starts = np.empty(len(classes), bool)
-    starts[0] = True
-    np.equal(joined, 0, out=starts[1:])
-    ends = np.flatnonzero(classes == END)
-    starts[ends] = True
-    starts[ends[:-1] + 1] = True
-    return starts
-
-
 def _split_again(
     pattern: str, starts: Flags, classes: Classes, codes: NDArray[Any], spots: NDArray[np.int64]
 ) -> None:
@@ -206,38 +202,85 @@ def _mapped(classes: Classes, table: bytes) -> Classes:
     return np.frombuffer(bytearray(classes.tobytes()).translate(table), np.uint8)
 
 
+def _by_class(bits: Mapping[int, int]) -> Classes:
+    return np.array([bits.get(class_, 0) for class_ in range(_CLASSES)], np.uint8)
+
+
 def _table(bits: Mapping[int, int]) -> bytes:
     return bytes(bits.get(class_, 0) for class_ in range(256))
 
 
 def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> _Roles:
-    """The bits of the patterns whose white space before a newline, or before a word, goes with it."""
+    """Those of the patterns whose white space before a newline, or before a word, goes with it."""
     spaces = _SPACE | (_NEWLINE | _WORD if keep_newlines else 0)
     newline = _NEWLINE if keep_newlines else _SPACE
-    end = _AT_END if keep_newlines else _SPACE
     other = _OTHER | (_NEWLINE if keep_newlines else 0)
     blank = spaces | _OTHER | (0 if keep_newlines else _WORD | _NUMBER)
     previous = dict.fromkeys(words, _WORD) | dict.fromkeys(others, other)
-    previous |= {NUMBER: _NUMBER, SPACE: spaces, BLANK: blank, NEWLINE: newline | _SPACE}
+    previous |= {NUMBER: _NUMBER, SPACE: spaces, BLANK: blank, NEWLINE: newline | _SPACE, END: 0}
     current = dict.fromkeys(words, _WORD) | dict.fromkeys(others, _OTHER)
-    current |= {NUMBER: _NUMBER, SPACE: _SPACE, BLANK: _SPACE, NEWLINE: newline, END: end}
-    return _Roles(_table(previous), _table(current))
+    current |= {NUMBER: _NUMBER, SPACE: _SPACE, BLANK: _SPACE, NEWLINE: newline, END: _AT_END}
+    return _Roles(previous, current)
 
 
+def _neighbours(
+    roles: _Roles,
+    starts: Callable[[int, int], bool] = lambda before, here: False,
+    spots: Callable[[int, int], bool] = lambda before, here: False,
+) -> bytes:
+    """The table of a pattern: bits of two classes, 4 bits of the one before and 4 of the one here.
+
+    Args:
+        roles: two neighbours are of one word if they have a bit in common.
+        starts: other neighbours of which the second starts a word.
+        spots: neighbours where something rare stands.
+    """
+    bits = bytearray(256)
+    for before, here in itertools.product(range(_CLASSES), repeat=2):
+        was, now = roles.current[before], roles.current[here]
+        tests = {
+            _STARTS: not roles.previous[before] & now or starts(before, here),
+            _PREVIOUS_STARTS: was == _SPACE and not now & (_SPACE | _NEWLINE | _AT_END),
+            _AFTER_NEWLINE: was == _NEWLINE and now == _SPACE,
+            _ROLE_CHANGES: was != now,
+            _AFTER_OTHER: was == _OTHER and now == _WORD,
+            _NUMBER_EDGE: (was == _NUMBER) != (now == _NUMBER),
+            _SPOT: spots(before, here),
+            _APOSTROPHE_AFTER_WORD: was == _WORD and here == APOSTROPHE,
+        }
+        bits[before << 4 | here] = sum(bit for bit, holds in tests.items() if holds)
+    return bytes(bits)
+
+
+def _is_rare_in_o200k(before: int, here: int) -> bool:
+    """Letters without case before upper case; marks that are no part of a word; slashes after newlines."""
+    return (
+        (before in (LETTER, MARK) and here == UPPER)
+        or (before in _OTHERS and here == MARK)
+        or (before == NEWLINE and here == SLASH)
+    )
+
+
+_CLASSES = 12
+_DIGITS = 3
 # Where a text may be cut: what is before the cut, and what is after it, have a bit in common.
 _BEFORE_CUT = _table(
-    dict.fromkeys(range(12), 2) | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2) | {END: 1 | 2 | 4}
+    dict.fromkeys(range(_CLASSES), 2) | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2) | {END: 1 | 2 | 4}
 )
-_AFTER_CUT = _table(dict.fromkeys(range(12), 4) | dict.fromkeys((SPACE, BLANK, NEWLINE), 1) | {END: 2})
+_AFTER_CUT = _table(dict.fromkeys(range(_CLASSES), 4) | dict.fromkeys((SPACE, BLANK, NEWLINE), 1) | {END: 2})
 _LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
 _GPT2 = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False)
 _CL100K = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
 _O200K = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
+_GPT2_TABLE = _neighbours(_GPT2)
+_CL100K_TABLE = _neighbours(_CL100K)
+_QWEN2_TABLE = _neighbours(_CL100K, starts=lambda _, here: here == NUMBER)
+_O200K_TABLE = _neighbours(_O200K, lambda before, here: before == LOWER and here == UPPER, _is_rare_in_o200k)
 
 _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "gpt2": _gpt2,
-    "cl100k": partial(_cl100k, digits=3),
-    "llama3": partial(_cl100k, digits=3),
-    "qwen2": partial(_cl100k, digits=1),
+    "cl100k": partial(_cl100k, table=_CL100K_TABLE),
+    "llama3": partial(_cl100k, table=_CL100K_TABLE),
+    "qwen2": partial(_cl100k, table=_QWEN2_TABLE),
     "o200k": _o200k,
 }

@@ -1,0 +1,174 @@
+"""What merging asks of a vocabulary: for any two symbols side by side, which merges they can be part of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+from tokjax.models._word_table import ABSENT, WordTable
+from tokjax.models._word_tables import LONGEST, Words, WordTables, words_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from tokjax.models._word_table import Keys
+
+    Ints = NDArray[np.int32]
+
+END = np.int32(np.iinfo(np.int32).max)
+"""Stands for the rank where no merge is possible because a word ends."""
+NEVER = np.int32(END - 1)
+"""Stands for the rank of two symbols that make no token."""
+
+
+class Joints(NamedTuple):
+    """Places where two symbols meet; `int32` each, all of one shape.
+
+    Attributes:
+        rank: of the pair of the two.
+        from_left: the lowest rank with which the right one can be taken by what stands left of it: of all
+            pairs of a token that ends like the left one, and the right one.
+        from_right: the same of the left one, taken by what stands right of it.
+    """
+
+    rank: Ints
+    from_left: Ints
+    from_right: Ints
+
+
+class JointTables(NamedTuple):
+    """All joints of a vocabulary.
+
+    Attributes:
+        id_of_byte: `int32`, shape `(256,)`.
+        of_bytes: the joints of two bytes, shape `(65536,)`, the first byte low.
+        places: where in `of_ids` the joint of two ids is.
+        of_ids: the joints of two ids where anything can ever merge, and last that of all others.
+        lowest: the lowest rank of all pairs that an id is half of, `int32`, shape `(ids,)`.
+    """
+
+    id_of_byte: Ints
+    of_bytes: Joints
+    places: WordTable
+    of_ids: Joints
+    lowest: Ints
+
+
+class _Pairs(NamedTuple):
+    """Two ids side by side, and a rank."""
+
+    left: Ints
+    right: Ints
+    rank: Ints
+
+
+class _Parts(NamedTuple):
+    """Tokens cut in two in every way: the ids of the token and of its parts, `ABSENT` where they are none."""
+
+    whole: Ints
+    head: Ints
+    tail: Ints
+
+
+def joint_tables(ranks: Mapping[bytes, int], tables: WordTables) -> JointTables:
+    """The joints of a vocabulary.
+
+    Args:
+        ranks: bytes to id; the id is the rank. It holds every single byte.
+        tables: the same, as far as tables can hold it.
+    """
+    parts = _all_parts(ranks, tables)
+    both = (parts.head != ABSENT) & (parts.tail != ABSENT)
+    pairs = _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
+    size = max(ranks.values()) + 1
+    lowest = np.full(size, END)
+    np.minimum.at(lowest, pairs.left, pairs.rank)
+    np.minimum.at(lowest, pairs.right, pairs.rank)
+    keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
+    places = WordTable(1, len(keys))
+    places.add(keys, np.arange(len(keys), dtype=np.int32))
+    id_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
+    second, first = np.divmod(np.arange(1 << 16), 256)
+    where = places.find(key_of_pair(id_of_byte[first], id_of_byte[second]))
+    of_bytes = Joints(*(column[where] for column in joints))
+    return JointTables(id_of_byte, of_bytes, places, joints, lowest)
+
+
+def key_of_pair(left: Ints, right: Ints) -> Keys:
+    """Two ids in one number that is never 0, as the key of a table."""
+    key = left.astype(np.uint64)
+    key <<= np.uint64(32)
+    key |= right.view(np.uint32)
+    key += np.uint64(1)
+    return key[:, None]
+
+
+def _all_joints(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Joints]:
+    """Every joint at which anything can merge, by the key of its two ids; and last one where nothing can."""
+    from_left = _with_shorter(pairs, ends, "left")
+    from_right = _with_shorter(pairs, beginnings, "right")
+    keys, where = np.unique(
+        np.concatenate([key_of_pair(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
+        return_inverse=True,
+    )
+    columns, done = [], 0
+    for part in (pairs, from_left, from_right):
+        column = np.full(len(keys) + 1, NEVER)
+        np.minimum.at(column, where[done : done + len(part.rank)], part.rank)
+        columns.append(column)
+        done += len(part.rank)
+    return keys[:, None], Joints(*columns)
+
+
+def _with_shorter(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
+    """The pairs, and all others with a shorter token in place of the one on one side, with the same rank."""
+    rounds = []
+    while len(pairs.rank):
+        rounds.append(pairs)
+        ids = shorter[getattr(pairs, side)]
+        on = np.flatnonzero(ids != ABSENT)
+        pairs = _Pairs(*(column.take(on) for column in pairs))._replace(**{side: ids.take(on)})
+    return _Pairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
+
+
+def _longest_ends(parts: _Parts, size: int) -> Ints:
+    """For each id, the longest other token that its own ends with."""
+    known = np.flatnonzero(parts.tail != ABSENT)[::-1]  # the longest tail of each comes last, and stays
+    longest = np.full(size, ABSENT, np.int32)
+    longest[parts.whole[known]] = parts.tail[known]
+    return longest
+
+
+def _longest_beginnings(parts: _Parts, size: int) -> Ints:
+    """For each id, the longest other token that its own begins with."""
+    known = np.flatnonzero(parts.head != ABSENT)
+    longest = np.full(size, ABSENT, np.int32)
+    longest[parts.whole[known]] = parts.head[known]
+    return longest
+
+
+def _all_parts(ranks: Mapping[bytes, int], tables: WordTables) -> _Parts:
+    """All cuts of all tokens, each token's from the first byte to the last."""
+    in_tables = [token for token in ranks if len(token) <= LONGEST and 0 not in token]
+    words = words_of(in_tables)
+    cuts = words.lengths - 1
+    which = np.repeat(np.arange(len(cuts)), cuts)
+    at = np.arange(len(which)) - np.repeat(np.cumsum(cuts) - cuts, cuts) + 1
+    starts, lengths = words.starts[which], words.lengths[which]
+    ids = np.fromiter(map(ranks.__getitem__, in_tables), np.int32, len(in_tables))
+    found = _Parts(
+        ids[which],
+        tables.find(Words(words.data, starts, at)),
+        tables.find(Words(words.data, starts + at, lengths - at)),
+    )
+    others = [token for token in ranks if len(token) > LONGEST or 0 in token]
+    rows = [
+        (ranks[token], ranks.get(token[:cut], ABSENT), ranks.get(token[cut:], ABSENT))
+        for token in others
+        for cut in range(1, len(token))
+    ]
+    one_by_one = np.array(rows, np.int32).reshape(-1, 3).T
+    return _Parts(*(np.concatenate(columns) for columns in zip(found, one_by_one, strict=True)))
