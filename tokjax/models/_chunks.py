@@ -40,15 +40,17 @@ class Pieces(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """The words of some pieces; after each piece stands one word that is no word.
+    """The words of some pieces.
 
     Attributes:
-        words: in UTF-8.
-        ends: which of the words are the ends of pieces, `int64`.
+        words: in UTF-8, those of all pieces.
+        stops: how many words there are up to the end of each piece, `int64`, shape `(pieces,)`.
+        starts: where each piece starts among the bytes of `words`, `int64`, shape `(pieces,)`.
     """
 
     words: Words
-    ends: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    starts: NDArray[np.int64]
 
 
 def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
@@ -77,7 +79,7 @@ def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
 
 
 def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
-    """Find the words of all pieces."""
+    """Find the words of all pieces. They are joined by a character that is a word of its own, and left out."""
     joined = "\n".join(pieces.texts) + "\n"
     lengths = np.fromiter(map(len, pieces.texts), np.int64, len(pieces.texts))
     ends = np.cumsum(lengths + 1) - 1
@@ -88,15 +90,22 @@ def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     if not is_ascii:
         codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
     if splitter.name is None:
-        starts = _starts_by_expression(pieces.texts, splitter)
+        flags = _starts_by_expression(pieces.texts, splitter, len(codes))
     else:
         classes = _ascii_classes(encoded) if is_ascii else class_of_code_point().take(codes, mode="clip")
         classes[ends] = END
-        starts = np.flatnonzero(word_starts(splitter.name, classes, codes))
-    which = np.searchsorted(starts, ends)
+        flags = word_starts(splitter.name, classes, codes)
+    flags[ends] = False
+    starts = np.flatnonzero(flags)
+    stops = np.searchsorted(starts, ends)
     if not is_ascii:
-        starts = _byte_positions(encoded, len(joined)).take(starts)
-    return Chunk(Words(data, starts, np.diff(starts, append=len(encoded))), which)
+        positions = _byte_positions(encoded, len(joined))
+        starts, ends = positions.take(starts), positions.take(ends)
+    lengths = np.diff(starts, append=len(encoded))
+    filled = np.flatnonzero(np.diff(stops, prepend=0))
+    last = stops[filled] - 1
+    lengths[last] = ends[filled] - starts[last]
+    return Chunk(Words(data, starts, lengths), stops, np.append(0, ends[:-1] + 1))
 
 
 def _cut(segment: str, target: int) -> int:
@@ -130,11 +139,11 @@ def _byte_positions(encoded: bytes, characters: int) -> NDArray[np.int64]:
     return starts if len(starts) == characters else character_starts(encoded)
 
 
-def _starts_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.int64]:
+def _starts_by_expression(texts: list[str], splitter: WordSplitter, size: int) -> NDArray[np.bool_]:
     lengths: list[int] = []
     for text in texts:
         lengths += map(len, splitter.words(text))
         lengths.append(1)
-    starts = np.cumsum(np.array(lengths, np.int64))
-    starts -= lengths
-    return starts
+    flags = np.zeros(size, bool)
+    flags[np.cumsum(np.array(lengths, np.int64)) - lengths] = True
+    return flags

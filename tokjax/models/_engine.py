@@ -100,17 +100,19 @@ class ArrayEngine:
 
     def _encode_chunk(self, chunk: Chunk) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
         """The ids of a chunk, where those of each piece stop, and how many each word has."""
-        values, several, counts, of_several = self._known.ids_of(chunk.words, chunk.ends)
-        tokens = np.ones(len(values), np.int64)
-        tokens[several] = counts
-        ids = np.repeat(values, tokens)
-        shift = np.cumsum(counts - 1)
-        where = np.searchsorted(several, chunk.ends)
-        stops = chunk.ends + shift[where] + 1
-        places = np.repeat(several + shift + 1 - np.cumsum(counts), counts)
+        values, several, counts, of_several = self._known.ids_of(chunk.words)
+        after = np.cumsum(counts - 1)  # how many more ids than words there are up to each of those
+        more = int(after[-1]) if len(after) else 0
+        ids = np.empty(len(values) + more, np.int32)
+        places = np.repeat(several + after + 1 - np.cumsum(counts), counts)
         places += np.arange(len(places))
+        one_a_word = np.ones(len(ids), bool)
+        one_a_word[places] = False
+        one_a_word[several + after - (counts - 1)] = True
+        ids[one_a_word] = values
         ids[places] = of_several
-        return ids, stops, np.delete(tokens, chunk.ends)
+        stops = chunk.stops + np.append(0, after)[np.searchsorted(several, chunk.stops)]
+        return ids, stops, np.diff(np.flatnonzero(one_a_word), append=len(ids))
 
     @cached_property
     def _known(self) -> KnownWords:

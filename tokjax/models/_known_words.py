@@ -57,16 +57,10 @@ class KnownWords:
         self._lock = threading.Lock()
         self._known = _Known(ranks)
 
-    def ids_of(self, words: Words, ends: NDArray[np.int64]) -> Ids:
-        """The ids of all words of a chunk.
-
-        Args:
-            words: the words.
-            ends: those that are no words and have no ids.
-        """
+    def ids_of(self, words: Words) -> Ids:
+        """The ids of all words of a chunk."""
         known = self._room()
         values = known.tables.find(words)
-        values[ends] = _NOTHING
         absent = np.flatnonzero(values == ABSENT)
         held = can_hold(words.take(absent))
         apart = absent[~held]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,19 +22,33 @@ ABSENT = -1
 _SLOTS_PER_WORD = 4
 
 
-class _Slots(NamedTuple):
-    """One size of the table. The first column of a key is 0 where a slot is free."""
+class _Slots:
+    """One size of the table: rows of a key and its value. A row is free where its first column is 0.
 
-    keys: Keys
-    values: NDArray[np.int32]
+    A word that is read while it is being written is not found, since the value of a free row is `ABSENT`.
+    """
 
-    @property
-    def shift(self) -> np.uint64:
-        return np.uint64(64 - (len(self.values).bit_length() - 1))
+    def __init__(self, bits: int, columns: int) -> None:
+        self.shift = np.uint64(64 - bits)
+        self.mask = (1 << bits) - 1
+        self.rows = np.zeros((1 << bits, columns + 1), np.uint64)
+        self.rows.view(np.int64)[:, -1] = ABSENT
+        self._records = self.rows.view(f"V{self.rows.itemsize * (columns + 1)}").reshape(-1)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def compare(self, at: NDArray[np.int64], keys: Keys) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
+        """Which slots hold the keys; and the slots' rows."""
+        rows = self._records.take(at, mode="clip").view(np.int64).reshape(len(at), self.rows.shape[1])
+        same: NDArray[np.bool_] = rows[:, 0] == keys[:, 0].view(np.int64)
+        for i in range(1, keys.shape[1]):
+            same &= rows[:, i] == keys[:, i].view(np.int64)
+        return same, rows
 
 
 class WordTable:
-    """Keys to values. Reading needs no lock: a slot's first column is written after everything else.
+    """Keys to values. Reading needs no lock.
 
     Args:
         columns: how many 64-bit numbers a key has.
@@ -44,7 +58,7 @@ class WordTable:
     def __init__(self, columns: int, words: int = 256) -> None:
         # Drawn anew for each table, so that no text can be made whose words all want the same slots.
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(columns)]
-        self._slots = self._empty((_SLOTS_PER_WORD * words).bit_length())
+        self._slots = _Slots((_SLOTS_PER_WORD * words).bit_length(), columns)
         self._used = 0
         self._lock = threading.Lock()
 
@@ -56,8 +70,8 @@ class WordTable:
         """The value of each word, `ABSENT` for those that are not known."""
         slots = self._slots
         at = self._first_slots(slots, keys)
-        same = _equal(slots.keys.take(at, axis=0), keys)
-        values = slots.values.take(at)
+        same, rows = slots.compare(at, keys)
+        values = rows[:, -1].astype(np.int32)
         left = np.flatnonzero(~same)
         if len(left):
             self._probe_on(slots, keys, at, values, left)
@@ -73,7 +87,7 @@ class WordTable:
         with self._lock:
             new = np.flatnonzero(self.find(keys) == ABSENT)
             keys, values = keys.take(new, axis=0), values.take(new)
-            while _SLOTS_PER_WORD * (self._used + len(new)) > len(self._slots.values):
+            while _SLOTS_PER_WORD * (self._used + len(new)) > len(self._slots):
                 self._grow()
             self._used += self._place(self._slots, keys, values)
 
@@ -93,59 +107,44 @@ class WordTable:
         left: NDArray[np.int64],
     ) -> None:
         """Look at the next slots for the words that were not in their first one."""
-        mask = len(slots.values) - 1
         here, wanted = at.take(left), keys.take(left, axis=0)
         while True:
-            found = slots.keys.take(here, axis=0)
-            same, taken = _equal(found, wanted), found[:, 0] != 0
-            values[left] = np.where(same, slots.values.take(here), ABSENT)
-            on = np.flatnonzero(taken & ~same)
+            same, rows = slots.compare(here, wanted)
+            values[left] = np.where(same, rows[:, -1], ABSENT)
+            on = np.flatnonzero((rows[:, 0] != 0) & ~same)
             if not len(on):
                 return
-            left, here, wanted = left.take(on), here.take(on) + 1 & mask, wanted.take(on, axis=0)
+            left, here, wanted = left.take(on), here.take(on) + 1 & slots.mask, wanted.take(on, axis=0)
 
     def _place(self, slots: _Slots, keys: Keys, values: NDArray[np.int32]) -> int:
         """Put words into free slots, each word once: how many. Of several that want a slot, the first gets it."""
-        mask = len(slots.values) - 1
         at = self._first_slots(slots, keys)
-        claims = np.empty(len(slots.values), np.int32)
+        claims = np.empty(len(slots), np.int32)
         left, placed = np.arange(len(values)), 0
         while len(left):
-            wanting = left[slots.keys[at.take(left), 0] == 0]
+            wanting = left[slots.rows[at.take(left), 0] == 0]
             claims[at[wanting[::-1]]] = wanting[::-1]
             winners = wanting[claims[at[wanting]] == wanting]
             where = at[winners]
-            slots.values[where] = values[winners]
-            slots.keys[where, 1:] = keys[winners, 1:]
-            slots.keys[where, 0] = keys[winners, 0]
+            slots.rows.view(np.int64)[where, -1] = values[winners]
+            slots.rows[where, 1:-1] = keys[winners, 1:]
+            slots.rows[where, 0] = keys[winners, 0]
             placed += len(winners)
-            left = left[~_equal(slots.keys.take(at.take(left), axis=0), keys.take(left, axis=0))]
-            at[left] = at[left] + 1 & mask
+            left = left[~slots.compare(at.take(left), keys.take(left, axis=0))[0]]
+            at[left] = at[left] + 1 & slots.mask
         return placed
 
     def _grow(self) -> None:
         """Move to twice as many slots, small values first."""
-        old = self._slots
-        grown = self._empty(len(old.values).bit_length())
-        taken = np.flatnonzero(old.keys[:, 0])
-        taken = taken[np.argsort(np.abs(old.values[taken]), kind="stable")]
-        self._place(grown, old.keys.take(taken, axis=0), old.values.take(taken))
+        old, columns = self._slots.rows, len(self._factors)
+        grown = _Slots(len(old).bit_length(), columns)
+        old = old.take(np.flatnonzero(old[:, 0]), axis=0)
+        values = old[:, -1].astype(np.int32)
+        order = np.argsort(np.abs(values), kind="stable")
+        self._place(grown, old[order, :-1], values[order])
         self._slots = grown
 
     def _first_slots(self, slots: _Slots, keys: Keys) -> NDArray[np.int64]:
         mixed = self.mixed(keys)
         mixed >>= slots.shift
         return mixed.view(np.int64)
-
-    def _empty(self, bits: int) -> _Slots:
-        keys = np.zeros((1 << bits, len(self._factors)), np.uint64)
-        return _Slots(keys, np.full(1 << bits, ABSENT, np.int32))
-
-
-def _equal(left: Keys, right: Keys) -> NDArray[np.bool_]:
-    """Which keys are equal."""
-    alike = left == right
-    same: NDArray[np.bool_] = alike[:, 0]
-    for i in range(1, alike.shape[1]):
-        same &= alike[:, i]
-    return same

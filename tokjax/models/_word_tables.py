@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from tokjax.models._word_table import Keys
 
-_COLUMNS = (1, 2, 4, 8, 16)
+_COLUMNS = (1, 2, 4, 16)
 _COLUMN_BYTES = 8
 LONGEST = _COLUMN_BYTES * _COLUMNS[-1]
 """Longer words, in bytes, are in no table; nor are words with a zero byte."""
