@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax.models._word_tables import LONGEST, Words
-from tokjax.text.boundaries import word_starts
+from tokjax.text.boundaries import word_starts, word_starts_in_bytes
 from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
 from tokjax.utf8 import character_starts, from_characters
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 
 CHUNK_CHARACTERS = 1 << 18
 """Characters a chunk: its arrays stay in the processor's cache."""
+_MOSTLY_ASCII = 1.2  # up to so many bytes a character, bytes are quicker than code points
 _FIRST_OF_CHARACTER = -0x40
 _MAYBE_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
 _BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
@@ -80,32 +80,51 @@ def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
 
 def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     """Find the words of all pieces. They are joined by a character that is a word of its own, and left out."""
-    joined = "\n".join(pieces.texts) + "\n"
-    lengths = np.fromiter(map(len, pieces.texts), np.int64, len(pieces.texts))
+    encoded = list(map(_encoded, pieces.texts))
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths + 1) - 1
-    is_ascii = joined.isascii()
-    encoded = _encoded(joined)
-    data = np.frombuffer(encoded + bytes(LONGEST), np.uint8)
-    codes: NDArray[Any] = data[:-LONGEST]
-    if not is_ascii:
-        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
-    if splitter.name is None:
-        flags = _starts_by_expression(pieces.texts, splitter, len(codes))
-    else:
-        classes = _ascii_classes(encoded) if is_ascii else class_of_code_point().take(codes, mode="clip")
-        classes[ends] = END
-        flags = word_starts(splitter.name, classes, codes)
-    flags[ends] = False
-    starts = np.flatnonzero(flags)
+    text = b"\n".join([*encoded, bytes(LONGEST)])  # (with zeros behind it, as `Words` has them)
+    starts = _starts_in_bytes(text[:-LONGEST], pieces, ends, splitter)
+    if starts is None:
+        starts = _starts_in_characters(text[:-LONGEST], pieces, splitter)
     stops = np.searchsorted(starts, ends)
-    if not is_ascii:
-        positions = _byte_positions(encoded, len(joined))
-        starts, ends = positions.take(starts), positions.take(ends)
-    lengths = np.diff(starts, append=len(encoded))
+    lengths = np.diff(starts, append=ends[-1] + 1)
     filled = np.flatnonzero(np.diff(stops, prepend=0))
     last = stops[filled] - 1
     lengths[last] = ends[filled] - starts[last]
-    return Chunk(Words(data, starts, lengths), stops, np.append(0, ends[:-1] + 1))
+    return Chunk(Words(np.frombuffer(text, np.uint8), starts, lengths), stops, np.append(0, ends[:-1] + 1))
+
+
+def _starts_in_bytes(
+    text: bytes, pieces: Pieces, ends: NDArray[np.int64], splitter: WordSplitter
+) -> NDArray[np.int64] | None:
+    """Where words start, found byte by byte; `None` where that does not do, or would not be quick."""
+    characters = sum(map(len, pieces.texts)) + len(pieces.texts)
+    if splitter.name is None or len(text) > _MOSTLY_ASCII * characters:
+        return None
+    flags = word_starts_in_bytes(splitter.name, text, ends)
+    if flags is None:
+        return None
+    flags[ends] = False
+    return np.flatnonzero(flags)
+
+
+def _starts_in_characters(text: bytes, pieces: Pieces, splitter: WordSplitter) -> NDArray[np.int64]:
+    """Where words start in UTF-8, found character by character."""
+    if splitter.name is None:
+        flags = _flags_by_expression(pieces.texts, splitter)
+    else:
+        joined = "\n".join(pieces.texts) + "\n"
+        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
+        classes = class_of_code_point().take(codes, mode="clip")
+        ends = np.cumsum([len(piece) + 1 for piece in pieces.texts]) - 1
+        classes[ends] = END
+        flags = word_starts(splitter.name, classes, codes)
+        flags[ends] = False
+    positions = np.flatnonzero(np.frombuffer(text, np.int8) >= _FIRST_OF_CHARACTER)
+    if len(positions) != len(flags):
+        positions = character_starts(text)  # there are bytes that are no UTF-8
+    return positions.take(np.flatnonzero(flags))
 
 
 def _cut(segment: str, target: int) -> int:
@@ -124,26 +143,12 @@ def _encoded(characters: str) -> bytes:
         return from_characters(characters)
 
 
-def _ascii_classes(encoded: bytes) -> NDArray[np.uint8]:
-    return np.frombuffer(bytearray(encoded).translate(_class_of_low_byte()), np.uint8)
-
-
-@lru_cache(maxsize=1)
-def _class_of_low_byte() -> bytes:
-    return class_of_code_point()[:256].tobytes()
-
-
-def _byte_positions(encoded: bytes, characters: int) -> NDArray[np.int64]:
-    """Where each character starts in UTF-8."""
-    starts = np.flatnonzero(np.frombuffer(encoded, np.int8) >= _FIRST_OF_CHARACTER)
-    return starts if len(starts) == characters else character_starts(encoded)
-
-
-def _starts_by_expression(texts: list[str], splitter: WordSplitter, size: int) -> NDArray[np.bool_]:
-    lengths: list[int] = []
+def _flags_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.bool_]:
+    """Which characters start a word; none of those behind the texts does."""
+    flags = np.zeros(sum(map(len, texts)) + len(texts), bool)
+    start = 0
     for text in texts:
-        lengths += map(len, splitter.words(text))
-        lengths.append(1)
-    flags = np.zeros(size, bool)
-    flags[np.cumsum(np.array(lengths, np.int64)) - lengths] = True
+        lengths = np.fromiter(map(len, splitter.words(text)), np.int64)
+        flags[start + np.cumsum(lengths) - lengths] = True
+        start += len(text) + 1
     return flags

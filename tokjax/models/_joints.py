@@ -89,7 +89,7 @@ def joint_tables(ranks: Mapping[bytes, int], tables: WordTables) -> JointTables:
     np.minimum.at(lowest, pairs.right, pairs.rank)
     keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
     places = WordTable(1, len(keys))
-    places.add(keys, np.arange(len(keys), dtype=np.int32))
+    places.add(keys, np.arange(len(keys)))
     id_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
     second, first = np.divmod(np.arange(1 << 16), 256)
     where = places.find(key_of_pair(id_of_byte[first], id_of_byte[second]))
@@ -161,8 +161,8 @@ def _all_parts(ranks: Mapping[bytes, int], tables: WordTables) -> _Parts:
     ids = np.fromiter(map(ranks.__getitem__, in_tables), np.int32, len(in_tables))
     found = _Parts(
         ids[which],
-        tables.find(Words(words.data, starts, at)),
-        tables.find(Words(words.data, starts + at, lengths - at)),
+        tables.find(Words(words.data, starts, at)).astype(np.int32),
+        tables.find(Words(words.data, starts + at, lengths - at)).astype(np.int32),
     )
     others = [token for token in ranks if len(token) > LONGEST or 0 in token]
     rows = [

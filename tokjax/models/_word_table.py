@@ -66,18 +66,18 @@ class WordTable:
         """How many words are known."""
         return self._used
 
-    def find(self, keys: Keys) -> NDArray[np.int32]:
+    def find(self, keys: Keys) -> NDArray[np.int64]:
         """The value of each word, `ABSENT` for those that are not known."""
         slots = self._slots
         at = self._first_slots(slots, keys)
         same, rows = slots.compare(at, keys)
-        values = rows[:, -1].astype(np.int32)
+        values = rows[:, -1].copy()
         left = np.flatnonzero(~same)
         if len(left):
             self._probe_on(slots, keys, at, values, left)
         return values
 
-    def add(self, keys: Keys, values: NDArray[np.int32]) -> None:
+    def add(self, keys: Keys, values: NDArray[np.int64]) -> None:
         """Remember words. Those that are known stay as they are; of equal words, the first counts.
 
         Args:
@@ -103,7 +103,7 @@ class WordTable:
         slots: _Slots,
         keys: Keys,
         at: NDArray[np.int64],
-        values: NDArray[np.int32],
+        values: NDArray[np.int64],
         left: NDArray[np.int64],
     ) -> None:
         """Look at the next slots for the words that were not in their first one."""
@@ -116,7 +116,7 @@ class WordTable:
                 return
             left, here, wanted = left.take(on), here.take(on) + 1 & slots.mask, wanted.take(on, axis=0)
 
-    def _place(self, slots: _Slots, keys: Keys, values: NDArray[np.int32]) -> int:
+    def _place(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
         """Put words into free slots, each word once: how many. Of several that want a slot, the first gets it."""
         at = self._first_slots(slots, keys)
         claims = np.empty(len(slots), np.int32)
@@ -139,8 +139,8 @@ class WordTable:
         old, columns = self._slots.rows, len(self._factors)
         grown = _Slots(len(old).bit_length(), columns)
         old = old.take(np.flatnonzero(old[:, 0]), axis=0)
-        values = old[:, -1].astype(np.int32)
-        order = np.argsort(np.abs(values), kind="stable")
+        values = old[:, -1].view(np.int64)
+        order = np.argsort(np.abs(values))
         self._place(grown, old[order, :-1], values[order])
         self._slots = grown
 

@@ -60,10 +60,10 @@ class WordTables:
 
     Args:
         words: those that are known from the first.
-        values: their values, `int32`, shape `(words,)`.
+        values: their values, `int64`, shape `(words,)`.
     """
 
-    def __init__(self, words: Words, values: NDArray[np.int32]) -> None:
+    def __init__(self, words: Words, values: NDArray[np.int64]) -> None:
         self._tables = [WordTable(columns) for columns in _COLUMNS]
         self.add(words, values)
 
@@ -72,7 +72,7 @@ class WordTables:
         """The bytes of all keys."""
         return sum(_COLUMN_BYTES * width * len(t) for width, t in zip(_COLUMNS, self._tables, strict=True))
 
-    def find(self, words: Words) -> NDArray[np.int32]:
+    def find(self, words: Words) -> NDArray[np.int64]:
         """The value of each word, `ABSENT` for those that are not known."""
         keys = _short_keys(words)
         longer = np.flatnonzero(words.lengths > _COLUMN_BYTES)
@@ -85,13 +85,13 @@ class WordTables:
             values[zeros] = ABSENT
         return values
 
-    def _find_longer(self, words: Words) -> NDArray[np.int32]:
-        values = np.full(len(words.starts), ABSENT, np.int32)
+    def _find_longer(self, words: Words) -> NDArray[np.int64]:
+        values = np.full(len(words.starts), ABSENT)
         for table, columns, places in self._by_width(words, 1):
             values[places] = table.find(_keys(words.take(places), columns))
         return values
 
-    def add(self, words: Words, values: NDArray[np.int32]) -> None:
+    def add(self, words: Words, values: NDArray[np.int64]) -> None:
         """Remember words. Those that are known stay as they are; those that no table can hold are left out."""
         held = np.flatnonzero(can_hold(words))
         words, values = words.take(held), values.take(held)

@@ -9,7 +9,7 @@ is rarer still is split again by the regular expression itself, between two safe
 from __future__ import annotations
 
 import itertools
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from tokjax.text.unicode_classes import (
     END,
     LETTER,
     LONG_S,
+    LONG_S_BYTES,
     LOWER,
     MARK,
     NEWLINE,
@@ -29,6 +30,7 @@ from tokjax.text.unicode_classes import (
     SLASH,
     SPACE,
     UPPER,
+    class_of_code_point,
     representatives,
 )
 
@@ -75,6 +77,52 @@ def word_starts(pattern: str, classes: Classes, codes: NDArray[Any]) -> Flags:
     return _FINDERS[pattern](classes, codes)
 
 
+def word_starts_in_bytes(pattern: str, text: bytes, ends: NDArray[np.int64]) -> Flags | None:
+    """The same for UTF-8 that is mostly ASCII, byte by byte: without a detour by code points.
+
+    All bytes of a character get its class, so that most tests of neighbours hold for bytes as they do for
+    characters.
+
+    Args:
+        pattern: a name of `PATTERNS`.
+        text: valid UTF-8, with one ASCII character after each text.
+        ends: the places of those.
+
+    Returns:
+        `bool`, one entry a byte; `None` where characters have to be counted.
+    """
+    codes = np.frombuffer(text, np.uint8)
+    leads = np.flatnonzero(codes >= _FIRST_LEAD)
+    if len(leads) and pattern not in _COUNTED:
+        return None
+    classes = np.frombuffer(bytearray(text).translate(_class_of_low_byte()), np.uint8)
+    widths, of_leads = _characters_at(text, leads)
+    for i in range(_WIDEST):
+        longer = np.flatnonzero(widths > i)
+        classes[leads.take(longer) + i] = of_leads.take(longer)
+    classes[ends] = END
+    if len(leads) and np.isin(of_leads, _COUNTED[pattern]).any():
+        return None
+    starts = _FINDERS[pattern](classes, codes)
+    spaces = np.flatnonzero(of_leads == SPACE)
+    lead_of_space = leads.take(spaces)
+    starts[lead_of_space] |= starts[lead_of_space + widths.take(spaces) - 1]
+    for i in range(1, _WIDEST):
+        starts[leads.take(np.flatnonzero(widths > i)) + i] = False
+    return starts
+
+
+def _characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray[np.int64], Classes]:
+    """How many bytes each character has whose first byte is given, at least two, and its class."""
+    four = np.ndarray((len(text),), "<u4", text + bytes(3), 0, (1,))[leads]
+    first, second, third, fourth = ((four >> np.uint32(8 * i)) & np.uint32(0xFF) for i in range(4))
+    widths = 2 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
+    tails = [(first & 0x1F) << 6 | second & 0x3F]
+    tails.append((first & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F)
+    tails.append((first & 0x07) << 18 | (second & 0x3F) << 12 | (third & 0x3F) << 6 | fourth & 0x3F)
+    return widths, class_of_code_point().take(np.choose(widths - 2, tails))
+
+
 def _gpt2(classes: Classes, codes: NDArray[Any]) -> Flags:
     starts, _ = _by_neighbours(_GPT2_TABLE, classes)
     _cut_contractions(starts, classes, codes, any_case=False)
@@ -84,7 +132,7 @@ def _gpt2(classes: Classes, codes: NDArray[Any]) -> Flags:
 def _cl100k(classes: Classes, codes: NDArray[Any], *, table: bytes) -> Flags:
     starts, bits = _by_neighbours(table, classes)
     _cut_after_newlines(starts, bits, classes, _CL100K)
-    _join_single_prefixes(starts, bits, classes, _CL100K)
+    _join_single_prefixes(starts, bits, classes, codes, _CL100K)
     _cut_contractions(starts, classes, codes, any_case=True)
     _cut_numbers(starts, bits, classes)
     return starts
@@ -93,7 +141,7 @@ def _cl100k(classes: Classes, codes: NDArray[Any], *, table: bytes) -> Flags:
 def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
     starts, bits = _by_neighbours(_O200K_TABLE, classes)
     _cut_after_newlines(starts, bits, classes, _O200K)
-    _join_single_prefixes(starts, bits, classes, _O200K)
+    _join_single_prefixes(starts, bits, classes, codes, _O200K)
     at = _places(bits, _APOSTROPHE_AFTER_WORD)
     ends = []
     for length, found in _contractions(codes, at, any_case=True):
@@ -138,11 +186,17 @@ def _cut_after_newlines(starts: Flags, bits: Classes, classes: Classes, roles: _
     starts[after[last_newline | swallowed]] = True
 
 
-def _join_single_prefixes(starts: Flags, bits: Classes, classes: Classes, roles: _Roles) -> None:
+def _join_single_prefixes(
+    starts: Flags, bits: Classes, classes: Classes, codes: NDArray[Any], roles: _Roles
+) -> None:
     """A single character of no class goes with the letters after it, unless a blank stands before it."""
     at = _places(bits, _AFTER_OTHER)
-    before = classes[np.maximum(at - 2, 0)]
-    alone = (at == 1) | ((_by_class(roles.current)[before] != _OTHER) & (before != BLANK))
+    prefix = at - 1
+    if codes.dtype == np.uint8:
+        for _ in range(_WIDEST - 1):
+            prefix = prefix - ((codes[prefix] & 0xC0) == 0x80)  # to the first byte of the character
+    before = classes[np.maximum(prefix - 1, 0)]
+    alone = (prefix == 0) | ((_by_class(roles.current)[before] != _OTHER) & (before != BLANK))
     starts[at[alone]] = False
 
 
@@ -172,13 +226,20 @@ def _contractions(
     """Apostrophes that begin a contraction, with the number of letters: of one, then of two."""
     last = len(codes) - 1
     first, second = codes[np.minimum(at + 1, last)], codes[np.minimum(at + 2, last)]
+    if not any_case:
+        long_s = np.zeros(0, np.int64)
+    elif codes.dtype == np.uint8:
+        long_s = at[(first == LONG_S_BYTES[0]) & (second == LONG_S_BYTES[1])]
+    else:
+        long_s = at[first == LONG_S]
     if any_case:
         first, second = first | 0x20, second | 0x20  # lower case, for ASCII letters
-        first = np.where(codes[np.minimum(at + 1, last)] == LONG_S, ord("s"), first)
     one = (first == ord("s")) | (first == ord("t")) | (first == ord("m")) | (first == ord("d"))
     two = (first == ord("l")) & (second == ord("l"))
     two |= ((first == ord("r")) | (first == ord("v"))) & (second == ord("e"))
-    return [(1, at[one]), (2, at[two])]
+    if codes.dtype == np.uint8:
+        return [(1, at[one]), (2, np.concatenate([at[two], long_s]))]
+    return [(1, np.concatenate([at[one], long_s])), (2, at[two])]
 
 
 def _split_again(
@@ -200,6 +261,11 @@ def _split_again(
 
 def _mapped(classes: Classes, table: bytes) -> Classes:
     return np.frombuffer(bytearray(classes.tobytes()).translate(table), np.uint8)
+
+
+@lru_cache(maxsize=1)
+def _class_of_low_byte() -> bytes:
+    return class_of_code_point()[:256].tobytes()
 
 
 def _by_class(bits: Mapping[int, int]) -> Classes:
@@ -262,6 +328,8 @@ def _is_rare_in_o200k(before: int, here: int) -> bool:
 
 
 _CLASSES = 12
+_WIDEST = 4
+_FIRST_LEAD = 0xC0
 _DIGITS = 3
 # Where a text may be cut: what is before the cut, and what is after it, have a bit in common.
 _BEFORE_CUT = _table(
@@ -276,6 +344,9 @@ _GPT2_TABLE = _neighbours(_GPT2)
 _CL100K_TABLE = _neighbours(_CL100K)
 _QWEN2_TABLE = _neighbours(_CL100K, starts=lambda _, here: here == NUMBER)
 _O200K_TABLE = _neighbours(_O200K, lambda before, here: before == LOWER and here == UPPER, _is_rare_in_o200k)
+
+# Classes whose characters a pattern counts. (One that is not here may split again by the expression.)
+_COUNTED: Mapping[str, list[int]] = {"gpt2": [], "cl100k": [NUMBER], "llama3": [NUMBER], "qwen2": []}
 
 _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "gpt2": _gpt2,

@@ -25,6 +25,7 @@ and U+002F) that patterns treat apart from their class."""
 CODE_POINTS = 0x110000
 LONG_S = 0x17F
 """The one letter outside ASCII that a pattern names: it is an `s` where case does not matter."""
+LONG_S_BYTES = chr(LONG_S).encode("utf-8")
 
 
 @lru_cache(maxsize=1)
