@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
-from tokjax.models import _chunks, _engine
+from tokjax.models import _batch_merging, _chunks, _engine, _known_words
 from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._engine import ArrayEngine
-from tokjax.models._merging import merge_word
+from tokjax.models._merging import merge_bytes, merge_word
 from tokjax.models._word_table import ABSENT, WordTable
+from tokjax.models._word_tables import WordTables, words_of
 from tokjax.text.patterns import PATTERNS, word_splitter
 
 
@@ -26,43 +27,63 @@ numbers = st.integers(0, 2**64 - 1)
 
 
 @given(
-    st.dictionaries(st.tuples(numbers, st.integers(1, 2**64 - 1)), st.integers(0, 2**31 - 1), max_size=60),
-    st.booleans(),
+    st.dictionaries(
+        st.tuples(st.integers(1, 2**64 - 1), numbers, numbers), st.integers(-(2**40), 2**40), max_size=60
+    ),
+    st.integers(1, 3),
 )
-def test_the_table_is_a_dictionary(entries, two_keys):
-    if not two_keys:
-        entries = {(0, tail): value for (_, tail), value in entries.items()}
-    table = WordTable(two_keys=two_keys, bits=2)
+def test_the_table_is_a_dictionary(entries, columns):
+    entries = {key[:columns]: value for key, value in entries.items()}
+    table = WordTable(columns, words=1)
     expected = {}
-    keys = list(entries)
+    keys = np.array(list(entries), np.uint64).reshape(-1, columns)
+    values = np.array(list(entries.values()), np.int64)
     for start in range(0, len(keys), 7):
-        part = keys[start : start + 7]
-        head, tail = (np.array([key[i] for key in part], np.uint64) for i in (0, 1))
-        table.add(head, tail, np.array([entries[key] for key in part], np.int32))
-        table.add(head, tail, np.zeros(len(part), np.int32))  # known already: nothing changes
-        expected |= {key: entries[key] for key in part}
-        head, tail = (np.array([key[i] for key in keys], np.uint64) for i in (0, 1))
-        assert table.find(head, tail).tolist() == [expected.get(key, ABSENT) for key in keys]
+        part = np.arange(start, min(start + 7, len(keys)))
+        table.add(keys[np.concatenate([part, part])], np.concatenate([values[part], values[part] + 1]))
+        table.add(keys[part], np.zeros(len(part), np.int64))  # known already: nothing changes
+        expected |= dict(list(entries.items())[start : start + 7])
+        assert table.find(keys).tolist() == [expected.get(key, ABSENT) for key in entries]
     assert len(table) == len(expected)
 
 
+def batch_merger(ranks):
+    return BatchMerger(ranks, WordTables(words_of(list(ranks)), np.array(list(ranks.values()))))
+
+
 @given(
-    tokens=st.sets(st.text("abc", min_size=2, max_size=5).map(str.encode), max_size=25),
-    words=st.lists(st.text("abc", min_size=1, max_size=15).map(str.encode), min_size=1, max_size=40),
+    tokens=st.sets(
+        st.text("ab\0", min_size=2, max_size=7).map(str.encode)
+        | st.text("abc", min_size=2, max_size=4).map(str.encode),
+        max_size=40,
+    ),
+    words=st.lists(st.text("abc\0", min_size=1, max_size=25).map(str.encode), min_size=1, max_size=40),
+    few=st.sampled_from([0, 3, 1000]),
+    reach=st.sampled_from([(0,), (1, 2), (3, 64)]),
     data=st.data(),
 )
-def test_merging_together_is_merging_one_by_one(tokens, words, data):
+def test_merging_together_is_merging_one_by_one(tokens, words, few, reach, data):
     """With ranks in any order, so that a merge can bring forth a pair of lower rank."""
     ordered = data.draw(st.permutations(sorted(tokens)))
     ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(ordered)}
-    words = [word for word in words if word not in ranks] or [b"abcabcabcabcabc"]
-    lengths = np.array([len(word) for word in words])
-    merged = BatchMerger(ranks).merge(
-        np.frombuffer(b"".join(words), np.uint8), np.cumsum(lengths) - lengths, lengths
-    )
-    expected = [merge_word(word, ranks) for word in words]
-    assert merged.counts.tolist() == [len(ids) for ids in expected]
-    assert merged.ids.tolist() == [id_ for ids in expected for id_ in ids]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_batch_merging, "_FEW_SYMBOLS", few)
+        patch.setattr(_batch_merging, "_REACHES", reach)
+        patch.setattr(_batch_merging, "_SYMBOLS_AT_ONCE", 100)
+        merged = batch_merger(ranks).merge(words_of(words))
+    expected = [merge_bytes(word, ranks) for word in words]
+    assert merged.counts.tolist() == [len(tokens) for tokens in expected]
+    assert merged.ids.tolist() == [ranks[token] for tokens in expected for token in tokens]
+
+
+@given(st.integers(2, 400), st.sampled_from(["a", "ab", "aab", "abc"]), st.integers(1, 6))
+def test_a_long_word_of_few_letters(length, unit, tokens):
+    word = (unit * length)[:length].encode()
+    ranks = {bytes([i]): i for i in range(256)}
+    for i in range(tokens):
+        ranks[word[: 2**i + 1] + b"" if word[: 2**i + 1] not in ranks else b"ba" * (i + 1)] = 256 + i
+    merged = batch_merger(ranks).merge(words_of([word]))
+    assert merged.ids.tolist() == [ranks[token] for token in merge_bytes(word, ranks)]
 
 
 def words_one_by_one(tokenizer, texts):
@@ -116,25 +137,26 @@ def test_words_of_every_length(tokenizer, length):
 
 def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
-    monkeypatch.setattr("tokjax.models._engine.MAX_KNOWN_WORDS", 10)
+    monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 100)
     monkeypatch.setattr(_chunks, "CHUNK_CHARACTERS", 15)
     engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
     ids = engine.encode_segments(corpus * 3).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
-    known = engine._known
-    assert len(known.short) + len(known.medium) + len(known.long) < known.vocabulary + 40
+    known = engine._known._known
+    assert known.tables.nbytes < known._vocabulary + 1000
 
 
 def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
-    monkeypatch.setattr("tokjax.models._engine.MAX_KNOWN_TOKENS", 1000)
+    monkeypatch.setattr(_known_words, "MAX_KNOWN_TOKENS", 1000)
     engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
-    for i in range(30):
-        engine.encode_segments(["xq" * 300 + str(i)])
-        assert engine._known.several.pooled < 3000
+    for length in (20, 50, 300):
+        for i in range(40):
+            engine.encode_segments(["xq" * length + chr(97 + i % 26) * (i // 26)])
+            assert engine._known._known.pool.used < 2000
 
 
 def test_threads_learn_together(tokenizer, corpus, monkeypatch):
-    monkeypatch.setattr("tokjax.models._engine.MAX_KNOWN_WORDS", 50)
+    monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 400)
     monkeypatch.setattr(_chunks, "CHUNK_CHARACTERS", 60)
     plain = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
     texts = [text[i:] for text in corpus for i in range(0, 40, 3)]
@@ -153,12 +175,12 @@ def test_a_long_document_without_ascii_is_cut(tokenizer):
 
 
 def test_slots_are_drawn_anew_for_each_table():
-    keys = np.arange(1, 100, dtype=np.uint64)
+    keys = np.arange(1, 100, dtype=np.uint64)[:, None]
     orders = set()
     for _ in range(3):
-        table = WordTable(two_keys=False)
-        table.add(keys, keys, np.zeros(99, np.int32))
-        orders.add(tuple(np.flatnonzero(table._slots.tail).tolist()))
+        table = WordTable(1)
+        table.add(keys, np.zeros(99, np.int64))
+        orders.add(tuple(np.flatnonzero(table._slots.rows[:, 0]).tolist()))
     assert len(orders) == 3
 
 

@@ -12,6 +12,7 @@ FLOORS = {
     "_files": 0,
     "_checks": 0,
     "_progress": 0,
+    "_threads": 0,
     "utf8": 1,
     "offsets": 1,
     "ragged": 1,

@@ -55,6 +55,7 @@ def encode_batch_result(
     assume_normalized: bool = False,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
+    threads: int | None = None,
 ) -> TokenizationBatch:
     """Encode many texts, each on its own; nothing is padded.
 
@@ -68,6 +69,8 @@ def encode_batch_result(
         allowed_special: special tokens that are recognised in the text: names, or `"all"`.
         disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every
             one that is not allowed. One that is neither is encoded as ordinary text.
+        threads: how many threads share the work; as many as the process has cores, unless said otherwise.
+            The result is the same for any number.
 
     Returns:
         Flat columns, and a sequence of one `TokenizationResult` a text.

@@ -80,11 +80,16 @@ def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
 
 def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     """Find the words of all pieces. They are joined by a character that is a word of its own, and left out."""
-    encoded = list(map(_encoded, pieces.texts))
+    is_valid = True
+    try:
+        encoded = list(map(str.encode, pieces.texts))
+    except UnicodeEncodeError:  # some bytes are no UTF-8
+        is_valid = False
+        encoded = list(map(from_characters, pieces.texts))
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths + 1) - 1
     text = b"\n".join([*encoded, bytes(LONGEST)])  # (with zeros behind it, as `Words` has them)
-    starts = _starts_in_bytes(text[:-LONGEST], pieces, ends, splitter)
+    starts = _starts_in_bytes(text[:-LONGEST], pieces, ends, splitter) if is_valid else None
     if starts is None:
         starts = _starts_in_characters(text[:-LONGEST], pieces, splitter)
     stops = np.searchsorted(starts, ends)
@@ -134,13 +139,6 @@ def _cut(segment: str, target: int) -> int:
             if class_of_code_point()[ord(found.group())] in _BEFORE_CUT:
                 return found.end()
     return len(segment)
-
-
-def _encoded(characters: str) -> bytes:
-    try:
-        return characters.encode("utf-8")
-    except UnicodeEncodeError:  # bytes that are no UTF-8
-        return from_characters(characters)
 
 
 def _flags_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.bool_]:

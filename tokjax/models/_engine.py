@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._chunks import Chunk, cut_into_words, gather
+from tokjax._threads import map_in_threads
+from tokjax.models._chunks import cut_into_words, gather
 from tokjax.models._known_words import KnownWords
 from tokjax.models._merging import merge_word
 from tokjax.utf8 import from_characters
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.models._chunks import Pieces
     from tokjax.text.patterns import WordSplitter
 
 FEW_CHARACTERS = 400
@@ -37,59 +39,64 @@ class EncodedSegments(NamedTuple):
     Attributes:
         ids: `int32`, shape `(n,)`.
         splits: where the ids of each segment start, `int64`, shape `(segments + 1,)`.
-        tokens_per_word: how many ids each word has, `int64`, shape `(words,)`.
+        begins_word: which ids begin a word, `bool`, shape `(n,)`.
     """
 
     ids: NDArray[np.int32]
     splits: NDArray[np.int64]
-    tokens_per_word: NDArray[np.int64]
+    begins_word: NDArray[np.bool_]
+
+
+class _EncodedChunk(NamedTuple):
+    """Ids of the pieces of a chunk, which ids begin a word, and where the ids of each piece stop."""
+
+    ids: NDArray[np.int32]
+    begins_word: NDArray[np.bool_]
+    stops: NDArray[np.int64]
 
 
 class ArrayEngine:
     """Looks up all words of a chunk at once, and merges those that it has not seen."""
 
     def __init__(self, ranks: Mapping[bytes, int], splitter: WordSplitter) -> None:
-        self._ranks = dict(ranks)
+        self._ranks = ranks
         self._splitter = splitter
         self._known_to_loop: dict[str, tuple[int, ...]] = {}
 
-    def encode_segments(self, segments: Sequence[str]) -> EncodedSegments:
+    def encode_segments(self, segments: Sequence[str], threads: int = 1) -> EncodedSegments:
         """Encode pieces of ordinary text, each on its own.
 
         Args:
             segments: characters as `to_characters` gives them.
+            threads: how many share the work.
         """
-        if sum(map(len, segments)) <= FEW_CHARACTERS:
+        if not segments or sum(map(len, segments)) <= FEW_CHARACTERS:
             return self._encode_few(segments)
-        parts, lengths, words = [np.zeros(0, np.int32)], [0], [np.zeros(0, np.int64)]
-        open_length = 0
-        for pieces in gather(segments, safe_cuts=self._splitter.name is not None):
-            ids, stops, counts = self._encode_chunk(cut_into_words(pieces, self._splitter))
-            parts.append(ids)
-            words.append(counts)
-            for length, ends in zip(np.diff(stops, prepend=0).tolist(), pieces.ends_segment, strict=True):
-                open_length += length
-                if ends:
-                    lengths.append(open_length)
-                    open_length = 0
+        gathered = list(gather(segments, safe_cuts=self._splitter.name is not None))
+        self._known  # noqa: B018 (built before threads want it)
+        chunks = list(map_in_threads(self._encode_chunk, gathered, threads))
+        ends_segment = np.concatenate([pieces.ends_segment for pieces in gathered])
+        sizes = np.cumsum([len(chunk.ids) for chunk in chunks])
+        stops = np.concatenate([c.stops + size - len(c.ids) for c, size in zip(chunks, sizes, strict=True)])
         return EncodedSegments(
-            np.concatenate(parts), np.cumsum(np.array(lengths, np.int64)), np.concatenate(words)
+            np.concatenate([chunk.ids for chunk in chunks]),
+            np.append(0, stops[ends_segment]),
+            np.concatenate([chunk.begins_word for chunk in chunks]),
         )
 
     def _encode_few(self, segments: Sequence[str]) -> EncodedSegments:
         """The same by a loop over words, each of them merged when it is first seen."""
         ids: list[int] = []
-        counts: list[int] = []
+        begins_word: list[bool] = []
         splits = [0]
         for segment in segments:
             for word in self._splitter.words(segment):
                 of_word = self._known_to_loop.get(word) or self._learn_for_loop(word)
                 ids += of_word
-                counts.append(len(of_word))
+                begins_word.append(True)
+                begins_word += [False] * (len(of_word) - 1)
             splits.append(len(ids))
-        return EncodedSegments(
-            np.array(ids, np.int32), np.array(splits, np.int64), np.array(counts, np.int64)
-        )
+        return EncodedSegments(np.array(ids, np.int32), np.array(splits, np.int64), np.array(begins_word, bool))
 
     def _learn_for_loop(self, word: str) -> tuple[int, ...]:
         if len(self._known_to_loop) >= MAX_KNOWN_TO_LOOP:
@@ -98,21 +105,21 @@ class ArrayEngine:
         self._known_to_loop[word] = ids
         return ids
 
-    def _encode_chunk(self, chunk: Chunk) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """The ids of a chunk, where those of each piece stop, and how many each word has."""
+    def _encode_chunk(self, pieces: Pieces) -> _EncodedChunk:
+        chunk = cut_into_words(pieces, self._splitter)
         values, several, counts, of_several = self._known.ids_of(chunk.words)
         after = np.cumsum(counts - 1)  # how many more ids than words there are up to each of those
-        more = int(after[-1]) if len(after) else 0
-        ids = np.empty(len(values) + more, np.int32)
-        places = np.repeat(several + after + 1 - np.cumsum(counts), counts)
+        ids = np.empty(len(values) + (int(after[-1]) if len(after) else 0), np.int32)
+        first = several + after - counts + 1
+        places = np.repeat(first - np.cumsum(counts) + counts, counts)
         places += np.arange(len(places))
-        one_a_word = np.ones(len(ids), bool)
-        one_a_word[places] = False
-        one_a_word[several + after - (counts - 1)] = True
-        ids[one_a_word] = values
+        begins_word = np.ones(len(ids), bool)
+        begins_word[places] = False
+        begins_word[first] = True
+        ids[begins_word] = values
         ids[places] = of_several
         stops = chunk.stops + np.append(0, after)[np.searchsorted(several, chunk.stops)]
-        return ids, stops, np.diff(np.flatnonzero(one_a_word), append=len(ids))
+        return _EncodedChunk(ids, begins_word, stops)
 
     @cached_property
     def _known(self) -> KnownWords:

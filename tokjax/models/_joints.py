@@ -125,12 +125,12 @@ def _all_joints(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Join
 
 def _with_shorter(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
     """The pairs, and all others with a shorter token in place of the one on one side, with the same rank."""
-    rounds = []
+    rounds = [pairs]
     while len(pairs.rank):
-        rounds.append(pairs)
         ids = shorter[getattr(pairs, side)]
         on = np.flatnonzero(ids != ABSENT)
         pairs = _Pairs(*(column.take(on) for column in pairs))._replace(**{side: ids.take(on)})
+        rounds.append(pairs)
     return _Pairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._files import checksum_of_json
+from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import Rows, assemble, columns_of
 from tokjax.models._engine import ArrayEngine
@@ -220,6 +221,7 @@ def _encode_batch_result(
     assume_normalized: bool = False,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
+    threads: int | None = None,
 ) -> TokenizationBatch:
     if isinstance(texts, (str, bytes)):
         raise InvalidArgumentError(
@@ -228,10 +230,15 @@ def _encode_batch_result(
     segments, rows = _split(
         tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
     )
-    encoded = tokenizer._engine.encode_segments(segments)
+    encoded = tokenizer._engine.encode_segments(segments, num_threads(threads))
     assembled = assemble(encoded, rows)
     ragged = columns_of(
-        assembled, encoded.tokens_per_word, tokenizer.vocabulary, offsets=return_offsets, masks=return_masks
+        assembled,
+        encoded.begins_word,
+        tokenizer.vocabulary,
+        offsets=return_offsets,
+        masks=return_masks,
+        threads=num_threads(threads),
     )
     as_given = tokenizer.normalizer is None or assume_normalized
     metadata = ResultMetadata(

@@ -1,0 +1,55 @@
+"""Work shared between threads."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from tokjax._checks import checked_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Future
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def num_threads(threads: int | None) -> int:
+    """How many threads to use: as many as said, or else as there are cores that this process may use."""
+    if threads is not None:
+        return checked_int("threads", threads, least=1)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def map_in_threads(
+    function: Callable[[Item], Result], items: Iterable[Item], threads: int
+) -> Iterator[Result]:
+    """The results in the order of the items, which are taken a few ahead of what is asked for.
+
+    Args:
+        function: what to do with each item.
+        items: they are taken in the calling thread.
+        threads: how many to use; with one, all is done in the calling thread.
+    """
+    iterator = iter(items)
+    first = [item for _, item in zip(range(2), iterator, strict=False)]
+    if threads == 1 or len(first) < 2:
+        yield from map(function, first)
+        yield from map(function, iterator)
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        waiting: deque[Future[Result]] = deque()
+        try:
+            for some in (first, iterator):
+                for item in some:
+                    waiting.append(pool.submit(function, item))
+                    if len(waiting) > 2 * threads:
+                        yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
+        finally:
+            for future in waiting:
+                future.cancel()
