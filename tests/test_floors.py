@@ -23,6 +23,7 @@ FLOORS = {
     "text": 2,
     "batching": 2,
     "models": 3,
+    "bulk": 3,
     "formats": 4,
     "store": 5,
     "trainer": 6,

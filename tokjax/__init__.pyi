@@ -50,6 +50,15 @@ from .batching.packing import (
 from .batching.packing import (
     plan_packing as plan_packing,
 )
+from .bulk import (
+    count_tokens as count_tokens,
+)
+from .bulk import (
+    encode_files as encode_files,
+)
+from .bulk import (
+    encode_to_array as encode_to_array,
+)
 from .errors import (
     DatasetCorruptError as DatasetCorruptError,
 )
@@ -157,6 +166,9 @@ from .protocol import (
 )
 from .protocol import (
     decode as decode,
+)
+from .protocol import (
+    decode_batch as decode_batch,
 )
 from .protocol import (
     decode_bytes as decode_bytes,

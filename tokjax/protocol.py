@@ -15,7 +15,8 @@ text before it splits it, `decode_bytes` if decoding is more than joining tokens
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import itertools
+from collections.abc import Collection, Iterable
 from functools import singledispatch
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
@@ -24,6 +25,7 @@ import numpy as np
 from tokjax._files import checksum_of_json
 from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.ragged import Ragged, ragged_from_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from tokjax.records import TokenizationBatch, TokenizationResult
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
+
+_IDS_AT_ONCE = 1 << 16
 
 Special: TypeAlias = Literal["all"] | Collection[str]
 """Names of special tokens, or `"all"` of them."""
@@ -169,16 +173,13 @@ def decode_bytes(tokenizer: Any, ids: ArrayLike, *, skip_special_tokens: bool = 
     Raises:
         UnknownTokenError: an id has no token.
     """
-    table = vocabulary_of(tokenizer)
     flat = as_integers("ids", ids, np.int32)
     if flat.ndim != 1:
         raise InvalidArgumentError(
-            f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode row by row"
+            f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode_batch takes many"
         )
-    table.check_ids(flat)
-    if skip_special_tokens:
-        flat = flat[~table.is_special[flat]]
-    return b"".join(map(table.bytes_by_id.__getitem__, flat.tolist()))
+    text, _ = _decoded(tokenizer, flat, skip_special_tokens)
+    return text.tobytes()
 
 
 def decode(
@@ -198,6 +199,63 @@ def decode(
             `bytes.decode`.
     """
     return decode_bytes(tokenizer, ids, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
+
+
+@singledispatch
+def decode_batch(
+    tokenizer: Any,
+    rows: TokenizationBatch | Ragged | Iterable[ArrayLike],
+    *,
+    skip_special_tokens: bool = False,
+    errors: str = "replace",
+) -> list[str]:
+    """The texts that rows of ids stand for.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        rows: a batch, a `Ragged`, or rows of ids, each of shape `(n,)`.
+        skip_special_tokens: leave special tokens out.
+        errors: as in `decode`.
+
+    Raises:
+        UnknownTokenError: an id has no token.
+    """
+    ids, splits = _flat_rows(rows)
+    text, stops = _decoded(tokenizer, ids, skip_special_tokens)
+    bounds = np.append(0, stops)[splits].tolist()
+    data = text.tobytes()
+    return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
+
+
+def _flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    ragged = getattr(rows, "ragged", rows)
+    if not isinstance(ragged, Ragged):
+        if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):
+            raise InvalidArgumentError(
+                f"decode_batch takes a batch, a Ragged or rows of ids, not {type(rows).__name__}"
+            )
+        ragged = ragged_from_rows(rows)
+    return as_integers("ids", ragged.ids, np.int32), as_integers("row_splits", ragged.row_splits, np.int64)
+
+
+def _decoded(
+    tokenizer: Any, ids: NDArray[np.int32], skip_special_tokens: bool
+) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """The bytes of all ids, end to end, and where those of each id stop."""
+    table = vocabulary_of(tokenizer)
+    table.check_ids(ids)
+    lengths = table.byte_lengths.take(ids)
+    if skip_special_tokens:
+        lengths[table.is_special.take(ids)] = 0
+    stops = np.cumsum(lengths)
+    text = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
+    for first in range(0, len(ids), _IDS_AT_ONCE):
+        some = slice(first, first + _IDS_AT_ONCE)
+        starts = stops[some] - lengths[some]
+        source = np.repeat(table.byte_starts.take(ids[some]) - starts, lengths[some])
+        source += np.arange(starts[0], starts[0] + len(source))
+        table.all_bytes.take(source, out=text[starts[0] : starts[0] + len(source)], mode="clip")
+    return text, stops
 
 
 @singledispatch

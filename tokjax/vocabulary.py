@@ -72,6 +72,19 @@ class Vocabulary:
         return lengths
 
     @cached_property
+    def all_bytes(self) -> NDArray[np.uint8]:
+        """The bytes of all tokens, end to end, in the order of ids."""
+        return np.frombuffer(b"".join(self.bytes_by_id.values()), np.uint8)
+
+    @cached_property
+    def byte_starts(self) -> NDArray[np.int64]:
+        """Where the bytes of each id start in `all_bytes`, `int64` of shape `(size,)`."""
+        lengths = np.maximum(self.byte_lengths, 0)
+        starts = np.cumsum(lengths) - lengths
+        starts.setflags(write=False)
+        return starts
+
+    @cached_property
     def is_special(self) -> NDArray[np.bool_]:
         """Which ids are special tokens, `bool` of shape `(size,)`."""
         special = np.zeros(self.size, bool)

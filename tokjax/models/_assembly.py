@@ -112,11 +112,9 @@ def columns_of(
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     size = len(assembled.ids)
     if offsets:
-        columns["offsets"] = np.empty((size, 2), np.int64)
-        columns["word_ids"] = np.empty(size, np.int32)
+        columns["offsets"] = _offsets(assembled, vocabulary.byte_lengths, threads)
+        columns["word_ids"] = _word_ids(assembled, begins_word, threads)
         columns["sequence_ids"] = np.zeros(size, np.int32)
-        _fill_offsets(assembled, vocabulary.byte_lengths, columns["offsets"], threads)
-        _fill_word_ids(assembled, begins_word, columns["word_ids"], threads)
         columns["sequence_ids"][assembled.inserted] = -1
     if masks:
         columns["special_tokens_mask"] = np.zeros(size, np.int32)
@@ -125,10 +123,9 @@ def columns_of(
     return Ragged(assembled.ids, assembled.row_splits, **columns)
 
 
-def _fill_offsets(
-    assembled: Assembled, byte_lengths: NDArray[np.int64], out: NDArray[np.int64], threads: int
-) -> None:
+def _offsets(assembled: Assembled, byte_lengths: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
     """Byte tokens lie end to end, so offsets are the running sum of their lengths, row by row."""
+    out = np.empty((len(assembled.ids), 2), np.int64)
     is_inserted = np.sort(assembled.inserted)
 
     def fill(rows: slice) -> None:
@@ -144,12 +141,12 @@ def _fill_offsets(
 
     for _ in map_in_threads(fill, _groups_of_rows(assembled.row_splits), threads):
         pass
+    return out
 
 
-def _fill_word_ids(
-    assembled: Assembled, begins_word: NDArray[np.bool_], out: NDArray[np.int32], threads: int
-) -> None:
+def _word_ids(assembled: Assembled, begins_word: NDArray[np.bool_], threads: int) -> NDArray[np.int32]:
     """The running count of words in each row; a special token is a word, but for those inserted."""
+    out = np.empty(len(assembled.ids), np.int32)
     begins = begins_word
     if len(assembled.special):
         begins = np.ones(len(assembled.ids), bool)
@@ -166,6 +163,7 @@ def _fill_word_ids(
     for _ in map_in_threads(fill, _groups_of_rows(assembled.row_splits), threads):
         pass
     out[assembled.inserted] = -1
+    return out
 
 
 def _groups_of_rows(row_splits: NDArray[np.int64]) -> Iterator[slice]:
@@ -179,7 +177,9 @@ def _groups_of_rows(row_splits: NDArray[np.int64]) -> Iterator[slice]:
         first = stop
 
 
-def _sums_by_row(values: NDArray[np.int64], row_splits: NDArray[np.int64], *, first: int) -> NDArray[np.int64]:
+def _sums_by_row(
+    values: NDArray[np.int64], row_splits: NDArray[np.int64], *, first: int
+) -> NDArray[np.int64]:
     """Running sums that begin at `first` in each row: what a row adds is taken off where the next begins."""
     if not len(values):
         return values

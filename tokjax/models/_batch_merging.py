@@ -2,10 +2,10 @@
 
 The rule is one merge at a time, always of the pair of lowest rank, the leftmost of equals. As long as a pair
 of rank `r` stands there, all merges made have ranks up to `r`. So if everything that could ever take one of
-its two symbols away needs a higher rank, the pair is sure to be merged, whatever happens elsewhere, and all
-such pairs are merged at once. A run of equal ranks is such a place too, if no token made there is part of a
-lower pair. The tables of `_joints` tell what could take a symbol; where nothing ever can, from neither side,
-a word falls apart into two, and a symbol that nothing can take is done.
+its two symbols away needs a higher rank, the pair is sure to be merged. It can be merged at once, with all
+others like it, unless that brings forth a pair of lower rank too early. Runs of equal ranks are merged from
+the left, every other pair. The tables of `_joints` tell what could take a symbol; one that nothing can take
+any more, from neither side, is done.
 """
 
 from __future__ import annotations
@@ -93,7 +93,9 @@ class BatchMerger:
         source = np.repeat(words.starts - stops + words.lengths, words.lengths)
         source += np.arange(len(source))
         text = words.data.take(source)
-        done = np.full(len(text), -1, np.int32)  # the id of the symbol that starts at each byte, once it is done
+        done = np.full(
+            len(text), -1, np.int32
+        )  # the id of the symbol that starts at each byte, once it is done
         symbols = self._first_symbols(text, stops)
         while len(symbols.ids) > _FEW_SYMBOLS:
             after = self._merged(symbols, done)
@@ -121,7 +123,7 @@ class BatchMerger:
         """One round: the symbols that are left after it, or `None` if no pair is sure to be merged."""
         for reach in _REACHES:
             left, right = _taken_from(symbols.joints, reach)
-            sure = self._sure_pairs(symbols.joints.rank, left, right)
+            sure = self._sure_pairs(symbols, left, right)
             if sure.any():
                 break
         else:
@@ -151,16 +153,20 @@ class BatchMerger:
             column[changed] = known.take(where, mode="wrap")  # -1, the last, where nothing is known
         return _Symbols(ids, places, joints)
 
-    def _sure_pairs(self, ranks: Ints, left: Ints, right: Ints) -> NDArray[np.bool_]:
-        """Pairs that nothing can take apart before they are merged; no two of them overlap."""
-        rank, left, right = ranks[1:-1], left[:-2], right[2:]
+    def _sure_pairs(self, symbols: _Symbols, left: Ints, right: Ints) -> NDArray[np.bool_]:
+        """Pairs that can be merged before all others; no two of them overlap."""
+        rank, left, right = symbols.joints.rank[1:-1], left[:-2], right[2:]
         sure: NDArray[np.bool_] = (rank < left) & (rank <= right) & (rank < NEVER)
         ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
         if len(ties):
-            sure[self._sure_in_runs(rank, ties, left, right)] = True
+            sure[self._in_runs(rank, ties, left, right)] = True
+        at = np.flatnonzero(sure)
+        early = at[self._tables.lowest.take(rank.take(at)) <= rank.take(at)]
+        if len(early):
+            sure[early] = self._in_time(symbols, early + 1)
         return sure
 
-    def _sure_in_runs(self, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
+    def _in_runs(self, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
         """Every other pair of runs of equal ranks; `ties` are those whose next pair has the same rank."""
         begins = np.flatnonzero(np.diff(ties, prepend=-2) > 1)
         first = ties[begins]
@@ -169,7 +175,20 @@ class BatchMerger:
         sure = (rank < left[first]) & (rank <= right[first + pairs - 1]) & (rank < self._tables.lowest[rank])
         first, merges = first[sure], (pairs[sure] + 1) // 2
         within = np.arange(merges.sum()) - np.repeat(np.cumsum(merges) - merges, merges)
-        return np.repeat(first, merges) + 2 * within
+        places: Places = np.repeat(first, merges) + 2 * within
+        return places
+
+    def _in_time(self, symbols: _Symbols, at: Places) -> NDArray[np.bool_]:
+        """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
+        ids, ranks = symbols.ids, symbols.joints.rank
+        new = ranks.take(at)
+        before = self._tables.places.find(key_of_pair(ids.take(at - 1), new))
+        after = self._tables.places.find(key_of_pair(new, ids.take(at + 2)))
+        from_left = self._tables.of_ids.from_left.take(before, mode="wrap")
+        from_right = self._tables.of_ids.from_right.take(after, mode="wrap")
+        in_time: NDArray[np.bool_] = (from_left > new) | (ranks.take(at - 1) == END)
+        in_time &= (from_right > new) | (ranks.take(at + 1) == END)
+        return in_time
 
     def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
         """Finish what is left: most of it is done, and the rest is merged one pair at a time."""
@@ -184,9 +203,9 @@ class BatchMerger:
         stops = starts[np.searchsorted(starts, places[last], "right")]
         for start, stop in zip(places[first].tolist(), stops.tolist(), strict=True):
             done[start:stop] = -1
-            for token in merge_bytes(text[start:stop].tobytes(), self._ranks):
-                done[start] = self._ranks[token]
-                start += len(token)
+            tokens = merge_bytes(text[start:stop].tobytes(), self._ranks)
+            lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+            done[start + np.cumsum(lengths) - lengths] = [self._ranks[token] for token in tokens]
 
 
 def _taken_from(joints: Joints, reach: int) -> tuple[Ints, Ints]:

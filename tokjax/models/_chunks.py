@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -79,7 +79,7 @@ def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
 
 
 def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
-    """Find the words of all pieces. They are joined by a character that is a word of its own, and left out."""
+    """Find the words of all pieces, joined by characters that are left out again."""
     is_valid = True
     try:
         encoded = list(map(str.encode, pieces.texts))

@@ -96,7 +96,9 @@ class ArrayEngine:
                 begins_word.append(True)
                 begins_word += [False] * (len(of_word) - 1)
             splits.append(len(ids))
-        return EncodedSegments(np.array(ids, np.int32), np.array(splits, np.int64), np.array(begins_word, bool))
+        return EncodedSegments(
+            np.array(ids, np.int32), np.array(splits, np.int64), np.array(begins_word, bool)
+        )
 
     def _learn_for_loop(self, word: str) -> tuple[int, ...]:
         if len(self._known_to_loop) >= MAX_KNOWN_TO_LOOP:

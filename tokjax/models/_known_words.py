@@ -24,7 +24,7 @@ MAX_KNOWN_BYTES = 1 << 24
 MAX_KNOWN_TOKENS = 1 << 22
 """How many ids of words of several tokens are remembered at most, about."""
 _COUNT_BITS = 8
-"""A word of several tokens stands as `-1 - (first << 8 | count)`: where its ids are in the pool, and how many."""
+"""A word of several tokens has the value `-1 - (first << 8 | count)`: where in the pool its ids are."""
 
 
 class Ids(NamedTuple):
@@ -132,9 +132,7 @@ class _Known:
     @property
     def is_full(self) -> bool:
         """Whether it is time to forget."""
-        return (
-            self.tables.nbytes > self._vocabulary + MAX_KNOWN_BYTES or self.pool.used > MAX_KNOWN_TOKENS
-        )
+        return self.tables.nbytes > self._vocabulary + MAX_KNOWN_BYTES or self.pool.used > MAX_KNOWN_TOKENS
 
 
 class _Pool:

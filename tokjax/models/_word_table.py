@@ -117,7 +117,7 @@ class WordTable:
             left, here, wanted = left.take(on), here.take(on) + 1 & slots.mask, wanted.take(on, axis=0)
 
     def _place(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
-        """Put words into free slots, each word once: how many. Of several that want a slot, the first gets it."""
+        """Put words into free slots, each once: how many. Of several that want one, the first gets it."""
         at = self._first_slots(slots, keys)
         claims = np.empty(len(slots), np.int32)
         left, placed = np.arange(len(values)), 0

@@ -92,7 +92,7 @@ class WordTables:
         return values
 
     def add(self, words: Words, values: NDArray[np.int64]) -> None:
-        """Remember words. Those that are known stay as they are; those that no table can hold are left out."""
+        """Remember words. Those that are known stay as they are; what no table can hold is left out."""
         held = np.flatnonzero(can_hold(words))
         words, values = words.take(held), values.take(held)
         for table, columns, places in self._by_width(words, 0):

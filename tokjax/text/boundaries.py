@@ -1,9 +1,9 @@
 """Where words start, for the published split patterns, as array code over the classes of characters.
 
-A pattern's alternatives become tests of two neighbouring classes: one table, looked up for all neighbours at
-once, says with a bit for each test whether a word starts there, or whether it is a place to look at again. What
-depends on more than two neighbours is rare, and is put right afterwards at the few places where it occurs; what
-is rarer still is split again by the regular expression itself, between two safe cuts around the place.
+A pattern's alternatives become tests of two neighbouring classes: one table, looked up for all neighbours
+at once, says with a bit for each test whether a word starts there, or whether it is a place to look at again.
+What depends on more than two neighbours is rare, and is put right afterwards where it occurs; what is rarer
+still is split again by the regular expression itself, between two safe cuts around the place.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from tokjax.text.unicode_classes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
     from numpy.typing import NDArray
 
@@ -47,7 +47,9 @@ _AT_END = 32
 
 # What a table of neighbours tells of the second of them,
 _STARTS = 1  # that it starts a word,
-_PREVIOUS_STARTS = 2  # that the one before it does: the last white space goes with what follows, or stands alone,
+_PREVIOUS_STARTS = (
+    2  # that the one before it does: the last white space goes with what follows, or stands alone,
+)
 _AFTER_NEWLINE = 4  # that it is white space after a newline,
 _ROLE_CHANGES = 8  # that its role is not that of the one before,
 _AFTER_OTHER = 16  # that it is a letter after something that is neither letter, number nor white space,
@@ -291,8 +293,8 @@ def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bo
 
 def _neighbours(
     roles: _Roles,
-    starts: Callable[[int, int], bool] = lambda before, here: False,
-    spots: Callable[[int, int], bool] = lambda before, here: False,
+    starts: Collection[tuple[int, int]] = (),
+    spots: Collection[tuple[int, int]] = (),
 ) -> bytes:
     """The table of a pattern: bits of two classes, 4 bits of the one before and 4 of the one here.
 
@@ -305,26 +307,17 @@ def _neighbours(
     for before, here in itertools.product(range(_CLASSES), repeat=2):
         was, now = roles.current[before], roles.current[here]
         tests = {
-            _STARTS: not roles.previous[before] & now or starts(before, here),
+            _STARTS: not roles.previous[before] & now or (before, here) in starts,
             _PREVIOUS_STARTS: was == _SPACE and not now & (_SPACE | _NEWLINE | _AT_END),
             _AFTER_NEWLINE: was == _NEWLINE and now == _SPACE,
             _ROLE_CHANGES: was != now,
             _AFTER_OTHER: was == _OTHER and now == _WORD,
             _NUMBER_EDGE: (was == _NUMBER) != (now == _NUMBER),
-            _SPOT: spots(before, here),
+            _SPOT: (before, here) in spots,
             _APOSTROPHE_AFTER_WORD: was == _WORD and here == APOSTROPHE,
         }
         bits[before << 4 | here] = sum(bit for bit, holds in tests.items() if holds)
     return bytes(bits)
-
-
-def _is_rare_in_o200k(before: int, here: int) -> bool:
-    """Letters without case before upper case; marks that are no part of a word; slashes after newlines."""
-    return (
-        (before in (LETTER, MARK) and here == UPPER)
-        or (before in _OTHERS and here == MARK)
-        or (before == NEWLINE and here == SLASH)
-    )
 
 
 _CLASSES = 12
@@ -333,7 +326,9 @@ _FIRST_LEAD = 0xC0
 _DIGITS = 3
 # Where a text may be cut: what is before the cut, and what is after it, have a bit in common.
 _BEFORE_CUT = _table(
-    dict.fromkeys(range(_CLASSES), 2) | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2) | {END: 1 | 2 | 4}
+    dict.fromkeys(range(_CLASSES), 2)
+    | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2)
+    | {END: 1 | 2 | 4}
 )
 _AFTER_CUT = _table(dict.fromkeys(range(_CLASSES), 4) | dict.fromkeys((SPACE, BLANK, NEWLINE), 1) | {END: 2})
 _LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
@@ -342,8 +337,10 @@ _CL100K = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
 _O200K = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
 _GPT2_TABLE = _neighbours(_GPT2)
 _CL100K_TABLE = _neighbours(_CL100K)
-_QWEN2_TABLE = _neighbours(_CL100K, starts=lambda _, here: here == NUMBER)
-_O200K_TABLE = _neighbours(_O200K, lambda before, here: before == LOWER and here == UPPER, _is_rare_in_o200k)
+_QWEN2_TABLE = _neighbours(_CL100K, starts=[(NUMBER, NUMBER)])
+# Letters without case before upper case; marks that are no part of a word; slashes after newlines.
+_RARE_IN_O200K = [(LETTER, UPPER), (MARK, UPPER), *((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
+_O200K_TABLE = _neighbours(_O200K, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
 
 # Classes whose characters a pattern counts. (One that is not here may split again by the expression.)
 _COUNTED: Mapping[str, list[int]] = {"gpt2": [], "cl100k": [NUMBER], "llama3": [NUMBER], "qwen2": []}

@@ -34,9 +34,13 @@ class FileChunk:
 
     def read(self) -> list[tuple[Text, bool]]:
         """The text of the chunk, and whether a document starts with it."""
+        return [(self.read_bytes(), self.start == 0)]
+
+    def read_bytes(self) -> bytes:
+        """The bytes of the chunk."""
         with self.path.open("rb") as file:
             file.seek(self.start)
-            return [(file.read(self.stop - self.start), self.start == 0)]
+            return file.read(self.stop - self.start)
 
     @property
     def nbytes(self) -> int:

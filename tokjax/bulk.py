@@ -1,0 +1,218 @@
+"""Many texts at once, without a Python object a token: to plain arrays, from files, to counts, and back."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._progress import progress_bar
+from tokjax.errors import InvalidArgumentError
+from tokjax.text.sources import file_chunks, paths_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.protocol import Special
+    from tokjax.ragged import Ragged
+    from tokjax.records import TokenizationBatch
+    from tokjax.utf8 import Text
+
+_BATCH_BYTES = 1 << 24
+
+
+def encode_to_array(
+    tokenizer: Any,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+) -> Ragged:
+    """Encode many texts to their ids alone.
+
+    The arguments are those of `encode_batch_result`.
+
+    Returns:
+        `ids`, `int32` of shape `(n,)`, and `row_splits`, `int64` of shape `(texts + 1,)`: the ids of text `i`
+        are `ids[row_splits[i]:row_splits[i + 1]]`.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
+    >>> ids, row_splits, *_ = encode_to_array(tokenizer, ["he", "", "hey"])
+    >>> ids.tolist(), row_splits.tolist()
+    ([256, 256, 121], [0, 1, 1, 3])
+    """
+    batch = protocol.encode_batch_result(
+        tokenizer,
+        texts,
+        add_special_tokens=add_special_tokens,
+        return_offsets=False,
+        return_masks=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+        threads=threads,
+    )
+    return batch.ragged
+
+
+def encode_files(
+    tokenizer: Any,
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    separator: str | None,
+    add_special_tokens: bool = True,
+    return_offsets: bool = False,
+    return_masks: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+    progress: bool = False,
+) -> Iterator[TokenizationBatch]:
+    r"""Encode the documents of files, some 16 MB of text at a time.
+
+    Memory is bounded by that, or by the longest document where one is longer.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        paths: a file, or several of them, read in this order.
+        separator: what stands between documents, `"<|endoftext|>"` or `"\n"`, say; `None` if each file is
+            one document. Empty documents are left out.
+        add_special_tokens: as in `encode_batch_result`, like all arguments from here to `threads`.
+        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        allowed_special: special tokens that are recognised in documents.
+        disallowed_special: special tokens that raise an error in documents.
+        threads: how many threads share the work.
+        progress: show a progress bar on standard error.
+
+    Returns:
+        An iterator of batches, whose rows are the documents in the order of the files.
+
+    Raises:
+        InvalidArgumentError: a path is no file (at once), or the separator is empty.
+    """
+    if separator == "":
+        raise InvalidArgumentError(
+            "separator is the empty string; pass None if each file is one document, or '\\n' for lines"
+        )
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    files = paths_of([Path(path) for path in given]) or []
+
+    def batches() -> Iterator[TokenizationBatch]:
+        total = sum(path.stat().st_size for path in files)
+        with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
+            for documents, nbytes in _documents(files, separator):
+                yield protocol.encode_batch_result(
+                    tokenizer,
+                    documents,
+                    add_special_tokens=add_special_tokens,
+                    return_offsets=return_offsets,
+                    return_masks=return_masks,
+                    allowed_special=allowed_special,
+                    disallowed_special=disallowed_special,
+                    threads=threads,
+                )
+                advance(nbytes)
+
+    return batches()
+
+
+@overload
+def count_tokens(
+    tokenizer: Any,
+    texts: str | bytes,
+    *,
+    add_special_tokens: bool = ...,
+    allowed_special: Special = ...,
+    disallowed_special: Special = ...,
+    threads: int | None = ...,
+) -> int: ...
+@overload
+def count_tokens(
+    tokenizer: Any,
+    texts: Iterable[Text],
+    *,
+    add_special_tokens: bool = ...,
+    allowed_special: Special = ...,
+    disallowed_special: Special = ...,
+    threads: int | None = ...,
+) -> NDArray[np.int64]: ...
+def count_tokens(
+    tokenizer: Any,
+    texts: str | bytes | Iterable[Text],
+    *,
+    add_special_tokens: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+) -> int | NDArray[np.int64]:
+    """How many tokens texts have. The ids are not kept: an iterable of any size takes little memory.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: one text, or an iterable of texts.
+        add_special_tokens: count the BOS and the EOS that encoding would insert.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+        threads: as in `encode_batch_result`.
+
+    Returns:
+        A number for one text; for several, `int64` of shape `(texts,)`.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
+    >>> count_tokens(tokenizer, "hey"), count_tokens(tokenizer, ["he", "", "hey"]).tolist()
+    (2, [1, 0, 2])
+    """
+    counts = [
+        encode_to_array(
+            tokenizer,
+            group,
+            add_special_tokens=add_special_tokens,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+            threads=threads,
+        ).lengths
+        for group in _groups([texts] if isinstance(texts, (str, bytes)) else texts)
+    ]
+    if isinstance(texts, (str, bytes)):
+        return int(counts[0][0])
+    return np.concatenate([np.zeros(0, np.int64), *counts])
+
+
+def _groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Texts in lists of some megabytes."""
+    group: list[Text] = []
+    size = 0
+    for text in texts:
+        group.append(text)
+        size += len(text) + 1 if isinstance(text, (str, bytes)) else 1
+        if size >= _BATCH_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def _documents(files: list[Path], separator: str | None) -> Iterator[tuple[list[bytes], int]]:
+    """The documents of files, some megabytes at a time, and how many bytes of the files those were."""
+    separators = [] if separator is None else [separator]
+    documents: list[bytes] = []
+    nbytes = 0
+    for path in files:
+        for chunk in file_chunks([path], separators, _BATCH_BYTES, safe_cuts=False):
+            text = chunk.read_bytes()
+            documents += filter(None, [text] if separator is None else text.split(separator.encode()))
+            nbytes += chunk.nbytes
+            if nbytes >= _BATCH_BYTES // 2:
+                yield documents, nbytes
+                documents, nbytes = [], 0
+    if documents:
+        yield documents, nbytes
