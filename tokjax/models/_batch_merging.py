@@ -27,11 +27,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Places = NDArray[np.int64]
 
-_REACHES = (3, 64)
-"""How many symbols to each side are looked at for what could take a symbol: more where too few do not do."""
+_REACH, _FAR_REACH = 3, 64
+"""How many symbols to each side are looked at for what could take a symbol: more where few words are left."""
 _SYMBOLS_AT_ONCE = 1 << 16
 _FEW_SYMBOLS = 48
 """Once so few are left, they are merged one pair at a time."""
+_FEW_WORDS = 16
+"""So few words in which no pair is sure are merged one pair at a time, too."""
 
 
 class MergedWords(NamedTuple):
@@ -120,14 +122,15 @@ class BatchMerger:
         return _Symbols(ids, np.arange(-1, len(ids) - 1), joints)
 
     def _merged(self, symbols: _Symbols, done: Ints) -> _Symbols | None:
-        """One round: the symbols that are left after it, or `None` if no pair is sure to be merged."""
-        for reach in _REACHES:
-            left, right = _taken_from(symbols.joints, reach)
-            sure = self._sure_pairs(symbols, left, right)
-            if sure.any():
-                break
-        else:
-            return None
+        """One round: the symbols that are left after it, or `None` if there was too little to do."""
+        left, right = _taken_from(symbols.joints, _REACH)
+        sure = self._sure_pairs(symbols, left, right)
+        if not sure.any():
+            sure = _lowest_of_each(symbols.joints.rank)
+            if np.count_nonzero(sure) < _FEW_WORDS:
+                sure = self._sure_pairs(symbols, *_taken_from(symbols.joints, _FAR_REACH))
+                if not sure.any():
+                    return None
         finished = np.zeros(len(left), bool)
         np.logical_and(left[:-2] >= NEVER, right[1:-1] >= NEVER, out=finished[1:-1])
         done_now = np.flatnonzero(finished)
@@ -161,9 +164,7 @@ class BatchMerger:
         if len(ties):
             sure[self._in_runs(rank, ties, left, right)] = True
         at = np.flatnonzero(sure)
-        early = at[self._tables.lowest.take(rank.take(at)) <= rank.take(at)]
-        if len(early):
-            sure[early] = self._in_time(symbols, early + 1)
+        sure[at] = self._in_time(symbols, at + 1)
         return sure
 
     def _in_runs(self, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
@@ -172,7 +173,8 @@ class BatchMerger:
         first = ties[begins]
         pairs = np.diff(np.append(begins, len(ties))) + 1
         rank = ranks[first]
-        sure = (rank < left[first]) & (rank <= right[first + pairs - 1]) & (rank < self._tables.lowest[rank])
+        sure = (rank < left[first]) & (rank <= right[first + pairs - 1])
+        sure &= (self._tables.as_left[rank] > rank) & (self._tables.as_right[rank] > rank)
         first, merges = first[sure], (pairs[sure] + 1) // 2
         within = np.arange(merges.sum()) - np.repeat(np.cumsum(merges) - merges, merges)
         places: Places = np.repeat(first, merges) + 2 * within
@@ -180,14 +182,17 @@ class BatchMerger:
 
     def _in_time(self, symbols: _Symbols, at: Places) -> NDArray[np.bool_]:
         """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
-        ids, ranks = symbols.ids, symbols.joints.rank
+        tables, ids, ranks = self._tables, symbols.ids, symbols.joints.rank
         new = ranks.take(at)
-        before = self._tables.places.find(key_of_pair(ids.take(at - 1), new))
-        after = self._tables.places.find(key_of_pair(new, ids.take(at + 2)))
-        from_left = self._tables.of_ids.from_left.take(before, mode="wrap")
-        from_right = self._tables.of_ids.from_right.take(after, mode="wrap")
-        in_time: NDArray[np.bool_] = (from_left > new) | (ranks.take(at - 1) == END)
-        in_time &= (from_right > new) | (ranks.take(at + 1) == END)
+        in_time = np.ones(len(at), bool)
+        early = np.flatnonzero((tables.as_right.take(new) <= new) & (ranks.take(at - 1) != END))
+        if len(early):
+            where = tables.places.find(key_of_pair(ids.take(at.take(early) - 1), new.take(early)))
+            in_time[early] = tables.of_ids.from_left.take(where, mode="wrap") > new.take(early)
+        early = np.flatnonzero(in_time & (tables.as_left.take(new) <= new) & (ranks.take(at + 1) != END))
+        if len(early):
+            where = tables.places.find(key_of_pair(new.take(early), ids.take(at.take(early) + 2)))
+            in_time[early] = tables.of_ids.from_right.take(where, mode="wrap") > new.take(early)
         return in_time
 
     def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
@@ -219,3 +224,16 @@ def _taken_from(joints: Joints, reach: int) -> tuple[Ints, Ints]:
         np.maximum(joints.from_left[1:], np.minimum(joints.rank[1:], left[:-1]), out=left[1:])
         np.maximum(joints.from_right[:-1], np.minimum(joints.rank[:-1], right[1:]), out=right[:-1])
     return left, right
+
+
+def _lowest_of_each(ranks: Ints) -> NDArray[np.bool_]:
+    """In each word, or part of one that nothing joins to others, the first pair of lowest rank."""
+    starts = np.flatnonzero(ranks[:-1] == END)[:-1]  # in `ranks[1:-1]`
+    ranks = ranks[1:-1]
+    sizes = np.diff(starts, append=len(ranks))
+    lowest = np.repeat(np.minimum.reduceat(ranks, starts), sizes)
+    found = np.flatnonzero((ranks == lowest) & (ranks < NEVER))
+    which = np.searchsorted(starts, found, "right")
+    sure = np.zeros(len(ranks), bool)
+    sure[found[np.diff(which, prepend=0) > 0]] = True
+    return sure

@@ -47,14 +47,16 @@ class JointTables(NamedTuple):
         of_bytes: the joints of two bytes, shape `(65536,)`, the first byte low.
         places: where in `of_ids` the joint of two ids is.
         of_ids: the joints of two ids where anything can ever merge, and last that of all others.
-        lowest: the lowest rank of all pairs that an id is half of, `int32`, shape `(ids,)`.
+        as_left: the lowest rank of all pairs whose left half is an id, `int32`, shape `(ids,)`.
+        as_right: the same of right halves.
     """
 
     id_of_byte: Ints
     of_bytes: Joints
     places: WordTable
     of_ids: Joints
-    lowest: Ints
+    as_left: Ints
+    as_right: Ints
 
 
 class _Pairs(NamedTuple):
@@ -84,9 +86,9 @@ def joint_tables(ranks: Mapping[bytes, int], tables: WordTables) -> JointTables:
     both = (parts.head != ABSENT) & (parts.tail != ABSENT)
     pairs = _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
     size = max(ranks.values()) + 1
-    lowest = np.full(size, END)
-    np.minimum.at(lowest, pairs.left, pairs.rank)
-    np.minimum.at(lowest, pairs.right, pairs.rank)
+    as_left, as_right = np.full(size, END), np.full(size, END)
+    np.minimum.at(as_left, pairs.left, pairs.rank)
+    np.minimum.at(as_right, pairs.right, pairs.rank)
     keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
     places = WordTable(1, len(keys))
     places.add(keys, np.arange(len(keys)))
@@ -94,7 +96,7 @@ def joint_tables(ranks: Mapping[bytes, int], tables: WordTables) -> JointTables:
     second, first = np.divmod(np.arange(1 << 16), 256)
     where = places.find(key_of_pair(id_of_byte[first], id_of_byte[second]))
     of_bytes = Joints(*(column[where] for column in joints))
-    return JointTables(id_of_byte, of_bytes, places, joints, lowest)
+    return JointTables(id_of_byte, of_bytes, places, joints, as_left, as_right)
 
 
 def key_of_pair(left: Ints, right: Ints) -> Keys:
