@@ -11,6 +11,7 @@ import tokjax
 from tests.strategies import byte_strings, hard_texts
 from tokjax.models import _batch_merging, _chunks, _engine, _known_words
 from tokjax.models._batch_merging import BatchMerger
+from tokjax.models._chunks import as_segments
 from tokjax.models._engine import ArrayEngine
 from tokjax.models._merging import merge_bytes, merge_word
 from tokjax.models._word_table import ABSENT, WordTable
@@ -109,12 +110,12 @@ def any_tokenizer(request, tokenizer):
 @given(texts=st.lists(hard_texts, max_size=5), size=st.integers(1, 30))
 def test_chunks_of_any_size(any_tokenizer, texts, size):
     """Every place where a chunk can end, between texts and inside them."""
-    whole = _chunks.CHUNK_CHARACTERS
-    _chunks.CHUNK_CHARACTERS = size
+    whole = _engine.CHUNK_CHARACTERS
+    _engine.CHUNK_CHARACTERS = size
     try:
         batch = tokjax.encode_batch_result(any_tokenizer, texts)
     finally:
-        _chunks.CHUNK_CHARACTERS = whole
+        _engine.CHUNK_CHARACTERS = whole
     assert [row.ids.tolist() for row in batch] == words_one_by_one(any_tokenizer, texts)
     assert batch == tokjax.encode_batch_result(any_tokenizer, texts)
 
@@ -139,9 +140,9 @@ def test_words_of_every_length(tokenizer, length):
 def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
     monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 100)
-    monkeypatch.setattr(_chunks, "CHUNK_CHARACTERS", 15)
+    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 15)
     engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
-    ids = engine.encode_segments(corpus * 3).ids
+    ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
     known = engine._known._known
     assert known.tables.nbytes < known._vocabulary + 1000
@@ -152,13 +153,13 @@ def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
     engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
     for length in (20, 50, 300):
         for i in range(40):
-            engine.encode_segments(["xq" * length + chr(97 + i % 26) * (i // 26)])
+            engine.encode_segments(as_segments(["xq" * length + chr(97 + i % 26) * (i // 26)]))
             assert engine._known._known.pool.used < 2000
 
 
 def test_threads_learn_together(tokenizer, corpus, monkeypatch):
     monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 400)
-    monkeypatch.setattr(_chunks, "CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 60)
     plain = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
     texts = [text[i:] for text in corpus for i in range(0, 40, 3)]
     expected = words_one_by_one(plain, texts)
@@ -169,7 +170,7 @@ def test_threads_learn_together(tokenizer, corpus, monkeypatch):
 
 def test_a_long_document_without_ascii_is_cut(tokenizer):
     text = "слово ещё\n" * 100_000
-    pieces = list(_chunks.gather([text], safe_cuts=True))
+    pieces = list(_chunks.gather(as_segments([text]), 1 << 18, safe_cuts=True))
     assert len(pieces) == 4
     assert "".join(part for piece in pieces for part in piece.texts) == text
     assert [ends for piece in pieces for ends in piece.ends_segment] == [False, False, False, True]

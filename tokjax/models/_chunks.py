@@ -10,7 +10,7 @@ import numpy as np
 from tokjax.models._word_tables import LONGEST, Words
 from tokjax.text.boundaries import word_starts, word_starts_in_bytes
 from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
-from tokjax.utf8 import character_starts, from_characters
+from tokjax.utf8 import character_starts, from_characters, to_characters
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,25 +18,41 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.text.patterns import WordSplitter
+    from tokjax.utf8 import Text
 
-CHUNK_CHARACTERS = 1 << 18
-"""Characters a chunk: its arrays stay in the processor's cache."""
+CHUNK_CHARACTERS = 1 << 19
+"""Characters a chunk: its arrays stay in the processor's cache, and calls of NumPy do not count."""
 _MOSTLY_ASCII = 1.2  # up to so many bytes a character, bytes are quicker than code points
 _FIRST_OF_CHARACTER = -0x40
 _MAYBE_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
 _BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
 
 
-class Pieces(NamedTuple):
-    """Texts, or parts of texts, that are encoded together.
+class Segments(NamedTuple):
+    """Pieces of ordinary text, each of them encoded on its own.
 
     Attributes:
-        texts: characters as `to_characters` gives them.
+        texts: their characters.
+        hold_bytes: whether they are characters as `to_characters` gives them, with surrogates that stand for
+            bytes that are no UTF-8. If not, what surrogates there are stand for themselves.
+    """
+
+    texts: Sequence[str]
+    hold_bytes: bool
+
+
+class Pieces(NamedTuple):
+    """Segments, or parts of them, that are encoded together.
+
+    Attributes:
+        texts: their characters.
         ends_segment: whether each is the last part of its segment.
+        hold_bytes: as in `Segments`.
     """
 
     texts: list[str]
     ends_segment: list[bool]
+    hold_bytes: bool
 
 
 class Chunk(NamedTuple):
@@ -53,25 +69,34 @@ class Chunk(NamedTuple):
     starts: NDArray[np.int64]
 
 
-def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
+def as_segments(texts: Sequence[Text]) -> Segments:
+    """Whole texts as segments."""
+    try:
+        return Segments([text if isinstance(text, str) else text.decode("utf-8") for text in texts], False)
+    except UnicodeDecodeError:
+        return Segments([to_characters(text) for text in texts], True)
+
+
+def gather(segments: Segments, size: int, *, safe_cuts: bool) -> Iterator[Pieces]:
     """Segments put together, or cut up, to chunks of about one size.
 
     Args:
-        segments: texts, each of them encoded on its own.
+        segments: what to gather.
+        size: how many characters to aim at.
         safe_cuts: whether a long one may be cut between words. (With a pattern that is not known it can't.)
     """
-    pieces, size = Pieces([], []), 0
-    for segment in segments:
+    pieces, gathered = Pieces([], [], segments.hold_bytes), 0
+    for segment in segments.texts:
         start = 0
         while True:
-            stop = _cut(segment, start + CHUNK_CHARACTERS - size) if safe_cuts else len(segment)
+            stop = _cut(segment, start + size - gathered) if safe_cuts else len(segment)
             pieces.texts.append(segment[start:stop])
             pieces.ends_segment.append(stop == len(segment))
-            size += stop - start + 1
+            gathered += stop - start + 1
             start = stop
-            if size >= CHUNK_CHARACTERS:
+            if gathered >= size:
                 yield pieces
-                pieces, size = Pieces([], []), 0
+                pieces, gathered = Pieces([], [], segments.hold_bytes), 0
             if start == len(segment):
                 break
     if pieces.texts:
@@ -80,16 +105,11 @@ def gather(segments: Sequence[str], *, safe_cuts: bool) -> Iterator[Pieces]:
 
 def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     """Find the words of all pieces, joined by characters that are left out again."""
-    is_valid = True
-    try:
-        encoded = list(map(str.encode, pieces.texts))
-    except UnicodeEncodeError:  # some bytes are no UTF-8
-        is_valid = False
-        encoded = list(map(from_characters, pieces.texts))
+    pieces, encoded = _encoded(pieces)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths + 1) - 1
     text = b"\n".join([*encoded, bytes(LONGEST)])  # (with zeros behind it, as `Words` has them)
-    starts = _starts_in_bytes(text[:-LONGEST], pieces, ends, splitter) if is_valid else None
+    starts = _starts_in_bytes(text[:-LONGEST], pieces, ends, splitter)
     if starts is None:
         starts = _starts_in_characters(text[:-LONGEST], pieces, splitter)
     stops = np.searchsorted(starts, ends)
@@ -105,7 +125,7 @@ def _starts_in_bytes(
 ) -> NDArray[np.int64] | None:
     """Where words start, found byte by byte; `None` where that does not do, or would not be quick."""
     characters = sum(map(len, pieces.texts)) + len(pieces.texts)
-    if splitter.name is None or len(text) > _MOSTLY_ASCII * characters:
+    if splitter.name is None or pieces.hold_bytes or len(text) > _MOSTLY_ASCII * characters:
         return None
     flags = word_starts_in_bytes(splitter.name, text, ends)
     if flags is None:
@@ -139,6 +159,16 @@ def _cut(segment: str, target: int) -> int:
             if class_of_code_point()[ord(found.group())] in _BEFORE_CUT:
                 return found.end()
     return len(segment)
+
+
+def _encoded(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
+    """The pieces, without surrogates that stand for themselves, and their bytes."""
+    try:
+        return pieces, list(map(str.encode, pieces.texts))
+    except UnicodeEncodeError:
+        if not pieces.hold_bytes:
+            pieces = pieces._replace(texts=list(map(to_characters, pieces.texts)))
+        return pieces, list(map(from_characters, pieces.texts))
 
 
 def _flags_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.bool_]:

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._threads import map_in_threads
-from tokjax.models._chunks import cut_into_words, gather
+from tokjax.models._chunks import CHUNK_CHARACTERS, cut_into_words, gather
 from tokjax.models._known_words import KnownWords
 from tokjax.models._merging import merge_word
-from tokjax.utf8 import from_characters
+from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Pieces
+    from tokjax.models._chunks import Pieces, Segments
     from tokjax.text.patterns import WordSplitter
 
 FEW_CHARACTERS = 400
@@ -63,16 +63,20 @@ class ArrayEngine:
         self._splitter = splitter
         self._known_to_loop: dict[str, tuple[int, ...]] = {}
 
-    def encode_segments(self, segments: Sequence[str], threads: int = 1) -> EncodedSegments:
+    def encode_segments(self, segments: Segments, threads: int = 1) -> EncodedSegments:
         """Encode pieces of ordinary text, each on its own.
 
         Args:
-            segments: characters as `to_characters` gives them.
+            segments: what to encode.
             threads: how many share the work.
         """
-        if not segments or sum(map(len, segments)) <= FEW_CHARACTERS:
+        characters = sum(map(len, segments.texts))
+        if not segments.texts or characters <= FEW_CHARACTERS:
             return self._encode_few(segments)
-        gathered = list(gather(segments, safe_cuts=self._splitter.name is not None))
+        size = CHUNK_CHARACTERS
+        if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
+            size = min(2 * size, max(characters // (2 * threads), size // 8))
+        gathered = list(gather(segments, size, safe_cuts=self._splitter.name is not None))
         self._known  # noqa: B018 (built before threads want it)
         chunks = list(map_in_threads(self._encode_chunk, gathered, threads))
         ends_segment = np.concatenate([pieces.ends_segment for pieces in gathered])
@@ -84,13 +88,14 @@ class ArrayEngine:
             np.concatenate([chunk.begins_word for chunk in chunks]),
         )
 
-    def _encode_few(self, segments: Sequence[str]) -> EncodedSegments:
+    def _encode_few(self, segments: Segments) -> EncodedSegments:
         """The same by a loop over words, each of them merged when it is first seen."""
         ids: list[int] = []
         begins_word: list[bool] = []
         splits = [0]
-        for segment in segments:
-            for word in self._splitter.words(segment):
+        for segment in segments.texts:
+            plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
+            for word in self._splitter.words(plain):
                 of_word = self._known_to_loop.get(word) or self._learn_for_loop(word)
                 ids += of_word
                 begins_word.append(True)

@@ -15,13 +15,13 @@ from tokjax._files import checksum_of_json
 from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import Rows, assemble, columns_of
+from tokjax.models._chunks import as_segments
 from tokjax.models._engine import ArrayEngine
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import checked_text
-from tokjax.text.special import refuse_special, resolve_special, split_at_special
-from tokjax.utf8 import to_characters
+from tokjax.text.special import refuse_special_in, resolve_special, split_at_special
 from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
+    from tokjax.models._chunks import Segments
     from tokjax.protocol import Special
     from tokjax.utf8 import Text
 
@@ -205,7 +206,7 @@ def _encode(
 ) -> NDArray[np.int32]:
     segments, rows = _split(tokenizer, [text], add_special_tokens, False, allowed_special, disallowed_special)
     encoded = tokenizer._engine.encode_segments(segments)
-    if len(segments) == 1 and not rows.before and not rows.after:
+    if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return assemble(encoded, rows).ids
 
@@ -256,27 +257,22 @@ def _split(
     assume_normalized: bool,
     allowed_special: Special,
     disallowed_special: Special,
-) -> tuple[list[str], Rows]:
+) -> tuple[Segments, Rows]:
     """The segments of ordinary text of all rows, and the special tokens between and around them."""
     table = tokenizer.vocabulary
     allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    segments: list[str] = []
-    special_ids: list[int] = []
-    special_per_row: list[int] = []
     for i, text in enumerate(texts):
         checked_text(text, f"text {i}")
-        seen = text if assume_normalized else protocol.normalize(tokenizer, text)
-        characters = to_characters(seen)
-        refuse_special(characters, disallowed, "the text" if len(texts) == 1 else f"text {i}")
-        pieces = split_at_special(characters, allowed)
-        segments += pieces[::2]
-        special_ids += [table.special[name] for name in pieces[1::2]]
-        special_per_row.append(len(pieces) // 2)
+    if tokenizer.normalizer is not None and not assume_normalized:
+        texts = [protocol.normalize(tokenizer, text) for text in texts]
+    segments = as_segments(texts)
+    refuse_special_in(segments.texts, disallowed)
+    special_ids, special_per_row = np.zeros(0, np.int64), np.zeros(len(texts), np.int64)
+    if allowed:
+        rows = [split_at_special(text, allowed) for text in segments.texts]
+        segments = segments._replace(texts=[piece for pieces in rows for piece in pieces[::2]])
+        special_ids = np.array([table.special[name] for pieces in rows for name in pieces[1::2]], np.int64)
+        special_per_row = np.array([len(pieces) // 2 for pieces in rows], np.int64)
     bos, eos = (table.role_id(role) if add_special_tokens else None for role in ("bos", "eos"))
-    rows = Rows(
-        np.array(special_ids, np.int64),
-        np.array(special_per_row, np.int64),
-        () if bos is None else (bos,),
-        () if eos is None else (eos,),
-    )
-    return segments, rows
+    before, after = (() if id_ is None else (id_,) for id_ in (bos, eos))
+    return segments, Rows(special_ids, special_per_row, before, after)

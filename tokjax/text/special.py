@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tokjax.protocol import Special
 
@@ -49,6 +49,16 @@ def refuse_special(text: str, disallowed: frozenset[str], what: str = "the text"
         )
 
 
+def refuse_special_in(texts: Sequence[str], disallowed: frozenset[str]) -> None:
+    """The same for many texts."""
+    if not disallowed:
+        return
+    shared = _shared_beginning(disallowed)
+    for i, text in enumerate(texts):
+        if shared in text:  # (quicker than the search, and seldom true)
+            refuse_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
+
+
 def split_at_special(text: str, special: frozenset[str]) -> list[str]:
     """Ordinary text and special tokens in turn: even places are ordinary (perhaps empty), odd ones special.
 
@@ -64,6 +74,13 @@ def split_at_special(text: str, special: frozenset[str]) -> list[str]:
 def _matcher(names: frozenset[str]) -> re.Pattern[str]:
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+
+
+def _shared_beginning(names: frozenset[str]) -> str:
+    """What all names begin with, perhaps nothing."""
+    first, last = min(names), max(names)
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[:length]
 
 
 def _names(argument: str, given: Collection[str], known: frozenset[str]) -> frozenset[str]:
