@@ -114,18 +114,8 @@ class ArrayEngine:
 
     def _encode_chunk(self, pieces: Pieces) -> _EncodedChunk:
         chunk = cut_into_words(pieces, self._splitter)
-        values, several, counts, of_several = self._known.ids_of(chunk.words)
-        after = np.cumsum(counts - 1)  # how many more ids than words there are up to each of those
-        ids = np.empty(len(values) + (int(after[-1]) if len(after) else 0), np.int32)
-        first = several + after - counts + 1
-        places = np.repeat(first - np.cumsum(counts) + counts, counts)
-        places += np.arange(len(places))
-        begins_word = np.ones(len(ids), bool)
-        begins_word[places] = False
-        begins_word[first] = True
-        ids[begins_word] = values
-        ids[places] = of_several
-        stops = chunk.stops + np.append(0, after)[np.searchsorted(several, chunk.stops)]
+        ids, begins_word, several, surplus = self._known.ids_of(chunk.words)
+        stops = chunk.stops + np.append(0, surplus)[np.searchsorted(several, chunk.stops)]
         return _EncodedChunk(ids, begins_word, stops)
 
     @cached_property

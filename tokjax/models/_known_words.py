@@ -23,24 +23,27 @@ MAX_KNOWN_BYTES = 1 << 24
 """How many bytes of words are remembered, the vocabulary's not counted, before all of them are forgotten."""
 MAX_KNOWN_TOKENS = 1 << 22
 """How many ids of words of several tokens are remembered at most, about."""
-_COUNT_BITS = 8
-"""A word of several tokens has the value `-1 - (first << 8 | count)`: where in the pool its ids are."""
+# A word's value: its first id, its second (or where in the pool the second and all others are), and how many
+# there are besides the first.
+_ID_BITS, _REST_BITS = 24, 26
+_MORE = np.int64(1 << (_ID_BITS + _REST_BITS))
+"""Values from this on stand for words of several tokens."""
 
 
 class Ids(NamedTuple):
-    """The ids of words.
+    """The ids of words, laid end to end.
 
     Attributes:
-        values: for each word its id, if it has just one, `int64`, shape `(words,)`.
-        several: the other words, rising, `int64`, shape `(several,)`.
-        counts: how many ids each of those has, `int64`, shape `(several,)`.
-        ids: theirs, laid end to end, `int32`.
+        ids: `int32`, shape `(n,)`.
+        begins_word: which of them begin a word, `bool`, shape `(n,)`.
+        several: the words that have several, rising, `int64`, shape `(several,)`.
+        surplus: how many more ids than words there are up to each of those, `int64`, shape `(several,)`.
     """
 
-    values: NDArray[np.int64]
-    several: NDArray[np.int64]
-    counts: NDArray[np.int64]
     ids: NDArray[np.int32]
+    begins_word: NDArray[np.bool_]
+    several: NDArray[np.int64]
+    surplus: NDArray[np.int64]
 
 
 class KnownWords:
@@ -67,20 +70,8 @@ class KnownWords:
             held = can_hold(words.take(absent))
             apart = absent[~held]
             self._learn(known, words, absent[held], values)
-        several = np.flatnonzero(values < 0)
-        packed = ABSENT - values.take(several)
-        counts, first = packed & ((1 << _COUNT_BITS) - 1), packed >> _COUNT_BITS
         merged = self._merge_apart(words.take(apart)) if len(apart) else NO_WORDS
-        which_apart = np.searchsorted(several, apart)
-        counts[which_apart] = merged.counts
-        shift = np.cumsum(counts) - counts
-        source = np.repeat(first - shift, counts)
-        source += np.arange(len(source))
-        ids = known.pool.ids.take(source, mode="clip")
-        if len(apart):
-            starts = np.repeat(shift[which_apart] - np.cumsum(merged.counts) + merged.counts, merged.counts)
-            ids[starts + np.arange(len(starts))] = merged.ids
-        return Ids(values, several, counts, ids)
+        return known.pool.expanded(values, apart, merged)
 
     def _learn(
         self, known: _Known, words: Words, absent: NDArray[np.int64], values: NDArray[np.int64]
@@ -136,7 +127,7 @@ class _Known:
 
 
 class _Pool:
-    """The ids of words that are not one token."""
+    """The ids of words of several tokens, but for those that are part of the words' values."""
 
     def __init__(self) -> None:
         self.ids = np.zeros(1 << 12, np.int32)
@@ -149,5 +140,62 @@ class _Pool:
             self.ids = np.concatenate([self.ids, np.zeros(stop, np.int32)])
         self.ids[start:stop] = merged.ids
         self.used = stop
-        first = start + np.cumsum(merged.counts) - merged.counts
-        return ABSENT - (first << _COUNT_BITS | merged.counts)
+        first, more, second = _packable(merged, start)
+        return more * _MORE | second << _ID_BITS | first
+
+    def expanded(self, values: NDArray[np.int64], apart: NDArray[np.int64], merged: MergedWords) -> Ids:
+        """The ids that values stand for.
+
+        Args:
+            values: those of all words of a chunk.
+            apart: the words that are in no table, whatever their values.
+            merged: their ids.
+        """
+        pool = self.ids
+        values[apart] = np.where(merged.counts > 1, _MORE, 0)
+        several = np.flatnonzero(values >= _MORE)
+        packed = values.take(several)
+        more = packed >> (_ID_BITS + _REST_BITS)
+        second = packed >> _ID_BITS & ((1 << _REST_BITS) - 1)
+        first = values.astype(np.int32)
+        first &= (1 << _ID_BITS) - 1
+        if len(apart):
+            pool = np.concatenate([pool, merged.ids])
+            firsts, more_apart, second_apart = _packable(merged, len(self.ids))
+            first[apart] = firsts
+            which, many = np.searchsorted(several, apart[merged.counts > 1]), merged.counts > 1
+            more[which], second[which] = more_apart[many], second_apart[many]
+        tokens = np.ones(len(values), np.int64)
+        tokens[several] += more
+        ids = np.repeat(first, tokens)
+        begins_word = np.ones(len(ids), bool)
+        surplus = np.cumsum(more)
+        last = several + surplus  # where the last id of each of these words is
+        begins_word[last] = False
+        ids[last] = second  # right for those of two ids
+        long = np.flatnonzero(more > 1)
+        if len(long):
+            rest = more.take(long)
+            done = np.cumsum(rest) - rest
+            count = np.arange(int(rest.sum()))
+            places = np.repeat(last.take(long) - rest + 1 - done, rest)
+            places += count
+            source = np.repeat(second.take(long) - done, rest)
+            source += count
+            begins_word[places] = False
+            ids[places] = pool.take(source)
+        return Ids(ids, begins_word, several, surplus)
+
+
+def _packable(
+    merged: MergedWords, start: int
+) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """The first id of each word, how many more it has, and the second id, or where it is in a pool.
+
+    Args:
+        merged: the ids of the words.
+        start: where in the pool these ids start.
+    """
+    at = np.cumsum(merged.counts) - merged.counts
+    second = np.where(merged.counts == 2, merged.ids.take(at + 1, mode="clip"), start + at + 1)
+    return merged.ids.take(at), merged.counts - 1, second
