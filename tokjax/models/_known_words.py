@@ -89,15 +89,20 @@ class KnownWords:
 
     def _merge_apart(self, words: Words) -> MergedWords:
         """The ids of words that no table can hold: they are merged each time."""
-        merged = self._merger.merge(words)
-        whole = [self._ranks.get(text, ABSENT) for text in words.texts()]
-        tokens = np.flatnonzero(np.array(whole, np.int32) != ABSENT)
-        for word in tokens[::-1].tolist():
-            first = int(merged.counts[:word].sum())
-            ids = np.delete(merged.ids, slice(first, first + int(merged.counts[word])))
-            merged = MergedWords(np.insert(ids, first, whole[word]), merged.counts)
-            merged.counts[word] = 1
-        return merged
+        texts = list(words.texts())
+        different = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+        which = np.fromiter(map(different.__getitem__, texts), np.int64, len(texts))
+        id_of = np.array([self._ranks.get(text, ABSENT) for text in different], np.int32)
+        is_token = id_of != ABSENT
+        others = [text for text, known in zip(different, is_token.tolist(), strict=True) if not known]
+        merged = self._merger.merge(words_of(others))
+        counts = np.ones(len(different), np.int64)
+        counts[~is_token] = merged.counts
+        ids = np.repeat(id_of, counts)
+        ids[np.repeat(~is_token, counts)] = merged.ids
+        lengths = counts[which]
+        source = np.repeat((np.cumsum(counts) - counts)[which] - np.cumsum(lengths) + lengths, lengths)
+        return MergedWords(ids[source + np.arange(len(source))], lengths)
 
     @cached_property
     def _merger(self) -> BatchMerger:

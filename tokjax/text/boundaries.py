@@ -145,16 +145,41 @@ def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
     _cut_after_newlines(starts, bits, classes, _O200K)
     _join_single_prefixes(starts, bits, classes, codes, _O200K)
     at = _places(bits, _APOSTROPHE_AFTER_WORD)
-    ends = []
-    for length, found in _contractions(codes, at, any_case=True):
+    contracted = _contractions(codes, at, any_case=True)
+    for length, found in contracted:
         starts[found] = starts[found + 1] = False
         starts[found + 1 + length] = True
-        ends.append(found + 1 + length)
+    _cut_mixed_case(starts, classes, contracted)
     _cut_numbers(starts, bits, classes)
-    spots = np.concatenate([np.intersect1d(np.concatenate(ends), at), _places(bits, _SPOT)])
+    ends = np.concatenate([found + 1 + length for length, found in contracted])
+    spots = np.concatenate([np.intersect1d(ends, at), _places(bits, _SPOT)])
     if len(spots):
         _split_again("o200k", starts, classes, codes, spots)
     return starts
+
+
+def _cut_mixed_case(starts: Flags, classes: Classes, contracted: list[tuple[int, NDArray[np.int64]]]) -> None:
+    """Upper case after letters without case starts a word if lower case came before, or nothing follows.
+
+    A word is upper case and then lower case; letters without case, and marks, are both. So upper case ends a
+    word in which there was lower case, and if no lower case comes at all, the word ends at its last letter
+    that can be one.
+    """
+    caseless = (classes == LETTER) | (classes == MARK)
+    at = np.flatnonzero(caseless[:-1] & (classes[1:] == UPPER)) + 1
+    if not len(at):
+        return
+    seen = classes.copy()
+    for length, found in contracted:
+        for i in range(1, length + 1):
+            seen[found + i] = OTHER  # these letters are of the word before
+    with_case = np.flatnonzero(~caseless)
+    which = np.searchsorted(with_case, at) - 1
+    after_lower = (which >= 0) & (seen[with_case[which]] == LOWER)
+    not_upper = np.flatnonzero(classes != UPPER)
+    behind = classes[not_upper[np.searchsorted(not_upper, at)]]
+    is_last = (behind != LOWER) & (behind != LETTER) & (behind != MARK)
+    starts[at[after_lower | is_last]] = True
 
 
 def _by_neighbours(table: bytes, classes: Classes) -> tuple[Flags, Classes]:
@@ -254,11 +279,18 @@ def _split_again(
     cuts = np.flatnonzero(_mapped(classes, _BEFORE_CUT)[:-1] & _mapped(classes, _AFTER_CUT)[1:]) + 1
     cuts = np.concatenate([[0], cuts, [len(classes)]])
     regions = np.unique(np.searchsorted(cuts, spots, "right"))
-    splitter, alike = word_splitter(pattern), representatives(codes)
-    for start, stop in zip(cuts[regions - 1].tolist(), cuts[regions].tolist(), strict=True):
-        lengths = splitter.lengths_alike(alike[start:stop])
-        starts[start:stop] = False
-        starts[start + np.cumsum(lengths) - lengths] = True
+    first, stop = cuts[regions - 1], cuts[regions]
+    # Between two safe cuts regions can stand side by side as in the text; others are texts of their own.
+    apart = (first == 0) | (stop == len(classes)) | (classes[first - 1] == END)
+    apart |= classes[np.minimum(stop, len(classes) - 1)] == END
+    groups = [np.flatnonzero(~apart), *np.flatnonzero(apart)[:, None]]
+    splitter = word_splitter(pattern)
+    for group in filter(len, groups):
+        sizes = stop[group] - first[group]
+        places = np.repeat(first[group] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        lengths = splitter.lengths_alike(representatives(codes[places]))
+        starts[places] = False
+        starts[places[np.cumsum(lengths) - lengths]] = True
 
 
 def _mapped(classes: Classes, table: bytes) -> Classes:
@@ -338,8 +370,8 @@ _O200K = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
 _GPT2_TABLE = _neighbours(_GPT2)
 _CL100K_TABLE = _neighbours(_CL100K)
 _QWEN2_TABLE = _neighbours(_CL100K, starts=[(NUMBER, NUMBER)])
-# Letters without case before upper case; marks that are no part of a word; slashes after newlines.
-_RARE_IN_O200K = [(LETTER, UPPER), (MARK, UPPER), *((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
+# Marks that are no part of a word; slashes after newlines.
+_RARE_IN_O200K = [*((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
 _O200K_TABLE = _neighbours(_O200K, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
 
 # Classes whose characters a pattern counts. (One that is not here may split again by the expression.)
