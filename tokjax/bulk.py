@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokjax.records import TokenizationBatch
     from tokjax.utf8 import Text
 
-_BATCH_BYTES = 1 << 24
+_BATCH_BYTES = 1 << 23
 
 
 def encode_to_array(
@@ -75,7 +75,7 @@ def encode_files(
     threads: int | None = None,
     progress: bool = False,
 ) -> Iterator[TokenizationBatch]:
-    r"""Encode the documents of files, some 16 MB of text at a time.
+    r"""Encode the documents of files, some 8 MB of text at a time.
 
     Memory is bounded by that, or by the longest document where one is longer.
 

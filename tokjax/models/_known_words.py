@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from tokjax.models._word_tables import Words
 
-MAX_KNOWN_BYTES = 1 << 24
-"""How many bytes of words are remembered, the vocabulary's not counted, before all of them are forgotten."""
-MAX_KNOWN_TOKENS = 1 << 22
+MAX_KNOWN_BYTES = 1 << 25
+"""How many bytes of keys are remembered, the vocabulary's not counted, before all of them are forgotten."""
+MAX_KNOWN_TOKENS = 1 << 23
 """How many ids of words of several tokens are remembered at most, about."""
 # A word's value: its first id, its second (or where in the pool the second and all others are), and how many
 # there are besides the first.
@@ -165,8 +165,8 @@ class _Pool:
         first = values.astype(np.int32)
         first &= (1 << _ID_BITS) - 1
         if len(apart):
+            firsts, more_apart, second_apart = _packable(merged, len(pool))
             pool = np.concatenate([pool, merged.ids])
-            firsts, more_apart, second_apart = _packable(merged, len(self.ids))
             first[apart] = firsts
             which, many = np.searchsorted(several, apart[merged.counts > 1]), merged.counts > 1
             more[which], second[which] = more_apart[many], second_apart[many]

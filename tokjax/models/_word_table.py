@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     """Shape `(words, columns)`; the first column is never 0."""
 
 ABSENT = -1
-_SLOTS_PER_WORD = 4
+_NARROW = 2
 
 
 class _Slots:
@@ -56,9 +56,10 @@ class WordTable:
     """
 
     def __init__(self, columns: int, words: int = 256) -> None:
+        self._slots_per_word = 4 if columns <= _NARROW else 2  # the emptier, the sooner a word is found
         # Drawn anew for each table, so that no text can be made whose words all want the same slots.
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(columns)]
-        self._slots = _Slots((_SLOTS_PER_WORD * words).bit_length(), columns)
+        self._slots = _Slots((self._slots_per_word * words).bit_length(), columns)
         self._used = 0
         self._lock = threading.Lock()
 
@@ -75,6 +76,10 @@ class WordTable:
         left = np.flatnonzero(~same)
         if len(left):
             self._probe_on(slots, keys, at, values, left)
+        if len(self._factors) > _NARROW:
+            # A row that was half read while it was written may look like another word. Its first column,
+            # which is written last, was there: what is read now is whole.
+            values[~slots.compare(at, keys)[0]] = ABSENT
         return values
 
     def add(self, keys: Keys, values: NDArray[np.int64]) -> None:
@@ -87,7 +92,7 @@ class WordTable:
         with self._lock:
             new = np.flatnonzero(self.find(keys) == ABSENT)
             keys, values = keys.take(new, axis=0), values.take(new)
-            while _SLOTS_PER_WORD * (self._used + len(new)) > len(self._slots):
+            while self._slots_per_word * (self._used + len(new)) > len(self._slots):
                 self._grow()
             self._used += self._place(self._slots, keys, values)
 
@@ -115,6 +120,7 @@ class WordTable:
             if not len(on):
                 return
             left, here, wanted = left.take(on), here.take(on) + 1 & slots.mask, wanted.take(on, axis=0)
+            at[left] = here
 
     def _place(self, slots: _Slots, keys: Keys, values: NDArray[np.int64]) -> int:
         """Put words into free slots, each once: how many. Of several that want one, the first gets it."""
