@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 import tokjax
 from tests.make_unicode_classes import base_classes, classes_of_tiktoken
 from tests.strategies import hard_texts
-from tokjax.text.boundaries import word_starts
+from tokjax.text.boundaries import word_starts, word_starts_in_bytes
 from tokjax.text.patterns import PATTERNS, word_splitter
 from tokjax.text.unicode_classes import CODE_POINTS, END, class_of_code_point
+from tokjax.utf8 import character_starts
 
 # Every class, and every character that a pattern treats apart.
 ALPHABET = [
@@ -61,6 +62,19 @@ def expected_starts(pattern, texts):
     return starts
 
 
+def assert_bytes_agree(pattern, texts):
+    """The starts that are found byte by byte are those of characters, or there is a reason to find none."""
+    joined = "".join(text + "\n" for text in texts)
+    ends = np.cumsum([len(text.encode()) + 1 for text in texts]) - 1
+    flags = word_starts_in_bytes(pattern, joined.encode(), ends)
+    if flags is None:
+        assert not joined.isascii()
+        assert pattern == "o200k" or any(not c.isascii() and c.isnumeric() for c in joined)
+    else:
+        at = character_starts(joined)[found_starts(pattern, texts)]
+        assert np.flatnonzero(flags).tolist() == at.tolist()
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("length", [0, 1, 2, 3, 4])
 def test_all_short_texts(pattern, length):
@@ -68,12 +82,23 @@ def test_all_short_texts(pattern, length):
     for start in range(0, len(texts), 5000):
         part = texts[start : start + 5000]
         assert found_starts(pattern, part) == expected_starts(pattern, part)
+        assert_bytes_agree(pattern, part)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(st.text(st.sampled_from(ALPHABET), max_size=40), min_size=1, max_size=5))
 def test_long_texts_of_the_alphabet(pattern, texts):
     assert found_starts(pattern, texts) == expected_starts(pattern, texts)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(
+    texts=st.lists(
+        st.text(st.sampled_from([*ALPHABET, "²", "“", "\u3000", "🙂"]), max_size=40), min_size=1, max_size=5
+    )
+)
+def test_bytes_and_characters_split_alike(pattern, texts):
+    assert_bytes_agree(pattern, texts)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
