@@ -12,20 +12,31 @@ PAGE = Path(__file__).parent / "README.md"
 
 
 def encode_table(record: dict[str, Any]) -> str:
-    """Megabytes a second, and how many times tiktoken's rate that is; a column a text."""
-    texts = list(record["results"])
-    rows = ["| MB/s (times tiktoken) | " + " | ".join(texts) + " |", "|---" * (len(texts) + 1) + "|"]
-    for name in record["results"][texts[0]]["times_tiktoken"]:
+    """Megabytes a second, warm and cold, times tiktoken's rate on one thread; a column a text."""
+    results = record["results"]
+    texts = list(results)
+    rows = [
+        "| | threads | " + " | ".join(f"{text}, warm | {text}, cold" for text in texts) + " | memory, MB |",
+        "|---|---" + "|---" * (2 * len(texts) + 1) + "|",
+    ]
+    for run in results[texts[0]]["medians"]:
+        name, threads = run.split("; ")
         cells = [
-            f"{result['median_megabytes_per_second'][name]:.1f} ({result['times_tiktoken'][name]:.2f})"
-            for result in record["results"].values()
+            _rate(results[text]["medians"], run, measure) for text in texts for measure in ("warm", "cold")
         ]
-        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+        memory = max(results[text]["medians"][run]["megabytes_over_documents"] for text in texts)
+        rows.append(f"| {name} | {threads} | " + " | ".join(cells) + f" | {memory:.0f} |")
     machine, versions = record["machine"], record["versions"]
     named = ", ".join(f"{package} {number}" for package, number in versions.items())
     host = f"{machine['processor']}, {machine['cores']} cores, Python {record['python']}"
-    note = f"{host}, {named}; {record['date']}."
+    sizes = ", ".join(f"{text} {results[text]['input']['bytes'] / 1e6:.0f} MB" for text in texts)
+    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {host}, {named}; {record['date']}."
     return "\n".join([*rows, "", note])
+
+
+def _rate(medians: dict[str, dict[str, float]], run: str, measure: str) -> str:
+    key = f"{measure}_megabytes_per_second"
+    return f"{medians[run][key]:.1f} ({medians[run][key] / medians['tiktoken, ids; 1'][key]:.1f})"
 
 
 TABLES = {"encode": encode_table}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tokjax.vocabulary import Vocabulary
 
 
-_TOKENS_AT_ONCE = 1 << 16
+_TOKENS_AT_ONCE = 1 << 17
 
 
 class Rows(NamedTuple):

@@ -9,6 +9,7 @@ What is not in the table is merged, once, and remembered.
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from tokjax._threads import map_in_threads
 from tokjax.models._chunks import CHUNK_CHARACTERS, cut_into_words, gather
 from tokjax.models._known_words import KnownWords
 from tokjax.models._merging import merge_word
+from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from tokjax.models._chunks import Pieces, Segments
     from tokjax.text.patterns import WordSplitter
 
-FEW_CHARACTERS = 400
+FEW_CHARACTERS = 3000
 """Up to so many characters in all, a loop over words is quicker than dozens of array calls."""
 MAX_KNOWN_TO_LOOP = 1 << 15
 """How many words of short texts it remembers, apart from all others."""
@@ -55,13 +57,28 @@ class _EncodedChunk(NamedTuple):
     stops: NDArray[np.int64]
 
 
+class _KnownToLoop(dict[str, tuple[int, ...]]):
+    """The ids of words: of any word, since one that is not known is merged when it is asked for."""
+
+    def __init__(self, ranks: Mapping[bytes, int]) -> None:
+        super().__init__()
+        self._ranks = ranks
+
+    def __missing__(self, word: str) -> tuple[int, ...]:
+        if len(self) >= MAX_KNOWN_TO_LOOP:
+            self.clear()
+        ids = tuple(merge_word(from_characters(word), self._ranks))
+        self[word] = ids
+        return ids
+
+
 class ArrayEngine:
     """Looks up all words of a chunk at once, and merges those that it has not seen."""
 
     def __init__(self, ranks: Mapping[bytes, int], splitter: WordSplitter) -> None:
         self._ranks = ranks
         self._splitter = splitter
-        self._known_to_loop: dict[str, tuple[int, ...]] = {}
+        self._known_to_loop = _KnownToLoop(ranks)
 
     def encode_segments(self, segments: Segments, threads: int = 1) -> EncodedSegments:
         """Encode pieces of ordinary text, each on its own.
@@ -88,29 +105,24 @@ class ArrayEngine:
             np.concatenate([chunk.begins_word for chunk in chunks]),
         )
 
+    def encode_short(self, text: str) -> NDArray[np.int32]:
+        """Encode one short text of ASCII characters, without a column more than its ids."""
+        known = self._known_to_loop
+        return np.array([id_ for word in self._splitter.words(text) for id_ in known[word]], np.int32)
+
     def _encode_few(self, segments: Segments) -> EncodedSegments:
         """The same by a loop over words, each of them merged when it is first seen."""
-        ids: list[int] = []
-        begins_word: list[bool] = []
-        splits = [0]
+        of_words: list[tuple[int, ...]] = []
+        words = [0]
         for segment in segments.texts:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            for word in self._splitter.words(plain):
-                of_word = self._known_to_loop.get(word) or self._learn_for_loop(word)
-                ids += of_word
-                begins_word.append(True)
-                begins_word += [False] * (len(of_word) - 1)
-            splits.append(len(ids))
-        return EncodedSegments(
-            np.array(ids, np.int32), np.array(splits, np.int64), np.array(begins_word, bool)
-        )
-
-    def _learn_for_loop(self, word: str) -> tuple[int, ...]:
-        if len(self._known_to_loop) >= MAX_KNOWN_TO_LOOP:
-            self._known_to_loop = {}
-        ids = tuple(merge_word(from_characters(word), self._ranks))
-        self._known_to_loop[word] = ids
-        return ids
+            of_words += [self._known_to_loop[word] for word in self._splitter.words(plain)]
+            words.append(len(of_words))
+        starts = splits_from_lengths(map(len, of_words))
+        ids = np.fromiter(chain.from_iterable(of_words), np.int32, int(starts[-1]))
+        begins_word = np.zeros(len(ids), bool)
+        begins_word[starts[:-1]] = True
+        return EncodedSegments(ids, starts[words], begins_word)
 
     def _encode_chunk(self, pieces: Pieces) -> _EncodedChunk:
         chunk = cut_into_words(pieces, self._splitter)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,8 +18,8 @@ if TYPE_CHECKING:
 
     from tokjax.models._word_tables import Words
 
-MAX_KNOWN_BYTES = 1 << 25
-"""How many bytes of keys are remembered, the vocabulary's not counted, before all of them are forgotten."""
+MAX_KNOWN_BYTES = 1 << 27
+"""How much memory words may take, within a factor of two, before all but the vocabulary is forgotten."""
 MAX_KNOWN_TOKENS = 1 << 23
 """How many ids of words of several tokens are remembered at most, about."""
 # A word's value: its first id, its second (or where in the pool the second and all others are), and how many
@@ -59,6 +58,7 @@ class KnownWords:
         self._ranks = ranks
         self._lock = threading.Lock()
         self._known = _Known(ranks)
+        self._merger = BatchMerger(ranks, self._known.tables)
 
     def ids_of(self, words: Words) -> Ids:
         """The ids of all words of a chunk."""
@@ -103,10 +103,6 @@ class KnownWords:
         lengths = counts[which]
         source = np.repeat((np.cumsum(counts) - counts)[which] - np.cumsum(lengths) + lengths, lengths)
         return MergedWords(ids[source + np.arange(len(source))], lengths)
-
-    @cached_property
-    def _merger(self) -> BatchMerger:
-        return BatchMerger(self._ranks, _Known(self._ranks).tables)
 
     def _room(self) -> _Known:
         """What is known; nothing but the vocabulary, after a time when too much was."""

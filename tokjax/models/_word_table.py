@@ -67,6 +67,11 @@ class WordTable:
         """How many words are known."""
         return self._used
 
+    @property
+    def nbytes(self) -> int:
+        """The least memory for so many words; with room to grow it takes up to twice as much."""
+        return self._used * self._slots_per_word * self._slots.rows.itemsize * (len(self._factors) + 1)
+
     def find(self, keys: Keys) -> NDArray[np.int64]:
         """The value of each word, `ABSENT` for those that are not known."""
         slots = self._slots

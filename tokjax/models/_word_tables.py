@@ -69,8 +69,8 @@ class WordTables:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all keys."""
-        return sum(_COLUMN_BYTES * width * len(t) for width, t in zip(_COLUMNS, self._tables, strict=True))
+        """How much memory the words take, to within a factor of two."""
+        return sum(table.nbytes for table in self._tables)
 
     def find(self, words: Words) -> NDArray[np.int64]:
         """The value of each word, `ABSENT` for those that are not known."""

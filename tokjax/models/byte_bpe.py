@@ -14,14 +14,14 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models import _engine
 from tokjax.models._assembly import Rows, assemble, columns_of
 from tokjax.models._chunks import as_segments
-from tokjax.models._engine import ArrayEngine
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import checked_text
-from tokjax.text.special import refuse_special_in, resolve_special, split_at_special
+from tokjax.text.special import refuse_special_in, resolve_special, shared_beginning, split_at_special
 from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
@@ -56,8 +56,16 @@ class ByteLevelBPE:
     normalizer: Normalizer | None = None
 
     @cached_property
-    def _engine(self) -> ArrayEngine:
-        return ArrayEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
+    def _engine(self) -> _engine.ArrayEngine:
+        return _engine.ArrayEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
+
+    def _is_simple(self, text: str) -> bool:
+        """Whether it is ASCII, which no normaliser changes, without anything that begins a special token."""
+        return text.isascii() and not (self.vocabulary.special and self._special_beginning in text)
+
+    @cached_property
+    def _special_beginning(self) -> str:
+        return shared_beginning(self.vocabulary.special)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -204,6 +212,9 @@ def _encode(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
+    plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
+    if plain and type(text) is str and len(text) <= _engine.FEW_CHARACTERS and tokenizer._is_simple(text):
+        return tokenizer._engine.encode_short(text)
     segments, rows = _split(tokenizer, [text], add_special_tokens, False, allowed_special, disallowed_special)
     encoded = tokenizer._engine.encode_segments(segments)
     if len(segments.texts) == 1 and not rows.before and not rows.after:

@@ -53,10 +53,17 @@ def refuse_special_in(texts: Sequence[str], disallowed: frozenset[str]) -> None:
     """The same for many texts."""
     if not disallowed:
         return
-    shared = _shared_beginning(disallowed)
+    shared = shared_beginning(disallowed)
     for i, text in enumerate(texts):
         if shared in text:  # (quicker than the search, and seldom true)
             refuse_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
+
+
+def shared_beginning(names: Collection[str]) -> str:
+    """What all names begin with, perhaps nothing."""
+    first, last = min(names), max(names)
+    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    return first[:length]
 
 
 def split_at_special(text: str, special: frozenset[str]) -> list[str]:
@@ -74,13 +81,6 @@ def split_at_special(text: str, special: frozenset[str]) -> list[str]:
 def _matcher(names: frozenset[str]) -> re.Pattern[str]:
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
-
-
-def _shared_beginning(names: frozenset[str]) -> str:
-    """What all names begin with, perhaps nothing."""
-    first, last = min(names), max(names)
-    length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
-    return first[:length]
 
 
 def _names(argument: str, given: Collection[str], known: frozenset[str]) -> frozenset[str]:
