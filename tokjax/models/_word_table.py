@@ -95,9 +95,7 @@ class WordTable:
             values: theirs. Small numbers should stand for frequent words: those are found soonest.
         """
         with self._lock:
-            new = np.flatnonzero(self.find(keys) == ABSENT)
-            keys, values = keys.take(new, axis=0), values.take(new)
-            while self._slots_per_word * (self._used + len(new)) > len(self._slots):
+            while self._slots_per_word * (self._used + len(values)) > len(self._slots):
                 self._grow()
             self._used += self._place(self._slots, keys, values)
 
