@@ -1,0 +1,47 @@
+"""Inputs that are slow for careless tokenizers, at a size where slowness would show; ids are tiktoken's."""
+
+import random
+
+import pytest
+import tiktoken
+
+import tokjax
+from tokjax.text.patterns import PATTERNS
+
+SIZE = 20_000
+RANDOM = random.Random(0)
+INPUTS = {
+    "one letter": "a" * SIZE,
+    "spaces": " " * SIZE,
+    "newlines": "\n" * SIZE,
+    "contractions": "'s" * SIZE,
+    "digits": "7" * SIZE,
+    "zero bytes": "\0" * SIZE,
+    "zero bytes in words": "a\0b " * SIZE,
+    "ideographs": "".join(chr(RANDOM.randrange(0x4E00, 0x9FFF)) for _ in range(SIZE)),
+    "letters at random": "".join(RANDOM.choice("etaoinshrdlu") for _ in range(SIZE)),
+    "two scripts": "使用Python 和Java" * (SIZE // 10),
+    "emoji": "😀" * SIZE,
+    "marks": "e\u0301" * SIZE,
+    "comments": ";\n//" * SIZE,
+    "long words": ("q" * 200 + " ") * 50,
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("name", INPUTS)
+def test_ids_are_those_of_tiktoken(trained, name, pattern):
+    ranks = dict(trained.tokenizer.vocabulary.ordinary)
+    theirs = tiktoken.Encoding(
+        "x", pat_str=PATTERNS[pattern], mergeable_ranks=_dense(ranks), special_tokens={}
+    )
+    ours = tokjax.byte_level_bpe(_dense(ranks), pattern=pattern, normalizer=None)
+    arrays = tokjax.encode_batch_result(ours, [INPUTS[name], "", INPUTS[name].encode()], threads=2)
+    expected = theirs.encode_ordinary(INPUTS[name])
+    assert [row.ids.tolist() for row in arrays] == [expected, [], expected]
+    assert tokjax.decode_batch(ours, arrays) == [INPUTS[name], "", INPUTS[name]]
+
+
+def _dense(ranks):
+    """The ranks without the holes that special tokens leave."""
+    return {token: i for i, token in enumerate(sorted(ranks, key=ranks.__getitem__))}
