@@ -11,7 +11,7 @@ import numpy as np
 from tokjax import protocol
 from tokjax._progress import progress_bar
 from tokjax.errors import InvalidArgumentError
-from tokjax.text.sources import file_chunks, paths_of
+from tokjax.text.sources import paths_of, read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -107,8 +107,9 @@ def encode_files(
 
     def batches() -> Iterator[TokenizationBatch]:
         total = sum(path.stat().st_size for path in files)
+        gap = len((separator or "").encode("utf-8"))
         with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
-            for documents, nbytes in _documents(files, separator):
+            for documents in _groups(read_documents(files, separator)):
                 yield protocol.encode_batch_result(
                     tokenizer,
                     documents,
@@ -119,7 +120,7 @@ def encode_files(
                     disallowed_special=disallowed_special,
                     threads=threads,
                 )
-                advance(nbytes)
+                advance(sum(len(document) + gap for document in documents))
 
     return batches()
 
@@ -199,20 +200,3 @@ def _groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
             group, size = [], 0
     if group:
         yield group
-
-
-def _documents(files: list[Path], separator: str | None) -> Iterator[tuple[list[bytes], int]]:
-    """The documents of files, some megabytes at a time, and how many bytes of the files those were."""
-    separators = [] if separator is None else [separator]
-    documents: list[bytes] = []
-    nbytes = 0
-    for path in files:
-        for chunk in file_chunks([path], separators, _BATCH_BYTES, safe_cuts=False):
-            text = chunk.read_bytes()
-            documents += filter(None, [text] if separator is None else text.split(separator.encode()))
-            nbytes += chunk.nbytes
-            if nbytes >= _BATCH_BYTES // 2:
-                yield documents, nbytes
-                documents, nbytes = [], 0
-    if documents:
-        yield documents, nbytes

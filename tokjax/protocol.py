@@ -25,7 +25,7 @@ import numpy as np
 from tokjax._files import checksum_of_json
 from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.ragged import Ragged, ragged_from_rows
+from tokjax.ragged import Ragged, ragged_from_rows, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -251,10 +251,9 @@ def _decoded(
     text = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
     for first in range(0, len(ids), _IDS_AT_ONCE):
         some = slice(first, first + _IDS_AT_ONCE)
-        starts = stops[some] - lengths[some]
-        source = np.repeat(table.byte_starts.take(ids[some]) - starts, lengths[some])
-        source += np.arange(starts[0], starts[0] + len(source))
-        table.all_bytes.take(source, out=text[starts[0] : starts[0] + len(source)], mode="clip")
+        source = ranges(table.byte_starts.take(ids[some]), lengths[some])
+        start = int(stops[first] - lengths[first])
+        table.all_bytes.take(source, out=text[start : start + len(source)], mode="clip")
     return text, stops
 
 

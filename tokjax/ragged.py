@@ -128,5 +128,22 @@ def splits_from_lengths(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dt
     return splits
 
 
+def ranges(
+    starts: np.ndarray[Any, np.dtype[np.int64]] | int, lengths: np.ndarray[Any, np.dtype[np.int64]]
+) -> np.ndarray[Any, np.dtype[np.int64]]:
+    """Ranges of some lengths, laid end to end.
+
+    Args:
+        starts: the first number of each range, shape `(ranges,)`, or one for all of them.
+        lengths: how many numbers each range has, shape `(ranges,)`.
+
+    >>> ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
+    [5, 6, 9, 10, 11]
+    """
+    places: np.ndarray[Any, np.dtype[np.int64]] = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    places += np.arange(len(places))
+    return places
+
+
 def _shown(array: np.ndarray[Any, Any]) -> str:
     return np.array2string(array, threshold=8, edgeitems=3)

@@ -10,6 +10,7 @@ from tokjax._checks import checked_int
 from tokjax.batching.packing import PackedBlocks
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.loading.permutation import permute
+from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -144,7 +145,7 @@ def _with_documents(
     after = np.searchsorted(document_splits, starts + length, "left")
     counts = after - first - 1
     rows = np.repeat(np.arange(batch), counts)
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    within = ranges(0, counts)
     documents = first[rows] + 1 + within
     columns = document_splits[documents] - starts[rows]
     steps = np.zeros((batch, length), np.int32)

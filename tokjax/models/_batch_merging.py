@@ -16,6 +16,7 @@ import numpy as np
 
 from tokjax.models._joints import END, NEVER, Joints, joint_tables, key_of_pair
 from tokjax.models._merging import merge_bytes
+from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,12 +93,10 @@ class BatchMerger:
 
     def _merge_some(self, words: Words) -> MergedWords:
         stops = np.cumsum(words.lengths)
-        source = np.repeat(words.starts - stops + words.lengths, words.lengths)
-        source += np.arange(len(source))
-        text = words.data.take(source)
+        text = words.data.take(ranges(words.starts, words.lengths))
         done = np.full(
             len(text), -1, np.int32
-        )  # the id of the symbol that starts at each byte, once it is done
+        )  # by byte: the id of the symbol that starts there, if it is done
         symbols = self._first_symbols(text, stops)
         while len(symbols.ids) > _FEW_SYMBOLS:
             after = self._merged(symbols, done)
@@ -176,8 +175,7 @@ class BatchMerger:
         sure = (rank < left[first]) & (rank <= right[first + pairs - 1])
         sure &= (self._tables.as_left[rank] > rank) & (self._tables.as_right[rank] > rank)
         first, merges = first[sure], (pairs[sure] + 1) // 2
-        within = np.arange(merges.sum()) - np.repeat(np.cumsum(merges) - merges, merges)
-        places: Places = np.repeat(first, merges) + 2 * within
+        places: Places = np.repeat(first, merges) + 2 * ranges(0, merges)
         return places
 
     def _in_time(self, symbols: _Symbols, at: Places) -> NDArray[np.bool_]:

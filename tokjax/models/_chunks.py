@@ -61,12 +61,10 @@ class Chunk(NamedTuple):
     Attributes:
         words: in UTF-8, those of all pieces.
         stops: how many words there are up to the end of each piece, `int64`, shape `(pieces,)`.
-        starts: where each piece starts among the bytes of `words`, `int64`, shape `(pieces,)`.
     """
 
     words: Words
     stops: NDArray[np.int64]
-    starts: NDArray[np.int64]
 
 
 def as_segments(texts: Sequence[Text]) -> Segments:
@@ -117,7 +115,7 @@ def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     filled = np.flatnonzero(np.diff(stops, prepend=0))
     last = stops[filled] - 1
     lengths[last] = ends[filled] - starts[last]
-    return Chunk(Words(np.frombuffer(text, np.uint8), starts, lengths), stops, np.append(0, ends[:-1] + 1))
+    return Chunk(Words(np.frombuffer(text, np.uint8), starts, lengths), stops)
 
 
 def _starts_in_bytes(

@@ -8,7 +8,7 @@ What is not in the table is merged, once, and remembered.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -94,8 +94,7 @@ class ArrayEngine:
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
             size = min(2 * size, max(characters // (2 * threads), size // 8))
         gathered = list(gather(segments, size, safe_cuts=self._splitter.name is not None))
-        self._known  # noqa: B018 (built before threads want it)
-        chunks = list(map_in_threads(self._encode_chunk, gathered, threads))
+        chunks = list(map_in_threads(partial(self._encode_chunk, self._known), gathered, threads))
         ends_segment = np.concatenate([pieces.ends_segment for pieces in gathered])
         sizes = np.cumsum([len(chunk.ids) for chunk in chunks])
         stops = np.concatenate([c.stops + size - len(c.ids) for c, size in zip(chunks, sizes, strict=True)])
@@ -124,9 +123,9 @@ class ArrayEngine:
         begins_word[starts[:-1]] = True
         return EncodedSegments(ids, starts[words], begins_word)
 
-    def _encode_chunk(self, pieces: Pieces) -> _EncodedChunk:
+    def _encode_chunk(self, known: KnownWords, pieces: Pieces) -> _EncodedChunk:
         chunk = cut_into_words(pieces, self._splitter)
-        ids, begins_word, several, surplus = self._known.ids_of(chunk.words)
+        ids, begins_word, several, surplus = known.ids_of(chunk.words)
         stops = chunk.stops + np.append(0, surplus)[np.searchsorted(several, chunk.stops)]
         return _EncodedChunk(ids, begins_word, stops)
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tokjax.models._word_table import ABSENT, WordTable
 from tokjax.models._word_tables import LONGEST, Words, WordTables, words_of
+from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -158,7 +159,7 @@ def _all_parts(ranks: Mapping[bytes, int], tables: WordTables) -> _Parts:
     words = words_of(in_tables)
     cuts = words.lengths - 1
     which = np.repeat(np.arange(len(cuts)), cuts)
-    at = np.arange(len(which)) - np.repeat(np.cumsum(cuts) - cuts, cuts) + 1
+    at = ranges(1, cuts)
     starts, lengths = words.starts[which], words.lengths[which]
     ids = np.fromiter(map(ranks.__getitem__, in_tables), np.int32, len(in_tables))
     found = _Parts(

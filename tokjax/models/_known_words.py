@@ -10,6 +10,7 @@ import numpy as np
 from tokjax.models._batch_merging import NO_WORDS, BatchMerger, MergedWords
 from tokjax.models._word_table import ABSENT
 from tokjax.models._word_tables import WordTables, can_hold, words_of
+from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -101,8 +102,7 @@ class KnownWords:
         ids = np.repeat(id_of, counts)
         ids[np.repeat(~is_token, counts)] = merged.ids
         lengths = counts[which]
-        source = np.repeat((np.cumsum(counts) - counts)[which] - np.cumsum(lengths) + lengths, lengths)
-        return MergedWords(ids[source + np.arange(len(source))], lengths)
+        return MergedWords(ids[ranges((np.cumsum(counts) - counts)[which], lengths)], lengths)
 
     def _room(self) -> _Known:
         """What is known; nothing but the vocabulary, after a time when too much was."""
@@ -177,14 +177,9 @@ class _Pool:
         long = np.flatnonzero(more > 1)
         if len(long):
             rest = more.take(long)
-            done = np.cumsum(rest) - rest
-            count = np.arange(int(rest.sum()))
-            places = np.repeat(last.take(long) - rest + 1 - done, rest)
-            places += count
-            source = np.repeat(second.take(long) - done, rest)
-            source += count
+            places = ranges(last.take(long) - rest + 1, rest)
             begins_word[places] = False
-            ids[places] = pool.take(source)
+            ids[places] = pool.take(ranges(second.take(long), rest))
         return Ids(ids, begins_word, several, surplus)
 
 

@@ -149,7 +149,7 @@ class WordTable:
         grown = _Slots(len(old).bit_length(), columns)
         old = old.take(np.flatnonzero(old[:, 0]), axis=0)
         values = old[:, -1].view(np.int64)
-        order = np.argsort(np.abs(values))
+        order = np.argsort(values)
         self._place(grown, old[order, :-1], values[order])
         self._slots = grown
 

@@ -19,9 +19,12 @@ _COLUMNS = (1, 2, 4, 16)
 _COLUMN_BYTES = 8
 LONGEST = _COLUMN_BYTES * _COLUMNS[-1]
 """Longer words, in bytes, are in no table; nor are words with a zero byte."""
-_MASKS = np.tri(LONGEST + 1, LONGEST, -1, np.uint8) * np.uint8(0xFF)
-"""For each length, as many bytes that are all ones, and zeros behind them."""
-_SHORT_MASKS = _MASKS[: _COLUMN_BYTES + 1, :_COLUMN_BYTES].copy().view(np.uint64).reshape(-1)
+_MASKS = {
+    columns: (np.tri(8 * columns + 1, 8 * columns, -1, np.uint8) * np.uint8(0xFF)).view(np.uint64)
+    for columns in _COLUMNS
+}
+"""By columns, for each length: as many bytes that are all ones, and zeros behind them."""
+_SHORT_MASKS = _MASKS[1].reshape(-1)
 _KEY_OF_LINE_FEED = np.uint64(ord("\n"))
 
 
@@ -137,8 +140,7 @@ def _keys(words: Words, columns: int) -> Keys:
     size = columns * _COLUMN_BYTES
     from_anywhere = np.ndarray((len(words.data) - size + 1,), f"V{size}", words.data, 0, (1,))
     keys = from_anywhere[words.starts].view(np.uint64).reshape(-1, columns)
-    masks = _MASKS[: size + 1, :size].copy().view(np.uint64)
-    keys &= masks.take(words.lengths, axis=0)
+    keys &= _MASKS[columns].take(words.lengths, axis=0)
     return keys
 
 

@@ -242,7 +242,8 @@ def _encode_batch_result(
     segments, rows = _split(
         tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
     )
-    encoded = tokenizer._engine.encode_segments(segments, num_threads(threads))
+    count = num_threads(threads)
+    encoded = tokenizer._engine.encode_segments(segments, count)
     assembled = assemble(encoded, rows)
     ragged = columns_of(
         assembled,
@@ -250,7 +251,7 @@ def _encode_batch_result(
         tokenizer.vocabulary,
         offsets=return_offsets,
         masks=return_masks,
-        threads=num_threads(threads),
+        threads=count,
     )
     as_given = tokenizer.normalizer is None or assume_normalized
     metadata = ResultMetadata(

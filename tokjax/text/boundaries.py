@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax.ragged import ranges
 from tokjax.text.patterns import word_splitter
 from tokjax.text.unicode_classes import (
     APOSTROPHE,
@@ -235,8 +236,7 @@ def _cut_numbers(starts: Flags, bits: Classes, classes: Classes) -> None:
     first, stop = edges[::2], edges[1::2]
     long = np.flatnonzero(stop - first > _DIGITS)
     first, groups = first[long], (stop[long] - first[long] - 1) // _DIGITS
-    within = np.arange(groups.sum()) - np.repeat(np.cumsum(groups) - groups, groups) + 1
-    starts[np.repeat(first, groups) + _DIGITS * within] = True
+    starts[np.repeat(first, groups) + _DIGITS * ranges(1, groups)] = True
 
 
 def _cut_contractions(starts: Flags, classes: Classes, codes: NDArray[Any], *, any_case: bool) -> None:
@@ -287,7 +287,7 @@ def _split_again(
     splitter = word_splitter(pattern)
     for group in filter(len, groups):
         sizes = stop[group] - first[group]
-        places = np.repeat(first[group] - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
+        places = ranges(first[group], sizes)
         lengths = splitter.lengths_alike(representatives(codes[places]))
         starts[places] = False
         starts[places[np.cumsum(lengths) - lengths]] = True

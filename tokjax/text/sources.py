@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
-from tokjax.text.special import split_at_special
 from tokjax.utf8 import Text, from_characters, to_characters, to_utf8
 
 if TYPE_CHECKING:
@@ -34,13 +33,9 @@ class FileChunk:
 
     def read(self) -> list[tuple[Text, bool]]:
         """The text of the chunk, and whether a document starts with it."""
-        return [(self.read_bytes(), self.start == 0)]
-
-    def read_bytes(self) -> bytes:
-        """The bytes of the chunk."""
         with self.path.open("rb") as file:
             file.seek(self.start)
-            return file.read(self.stop - self.start)
+            return [(file.read(self.stop - self.start), self.start == 0)]
 
     @property
     def nbytes(self) -> int:
@@ -135,21 +130,24 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
             their documents are `bytes`.
         separator: what stands between documents; `None` if a file or a text is one document.
     """
-    separators = frozenset([] if separator is None else [separator])
     paths = paths_of(source)
     if paths is None:
         for i, text in enumerate(source):  # type: ignore[arg-type]
-            yield from _documents_in(checked_text(text, f"text {i} of the source"), separators)
+            yield from _documents_in(checked_text(text, f"text {i} of the source"), separator)
         return
+    separators = [] if separator is None else [separator]
     for path in paths:
-        for chunk in file_chunks([path], sorted(separators), _READ_SIZE, safe_cuts=False):
+        for chunk in file_chunks([path], separators, _READ_SIZE, safe_cuts=False):
             for text, _ in chunk.read():
-                yield from _documents_in(text, separators)
+                yield from _documents_in(text, separator)
 
 
-def _documents_in(text: Text, separators: frozenset[str]) -> Iterator[Text]:
-    pieces = split_at_special(to_characters(text), separators)[::2]
-    yield from (from_characters(piece) if isinstance(text, bytes) else piece for piece in pieces if piece)
+def _documents_in(text: Text, separator: str | None) -> Iterable[Text]:
+    if separator is None:
+        return [text] if text else []
+    if isinstance(text, bytes):
+        return filter(None, text.split(separator.encode("utf-8")))
+    return filter(None, text.split(separator))
 
 
 class SpooledTexts:
