@@ -168,6 +168,22 @@ def test_threads_learn_together(tokenizer, corpus, monkeypatch):
             assert list(threads.map(lambda text: tokjax.encode(plain, text).tolist(), texts)) == expected
 
 
+def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypatch):
+    """The values of one time mean nothing at another, whoever else makes it forget in the meantime."""
+    ranks = tokenizer.vocabulary.ordinary
+    words = words_of([b"xqxq%d" % i for i in range(50)])
+    expected = [merge_word(text, ranks) for text in words.texts()]
+    known, elsewhere = _known_words.KnownWords(ranks), _known_words.KnownWords(ranks)
+    for part in (words.take(np.arange(20, 50)), words):
+        elsewhere.learn([elsewhere.find(part)])
+    before = [known.find(words), elsewhere.find(words), known.find(words.take(np.arange(5)))]
+    monkeypatch.setattr(known, "_room", lambda: elsewhere._known)
+    for found, count in zip(known.learn(before), (50, 50, 5), strict=True):
+        assert known.ids_of(found, begins_word=False).ids.tolist() == [
+            id_ for ids in expected[:count] for id_ in ids
+        ]
+
+
 def test_a_long_document_without_ascii_is_cut(tokenizer):
     text = "слово ещё\n" * 100_000
     pieces = list(_chunks.gather(as_segments([text]), 1 << 18, safe_cuts=True))

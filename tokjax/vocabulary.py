@@ -19,8 +19,8 @@ from tokjax.errors import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_ID = (1 << 24) - 1
-"""The largest id: tables by id stay small, and every id fits `int32`."""
+MAX_ID = (1 << 21) - 3
+"""The largest id: tables by id stay small, and three ids, or two and a mark, fit 64 bits."""
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")

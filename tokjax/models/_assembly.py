@@ -92,10 +92,9 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
 
 def columns_of(
     assembled: Assembled,
-    begins_word: NDArray[np.bool_],
+    begins_word: NDArray[np.bool_] | None,
     vocabulary: Vocabulary,
     *,
-    offsets: bool,
     masks: bool,
     threads: int = 1,
 ) -> Ragged:
@@ -103,15 +102,15 @@ def columns_of(
 
     Args:
         assembled: the ids.
-        begins_word: which of those that are not special begin a word, `bool`.
+        begins_word: which of those that are not special begin a word, `bool`, to make `offsets`, `word_ids`
+            and `sequence_ids`; `None` to leave those out.
         vocabulary: the tokenizer's.
-        offsets: make `offsets`, `word_ids` and `sequence_ids`.
         masks: make `special_tokens_mask` and `token_type_ids`.
         threads: how many share the work.
     """
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     size = len(assembled.ids)
-    if offsets:
+    if begins_word is not None:
         columns["offsets"] = _offsets(assembled, vocabulary.byte_lengths, threads)
         columns["word_ids"] = _word_ids(assembled, begins_word, threads)
         columns["sequence_ids"] = np.zeros(size, np.int32)

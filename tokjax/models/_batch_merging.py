@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._joints import END, NEVER, Joints, joint_tables, key_of_pair
+from tokjax.models._joints import END, ENDS, NEVER, joint_tables, unpacked
 from tokjax.models._merging import merge_bytes
 from tokjax.ragged import ranges
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.models._joints import Joints, Packed
     from tokjax.models._word_tables import Words, WordTables
 
     Ints = NDArray[np.int32]
@@ -58,12 +59,16 @@ class _Symbols(NamedTuple):
     Attributes:
         ids: `int32`.
         places: where the first byte of each stands among the bytes of all words, `int64`.
-        joints: that of each with the next, `END` in all columns where nothing merges any more.
+        joints: that of each with the next, packed, `ENDS` where nothing merges any more.
     """
 
     ids: Ints
     places: Places
-    joints: Joints
+    joints: Packed
+
+    def take(self, at: Places) -> _Symbols:
+        """Some of the symbols."""
+        return _Symbols(self.ids.take(at), self.places.take(at), self.joints.take(at))
 
 
 class BatchMerger:
@@ -114,56 +119,49 @@ class BatchMerger:
         pairs = text[1:].astype(np.uint16)
         pairs <<= 8
         pairs |= text[:-1]
-        joints = Joints(*(np.full(len(ids), END) for _ in range(3)))
-        for column, of_bytes in zip(joints, self._tables.of_bytes, strict=True):
-            of_bytes.take(pairs, out=column[1:-2], mode="clip")
-            column[stops] = END
+        joints = np.full(len(ids), ENDS)
+        self._tables.of_bytes.take(pairs, out=joints[1:-2], mode="clip")
+        joints[stops] = ENDS
         return _Symbols(ids, np.arange(-1, len(ids) - 1), joints)
 
     def _merged(self, symbols: _Symbols, done: Ints) -> _Symbols | None:
         """One round: the symbols that are left after it, or `None` if there was too little to do."""
-        left, right = _taken_from(symbols.joints, _REACH)
-        sure = self._sure_pairs(symbols, left, right)
+        joints = unpacked(symbols.joints)
+        left, right = _taken_from(joints, _REACH)
+        sure = self._sure_pairs(symbols.ids, joints.rank, left, right)
         if not sure.any():
-            sure = _lowest_of_each(symbols.joints.rank)
+            sure = _lowest_of_each(joints.rank)
             if np.count_nonzero(sure) < _FEW_WORDS:
-                sure = self._sure_pairs(symbols, *_taken_from(symbols.joints, _FAR_REACH))
+                sure = self._sure_pairs(symbols.ids, joints.rank, *_taken_from(joints, _FAR_REACH))
                 if not sure.any():
                     return None
         finished = np.zeros(len(left), bool)
         np.logical_and(left[:-2] >= NEVER, right[1:-1] >= NEVER, out=finished[1:-1])
         done_now = np.flatnonzero(finished)
         done[symbols.places.take(done_now)] = symbols.ids.take(done_now)
-        for column in symbols.joints:
-            column[done_now - 1] = END  # the joint of the last symbol before them that is kept
+        symbols.joints[done_now - 1] = ENDS  # the joint of the last symbol before them that is kept
         at = np.flatnonzero(sure) + 1
-        ended = symbols.joints.rank.take(at + 1) == END
-        symbols.ids[at] = symbols.joints.rank.take(at)
-        for column in symbols.joints:
-            column[at] = column.take(at + 1)
+        symbols.ids[at] = joints.rank.take(at)
+        symbols.joints[at] = symbols.joints.take(at + 1)
         kept = ~finished
         kept[at + 1] = False
         now = np.cumsum(kept).take(at) - 1
         kept = np.flatnonzero(kept)
-        ids, places = symbols.ids.take(kept), symbols.places.take(kept)
-        joints = Joints(*(column.take(kept) for column in symbols.joints))
-        before = now - 1
-        before = before.take(np.flatnonzero(joints.rank.take(before) != END))
-        changed = np.concatenate([now.take(np.flatnonzero(~ended)), before])
-        where = self._tables.places.find(key_of_pair(ids.take(changed), ids.take(changed + 1)))
-        for column, known in zip(joints, self._tables.of_ids, strict=True):
-            column[changed] = known.take(where, mode="wrap")  # -1, the last, where nothing is known
-        return _Symbols(ids, places, joints)
+        after = symbols.take(kept)
+        changed = np.concatenate([now, now - 1])
+        changed = changed.take(np.flatnonzero(after.joints.take(changed) != ENDS))
+        after.joints[changed] = self._tables.of_ids(after.ids.take(changed), after.ids.take(changed + 1))
+        return after
 
-    def _sure_pairs(self, symbols: _Symbols, left: Ints, right: Ints) -> NDArray[np.bool_]:
+    def _sure_pairs(self, ids: Ints, ranks: Ints, left: Ints, right: Ints) -> NDArray[np.bool_]:
         """Pairs that can be merged before all others; no two of them overlap."""
-        rank, left, right = symbols.joints.rank[1:-1], left[:-2], right[2:]
+        rank, left, right = ranks[1:-1], left[:-2], right[2:]
         sure: NDArray[np.bool_] = (rank < left) & (rank <= right) & (rank < NEVER)
         ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
         if len(ties):
             sure[self._in_runs(rank, ties, left, right)] = True
         at = np.flatnonzero(sure)
-        sure[at] = self._in_time(symbols, at + 1)
+        sure[at] = self._in_time(ids, ranks, at + 1)
         return sure
 
     def _in_runs(self, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
@@ -178,28 +176,29 @@ class BatchMerger:
         places: Places = np.repeat(first, merges) + 2 * ranges(0, merges)
         return places
 
-    def _in_time(self, symbols: _Symbols, at: Places) -> NDArray[np.bool_]:
+    def _in_time(self, ids: Ints, ranks: Ints, at: Places) -> NDArray[np.bool_]:
         """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
-        tables, ids, ranks = self._tables, symbols.ids, symbols.joints.rank
+        tables = self._tables
         new = ranks.take(at)
         in_time = np.ones(len(at), bool)
         early = np.flatnonzero((tables.as_right.take(new) <= new) & (ranks.take(at - 1) != END))
         if len(early):
-            where = tables.places.find(key_of_pair(ids.take(at.take(early) - 1), new.take(early)))
-            in_time[early] = tables.of_ids.from_left.take(where, mode="wrap") > new.take(early)
+            joints = tables.of_ids(ids.take(at.take(early) - 1), new.take(early))
+            in_time[early] = unpacked(joints).from_left > new.take(early)
         early = np.flatnonzero(in_time & (tables.as_left.take(new) <= new) & (ranks.take(at + 1) != END))
         if len(early):
-            where = tables.places.find(key_of_pair(new.take(early), ids.take(at.take(early) + 2)))
-            in_time[early] = tables.of_ids.from_right.take(where, mode="wrap") > new.take(early)
+            joints = tables.of_ids(new.take(early), ids.take(at.take(early) + 2))
+            in_time[early] = unpacked(joints).from_right > new.take(early)
         return in_time
 
     def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
         """Finish what is left: most of it is done, and the rest is merged one pair at a time."""
-        ids, places, ranks = symbols.ids[1:-1], symbols.places[1:-1], symbols.joints.rank[1:-1]
-        done[places] = ids
+        places, every_rank = symbols.places[1:-1], unpacked(symbols.joints).rank
+        ranks = every_rank[1:-1]
+        done[places] = symbols.ids[1:-1]
         if ranks.min(initial=END) >= NEVER:
             return
-        parts = np.cumsum(symbols.joints.rank[:-2] == END)  # words, or parts of words that nothing joins
+        parts = np.cumsum(every_rank[:-2] == END)  # words, or parts of words that nothing joins
         alive = np.unique(parts[ranks < NEVER])
         first, last = np.searchsorted(parts, alive), np.searchsorted(parts, alive, "right") - 1
         starts = np.append(np.flatnonzero(done >= 0), len(text))

@@ -16,21 +16,25 @@ import numpy as np
 
 from tokjax._threads import map_in_threads
 from tokjax.models._chunks import CHUNK_CHARACTERS, cut_into_words, gather
+from tokjax.models._growing import Growing
 from tokjax.models._known_words import KnownWords
 from tokjax.models._merging import merge_word
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from tokjax.models._chunks import Pieces, Segments
+    from tokjax.models._known_words import Found, Ids
     from tokjax.text.patterns import WordSplitter
 
 FEW_CHARACTERS = 3000
 """Up to so many characters in all, a loop over words is quicker than dozens of array calls."""
+_LEARN_AT_ONCE, _MOST_HELD = 1 << 15, 16
+"""After so many new words, or chunks that wait for some, they are learned."""
 MAX_KNOWN_TO_LOOP = 1 << 15
 """How many words of short texts it remembers, apart from all others."""
 
@@ -41,20 +45,47 @@ class EncodedSegments(NamedTuple):
     Attributes:
         ids: `int32`, shape `(n,)`.
         splits: where the ids of each segment start, `int64`, shape `(segments + 1,)`.
-        begins_word: which ids begin a word, `bool`, shape `(n,)`.
+        begins_word: which ids begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
     """
 
     ids: NDArray[np.int32]
     splits: NDArray[np.int64]
-    begins_word: NDArray[np.bool_]
+    begins_word: NDArray[np.bool_] | None
 
 
-class _EncodedChunk(NamedTuple):
-    """Ids of the pieces of a chunk, which ids begin a word, and where the ids of each piece stop."""
+class _Waiting(NamedTuple):
+    """A chunk with words that have to be learned.
 
-    ids: NDArray[np.int32]
-    begins_word: NDArray[np.bool_]
+    Attributes:
+        pieces: what is in it.
+        stops: how many words there are up to the end of each piece.
+        found: the words.
+    """
+
+    pieces: Pieces
     stops: NDArray[np.int64]
+    found: Found
+
+
+class _Ready(NamedTuple):
+    """A chunk of which all words are known.
+
+    Attributes:
+        pieces: what is in it.
+        stops: how many words there are up to the end of each piece.
+        ids: those of the words.
+    """
+
+    pieces: Pieces
+    stops: NDArray[np.int64]
+    ids: Ids
+
+    @property
+    def ends_of_segments(self) -> NDArray[np.int64]:
+        """How many ids there are up to the end of each segment that ends here."""
+        surplus = np.append(0, self.ids.surplus)[np.searchsorted(self.ids.several, self.stops)]
+        ends: NDArray[np.int64] = (self.stops + surplus)[self.pieces.ends_segment]
+        return ends
 
 
 class _KnownToLoop(dict[str, tuple[int, ...]]):
@@ -80,36 +111,41 @@ class ArrayEngine:
         self._splitter = splitter
         self._known_to_loop = _KnownToLoop(ranks)
 
-    def encode_segments(self, segments: Segments, threads: int = 1) -> EncodedSegments:
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, begins_word: bool = True
+    ) -> EncodedSegments:
         """Encode pieces of ordinary text, each on its own.
 
         Args:
             segments: what to encode.
             threads: how many share the work.
+            begins_word: whether to tell which ids begin a word.
         """
         characters = sum(map(len, segments.texts))
         if not segments.texts or characters <= FEW_CHARACTERS:
-            return self._encode_few(segments)
+            return self._encode_few(segments, begins_word=begins_word)
         size = CHUNK_CHARACTERS
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
             size = min(2 * size, max(characters // (2 * threads), size // 8))
-        gathered = list(gather(segments, size, safe_cuts=self._splitter.name is not None))
-        chunks = list(map_in_threads(partial(self._encode_chunk, self._known), gathered, threads))
-        ends_segment = np.concatenate([pieces.ends_segment for pieces in gathered])
-        sizes = np.cumsum([len(chunk.ids) for chunk in chunks])
-        stops = np.concatenate([c.stops + size - len(c.ids) for c, size in zip(chunks, sizes, strict=True)])
-        return EncodedSegments(
-            np.concatenate([chunk.ids for chunk in chunks]),
-            np.append(0, stops[ends_segment]),
-            np.concatenate([chunk.begins_word for chunk in chunks]),
-        )
+        gathered = gather(segments, size, safe_cuts=self._splitter.name is not None)
+        chunks = map_in_threads(partial(self._look_up, begins_word=begins_word), gathered, threads)
+        total = characters + len(segments.texts)
+        ids, begins = Growing(np.int32), Growing(np.bool_)
+        splits, done = [np.zeros(1, np.int64)], 0
+        for chunk in self._all_ready(chunks, begins_word=begins_word):
+            done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
+            splits.append(chunk.ends_of_segments + len(ids))
+            ids.append(chunk.ids.ids, done / total)
+            if chunk.ids.begins_word is not None:
+                begins.append(chunk.ids.begins_word, done / total)
+        return EncodedSegments(ids.array(), np.concatenate(splits), begins.array() if begins_word else None)
 
     def encode_short(self, text: str) -> NDArray[np.int32]:
         """Encode one short text of ASCII characters, without a column more than its ids."""
         known = self._known_to_loop
         return np.array([id_ for word in self._splitter.words(text) for id_ in known[word]], np.int32)
 
-    def _encode_few(self, segments: Segments) -> EncodedSegments:
+    def _encode_few(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
         """The same by a loop over words, each of them merged when it is first seen."""
         of_words: list[tuple[int, ...]] = []
         words = [0]
@@ -119,15 +155,39 @@ class ArrayEngine:
             words.append(len(of_words))
         starts = splits_from_lengths(map(len, of_words))
         ids = np.fromiter(chain.from_iterable(of_words), np.int32, int(starts[-1]))
-        begins_word = np.zeros(len(ids), bool)
-        begins_word[starts[:-1]] = True
-        return EncodedSegments(ids, starts[words], begins_word)
+        begins = None
+        if begins_word:
+            begins = np.zeros(len(ids), bool)
+            begins[starts[:-1]] = True
+        return EncodedSegments(ids, starts[words], begins)
 
-    def _encode_chunk(self, known: KnownWords, pieces: Pieces) -> _EncodedChunk:
-        chunk = cut_into_words(pieces, self._splitter)
-        ids, begins_word, several, surplus = known.ids_of(chunk.words)
-        stops = chunk.stops + np.append(0, surplus)[np.searchsorted(several, chunk.stops)]
-        return _EncodedChunk(ids, begins_word, stops)
+    def _look_up(self, pieces: Pieces, *, begins_word: bool) -> _Ready | _Waiting:
+        words, stops = cut_into_words(pieces, self._splitter)
+        found = self._known.find(words)
+        if len(found.absent):
+            return _Waiting(pieces, stops, found)
+        return _Ready(pieces, stops, self._known.ids_of(found, begins_word=begins_word))
+
+    def _all_ready(self, chunks: Iterable[_Ready | _Waiting], *, begins_word: bool) -> Iterator[_Ready]:
+        """The chunks, in order. The new words of several are learned together, which is quicker."""
+        held: list[_Ready | _Waiting] = []
+        absent = 0
+        for chunk in chunks:
+            held.append(chunk)
+            absent += len(chunk.found.absent) if isinstance(chunk, _Waiting) else 0
+            if not absent or absent >= _LEARN_AT_ONCE or len(held) >= _MOST_HELD:
+                yield from self._made_ready(held, begins_word=begins_word)
+                held, absent = [], 0
+        yield from self._made_ready(held, begins_word=begins_word)
+
+    def _made_ready(self, held: list[_Ready | _Waiting], *, begins_word: bool) -> Iterator[_Ready]:
+        learned = iter(self._known.learn([chunk.found for chunk in held if isinstance(chunk, _Waiting)]))
+        for chunk in held:
+            if isinstance(chunk, _Waiting):
+                ids = self._known.ids_of(next(learned), begins_word=begins_word)
+                yield _Ready(chunk.pieces, chunk.stops, ids)
+            else:
+                yield chunk
 
     @cached_property
     def _known(self) -> KnownWords:

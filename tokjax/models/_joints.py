@@ -18,15 +18,19 @@ if TYPE_CHECKING:
     from tokjax.models._word_table import Keys
 
     Ints = NDArray[np.int32]
+    Packed = NDArray[np.int64]
 
-END = np.int32(np.iinfo(np.int32).max)
-"""Stands for the rank where no merge is possible because a word ends."""
+_RANK_BITS = 21
+END = np.int32((1 << _RANK_BITS) - 1)
+"""Stands for the rank where no merge is possible because a word ends; all ids are lower."""
 NEVER = np.int32(END - 1)
 """Stands for the rank of two symbols that make no token."""
 
 
 class Joints(NamedTuple):
     """Places where two symbols meet; `int32` each, all of one shape.
+
+    They are kept packed, the three in one `int64`, so that a joint is looked up and moved as one number.
 
     Attributes:
         rank: of the pair of the two.
@@ -39,25 +43,38 @@ class Joints(NamedTuple):
     from_left: Ints
     from_right: Ints
 
+    @property
+    def packed(self) -> Packed:
+        """All three in one number each."""
+        rank, from_left, from_right = (column.astype(np.int64) for column in self)
+        return from_right << (2 * _RANK_BITS) | from_left << _RANK_BITS | rank
+
+
+ENDS = np.int64(Joints(*np.full((3, 1), END)).packed[0])
+"""A joint, packed, at which a word ends."""
+_NOTHING_MERGES = np.int64(Joints(*np.full((3, 1), NEVER)).packed[0])
+
 
 class JointTables(NamedTuple):
     """All joints of a vocabulary.
 
     Attributes:
         id_of_byte: `int32`, shape `(256,)`.
-        of_bytes: the joints of two bytes, shape `(65536,)`, the first byte low.
-        places: where in `of_ids` the joint of two ids is.
-        of_ids: the joints of two ids where anything can ever merge, and last that of all others.
+        of_bytes: the joints of two bytes, packed, shape `(65536,)`, the first byte low.
+        known: those of two ids where anything can ever merge, packed.
         as_left: the lowest rank of all pairs whose left half is an id, `int32`, shape `(ids,)`.
         as_right: the same of right halves.
     """
 
     id_of_byte: Ints
-    of_bytes: Joints
-    places: WordTable
-    of_ids: Joints
+    of_bytes: Packed
+    known: WordTable
     as_left: Ints
     as_right: Ints
+
+    def of_ids(self, left: Ints, right: Ints) -> Packed:
+        """The joints of ids side by side, packed."""
+        return _joints_of(self.known, left, right)
 
 
 class _Pairs(NamedTuple):
@@ -91,16 +108,31 @@ def joint_tables(ranks: Mapping[bytes, int], tables: WordTables) -> JointTables:
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
     keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
-    places = WordTable(1, len(keys))
-    places.add(keys, np.arange(len(keys)))
+    known = WordTable(1, len(keys))
+    known.add(keys, joints)
     id_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
     second, first = np.divmod(np.arange(1 << 16), 256)
-    where = places.find(key_of_pair(id_of_byte[first], id_of_byte[second]))
-    of_bytes = Joints(*(column[where] for column in joints))
-    return JointTables(id_of_byte, of_bytes, places, joints, as_left, as_right)
+    of_bytes = _joints_of(known, id_of_byte[first], id_of_byte[second])
+    return JointTables(id_of_byte, of_bytes, known, as_left, as_right)
 
 
-def key_of_pair(left: Ints, right: Ints) -> Keys:
+def unpacked(joints: Packed) -> Joints:
+    """The three numbers of each joint."""
+    of_left = joints >> _RANK_BITS
+    return Joints(
+        (joints & END).astype(np.int32),
+        (of_left & END).astype(np.int32),
+        (of_left >> _RANK_BITS).astype(np.int32),
+    )
+
+
+def _joints_of(known: WordTable, left: Ints, right: Ints) -> Packed:
+    found = known.find(_key_of_pair(left, right))
+    found[found == ABSENT] = _NOTHING_MERGES
+    return found
+
+
+def _key_of_pair(left: Ints, right: Ints) -> Keys:
     """Two ids in one number that is never 0, as the key of a table."""
     key = left.astype(np.uint64)
     key <<= np.uint64(32)
@@ -109,21 +141,21 @@ def key_of_pair(left: Ints, right: Ints) -> Keys:
     return key[:, None]
 
 
-def _all_joints(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Joints]:
-    """Every joint at which anything can merge, by the key of its two ids; and last one where nothing can."""
+def _all_joints(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Packed]:
+    """Every joint at which anything can merge, packed, by the key of its two ids."""
     from_left = _with_shorter(pairs, ends, "left")
     from_right = _with_shorter(pairs, beginnings, "right")
     keys, where = np.unique(
-        np.concatenate([key_of_pair(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
+        np.concatenate([_key_of_pair(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
         return_inverse=True,
     )
     columns, done = [], 0
     for part in (pairs, from_left, from_right):
-        column = np.full(len(keys) + 1, NEVER)
+        column = np.full(len(keys), NEVER)
         np.minimum.at(column, where[done : done + len(part.rank)], part.rank)
         columns.append(column)
         done += len(part.rank)
-    return keys[:, None], Joints(*columns)
+    return keys[:, None], Joints(*columns).packed
 
 
 def _with_shorter(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:

@@ -9,7 +9,7 @@ import numpy as np
 
 from tokjax.models._batch_merging import NO_WORDS, BatchMerger, MergedWords
 from tokjax.models._word_table import ABSENT
-from tokjax.models._word_tables import WordTables, can_hold, words_of
+from tokjax.models._word_tables import WordTables, can_hold, joined, words_of
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ MAX_KNOWN_TOKENS = 1 << 23
 _ID_BITS, _REST_BITS = 24, 26
 _MORE = np.int64(1 << (_ID_BITS + _REST_BITS))
 """Values from this on stand for words of several tokens."""
+_NOWHERE = np.zeros(0, np.int64)
 
 
 class Ids(NamedTuple):
@@ -35,15 +36,33 @@ class Ids(NamedTuple):
 
     Attributes:
         ids: `int32`, shape `(n,)`.
-        begins_word: which of them begin a word, `bool`, shape `(n,)`.
+        begins_word: which of them begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
         several: the words that have several, rising, `int64`, shape `(several,)`.
         surplus: how many more ids than words there are up to each of those, `int64`, shape `(several,)`.
     """
 
     ids: NDArray[np.int32]
-    begins_word: NDArray[np.bool_]
+    begins_word: NDArray[np.bool_] | None
     several: NDArray[np.int64]
     surplus: NDArray[np.int64]
+
+
+class Found(NamedTuple):
+    """Words that were looked up.
+
+    Attributes:
+        known: where.
+        words: the words.
+        values: what stands for their ids, `int64`, shape `(words,)`.
+        absent: the words that have to be learned, `int64`, shape `(absent,)`.
+        apart: the words that no table can hold, `int64`, shape `(apart,)`.
+    """
+
+    known: _Known
+    words: Words
+    values: NDArray[np.int64]
+    absent: NDArray[np.int64]
+    apart: NDArray[np.int64]
 
 
 class KnownWords:
@@ -61,32 +80,53 @@ class KnownWords:
         self._known = _Known(ranks)
         self._merger = BatchMerger(ranks, self._known.tables)
 
-    def ids_of(self, words: Words) -> Ids:
-        """The ids of all words of a chunk."""
-        known = self._room()
-        values = known.tables.find(words)
-        absent = np.flatnonzero(values == ABSENT)
-        apart = absent
-        if len(absent):
-            held = can_hold(words.take(absent))
-            apart = absent[~held]
-            self._learn(known, words, absent[held], values)
-        merged = self._merge_apart(words.take(apart)) if len(apart) else NO_WORDS
-        return known.pool.expanded(values, apart, merged)
+    def find(self, words: Words) -> Found:
+        """Look words up."""
+        return self._known.find(words)
 
-    def _learn(
-        self, known: _Known, words: Words, absent: NDArray[np.int64], values: NDArray[np.int64]
-    ) -> None:
-        """Merge words that were not found, each once, remember them, and fill in their values."""
-        if not len(absent):
-            return
-        example, which = known.tables.different(words.take(absent))
-        new = words.take(absent[example])
+    def learn(self, parts: list[Found]) -> list[Found]:
+        """Merge the words that are absent, each once, and remember them.
+
+        The more are merged together, the less each of them costs.
+
+        Returns:
+            The same parts, with nothing absent.
+        """
+        if not parts:
+            return []
+        known = self._room()
+        parts = [found if found.known is known else known.find(found.words) for found in parts]
+        absent = joined([found.words.take(found.absent) for found in parts])
+        if len(absent.starts):
+            values = self._values_of(known, absent)
+            stops = np.cumsum([len(found.absent) for found in parts])
+            for found, of_part in zip(parts, np.split(values, stops[:-1]), strict=True):
+                found.values[found.absent] = of_part
+        return [found._replace(absent=_NOWHERE) for found in parts]
+
+    def ids_of(self, found: Found, *, begins_word: bool) -> Ids:
+        """The ids of words of which none is absent.
+
+        Args:
+            found: the words.
+            begins_word: whether to tell which ids begin a word.
+        """
+        merged = self._merge_apart(found.words.take(found.apart)) if len(found.apart) else NO_WORDS
+        return found.known.pool.expanded(found.values, found.apart, merged, begins_word=begins_word)
+
+    def _values_of(self, known: _Known, words: Words) -> NDArray[np.int64]:
+        """The values of words, of which those that are not known are learned."""
+        example, which = known.tables.different(words)
+        different = words.take(example)
+        values = known.tables.find(different)  # another thread may have learned some in the meantime
+        absent = np.flatnonzero(values == ABSENT)
+        new = different.take(absent)
         merged = self._merger.merge(new)
         with self._lock:
             of_new = known.pool.add(merged)
         known.tables.add(new, of_new)
-        values[absent] = of_new[which]
+        values[absent] = of_new
+        return values.take(which)
 
     def _merge_apart(self, words: Words) -> MergedWords:
         """The ids of words that no table can hold: they are merged each time."""
@@ -121,6 +161,13 @@ class _Known:
         self.pool = _Pool()
         self._vocabulary = self.tables.nbytes
 
+    def find(self, words: Words) -> Found:
+        """Look words up."""
+        values = self.tables.find(words)
+        missing = np.flatnonzero(values == ABSENT)
+        held = can_hold(words.take(missing)) if len(missing) else np.ones(0, bool)
+        return Found(self, words, values, missing[held], missing[~held])
+
     @property
     def is_full(self) -> bool:
         """Whether it is time to forget."""
@@ -144,13 +191,16 @@ class _Pool:
         first, more, second = _packable(merged, start)
         return more * _MORE | second << _ID_BITS | first
 
-    def expanded(self, values: NDArray[np.int64], apart: NDArray[np.int64], merged: MergedWords) -> Ids:
+    def expanded(
+        self, values: NDArray[np.int64], apart: NDArray[np.int64], merged: MergedWords, *, begins_word: bool
+    ) -> Ids:
         """The ids that values stand for.
 
         Args:
             values: those of all words of a chunk.
             apart: the words that are in no table, whatever their values.
             merged: their ids.
+            begins_word: whether to tell which ids begin a word.
         """
         pool = self.ids
         values[apart] = np.where(merged.counts > 1, _MORE, 0)
@@ -169,18 +219,18 @@ class _Pool:
         tokens = np.ones(len(values), np.int64)
         tokens[several] += more
         ids = np.repeat(first, tokens)
-        begins_word = np.ones(len(ids), bool)
         surplus = np.cumsum(more)
         last = several + surplus  # where the last id of each of these words is
-        begins_word[last] = False
         ids[last] = second  # right for those of two ids
         long = np.flatnonzero(more > 1)
-        if len(long):
-            rest = more.take(long)
-            places = ranges(last.take(long) - rest + 1, rest)
-            begins_word[places] = False
-            ids[places] = pool.take(ranges(second.take(long), rest))
-        return Ids(ids, begins_word, several, surplus)
+        rest = more.take(long)
+        places = ranges(last.take(long) - rest + 1, rest)
+        ids[places] = pool.take(ranges(second.take(long), rest))
+        begins = None
+        if begins_word:
+            begins = np.ones(len(ids), bool)
+            begins[last] = begins[places] = False
+        return Ids(ids, begins, several, surplus)
 
 
 def _packable(

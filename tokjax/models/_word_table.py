@@ -92,11 +92,12 @@ class WordTable:
 
         Args:
             keys: the words.
-            values: theirs. Small numbers should stand for frequent words: those are found soonest.
+            values: theirs.
         """
         with self._lock:
-            while self._slots_per_word * (self._used + len(values)) > len(self._slots):
-                self._grow()
+            wanted = self._slots_per_word * (self._used + len(values))
+            if wanted > len(self._slots):
+                self._grow(wanted)
             self._used += self._place(self._slots, keys, values)
 
     def mixed(self, keys: Keys) -> NDArray[np.uint64]:
@@ -129,6 +130,7 @@ class WordTable:
         """Put words into free slots, each once: how many. Of several that want one, the first gets it."""
         at = self._first_slots(slots, keys)
         claims = np.empty(len(slots), np.int32)
+        is_left = np.ones(len(values), bool)
         left, placed = np.arange(len(values)), 0
         while len(left):
             wanting = left[slots.rows[at.take(left), 0] == 0]
@@ -139,18 +141,18 @@ class WordTable:
             slots.rows[where, 1:-1] = keys[winners, 1:]
             slots.rows[where, 0] = keys[winners, 0]
             placed += len(winners)
+            is_left[winners] = False
+            left = left[is_left[left]]
             left = left[~slots.compare(at.take(left), keys.take(left, axis=0))[0]]
             at[left] = at[left] + 1 & slots.mask
         return placed
 
-    def _grow(self) -> None:
-        """Move to twice as many slots, small values first."""
+    def _grow(self, slots: int) -> None:
+        """Move to at least so many slots."""
         old, columns = self._slots.rows, len(self._factors)
-        grown = _Slots(len(old).bit_length(), columns)
+        grown = _Slots(slots.bit_length(), columns)
         old = old.take(np.flatnonzero(old[:, 0]), axis=0)
-        values = old[:, -1].view(np.int64)
-        order = np.argsort(values)
-        self._place(grown, old[order, :-1], values[order])
+        self._place(grown, old[:, :-1], old[:, -1].view(np.int64))
         self._slots = grown
 
     def _first_slots(self, slots: _Slots, keys: Keys) -> NDArray[np.int64]:

@@ -216,7 +216,7 @@ def _encode(
     if plain and type(text) is str and len(text) <= _engine.FEW_CHARACTERS and tokenizer._is_simple(text):
         return tokenizer._engine.encode_short(text)
     segments, rows = _split(tokenizer, [text], add_special_tokens, False, allowed_special, disallowed_special)
-    encoded = tokenizer._engine.encode_segments(segments)
+    encoded = tokenizer._engine.encode_segments(segments, begins_word=False)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return assemble(encoded, rows).ids
@@ -243,13 +243,12 @@ def _encode_batch_result(
         tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
     )
     count = num_threads(threads)
-    encoded = tokenizer._engine.encode_segments(segments, count)
+    encoded = tokenizer._engine.encode_segments(segments, count, begins_word=return_offsets)
     assembled = assemble(encoded, rows)
     ragged = columns_of(
         assembled,
         encoded.begins_word,
         tokenizer.vocabulary,
-        offsets=return_offsets,
         masks=return_masks,
         threads=count,
     )
