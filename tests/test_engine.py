@@ -15,7 +15,7 @@ from tokjax.models._chunks import as_segments
 from tokjax.models._engine import ArrayEngine
 from tokjax.models._merging import merge_bytes, merge_word
 from tokjax.models._word_table import ABSENT, WordTable
-from tokjax.models._word_tables import WordTables, words_of
+from tokjax.models._word_tables import words_of
 from tokjax.text.patterns import PATTERNS, word_splitter
 
 
@@ -49,7 +49,7 @@ def test_the_table_is_a_dictionary(entries, columns):
 
 
 def batch_merger(ranks):
-    return BatchMerger(ranks, WordTables(words_of(list(ranks)), np.array(list(ranks.values()))))
+    return BatchMerger(ranks)
 
 
 @given(

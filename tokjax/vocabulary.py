@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_ID = (1 << 21) - 3
-"""The largest id: tables by id stay small, and three ids, or two and a mark, fit 64 bits."""
+"""The largest id: tables by id stay small, and three ids, each one of two marks perhaps, fit 64 bits."""
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")

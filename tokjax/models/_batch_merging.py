@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.models._joints import Joints, Packed
-    from tokjax.models._word_tables import Words, WordTables
+    from tokjax.models._word_tables import Words
 
     Ints = NDArray[np.int32]
     Places = NDArray[np.int64]
@@ -76,12 +76,11 @@ class BatchMerger:
 
     Args:
         ranks: bytes to id; the id is the rank. It holds every single byte.
-        tables: the same, as far as tables can hold it.
     """
 
-    def __init__(self, ranks: Mapping[bytes, int], tables: WordTables) -> None:
+    def __init__(self, ranks: Mapping[bytes, int]) -> None:
         self._ranks = ranks
-        self._tables = joint_tables(ranks, tables)
+        self._tables = joint_tables(ranks)
 
     def merge(self, words: Words) -> MergedWords:
         """Merge words."""

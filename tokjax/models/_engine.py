@@ -83,9 +83,8 @@ class _Ready(NamedTuple):
     @property
     def ends_of_segments(self) -> NDArray[np.int64]:
         """How many ids there are up to the end of each segment that ends here."""
-        surplus = np.append(0, self.ids.surplus)[np.searchsorted(self.ids.several, self.stops)]
-        ends: NDArray[np.int64] = (self.stops + surplus)[self.pieces.ends_segment]
-        return ends
+        up_to = np.append(0, self.ids.ends)
+        return up_to.take(self.stops[self.pieces.ends_segment])
 
 
 class _KnownToLoop(dict[str, tuple[int, ...]]):

@@ -93,14 +93,13 @@ class _Parts(NamedTuple):
     tail: Ints
 
 
-def joint_tables(ranks: Mapping[bytes, int], tables: WordTables) -> JointTables:
+def joint_tables(ranks: Mapping[bytes, int]) -> JointTables:
     """The joints of a vocabulary.
 
     Args:
         ranks: bytes to id; the id is the rank. It holds every single byte.
-        tables: the same, as far as tables can hold it.
     """
-    parts = _all_parts(ranks, tables)
+    parts = _all_parts(ranks)
     both = (parts.head != ABSENT) & (parts.tail != ABSENT)
     pairs = _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
     size = max(ranks.values()) + 1
@@ -185,17 +184,18 @@ def _longest_beginnings(parts: _Parts, size: int) -> Ints:
     return longest
 
 
-def _all_parts(ranks: Mapping[bytes, int], tables: WordTables) -> _Parts:
+def _all_parts(ranks: Mapping[bytes, int]) -> _Parts:
     """All cuts of all tokens, each token's from the first byte to the last."""
     in_tables = [token for token in ranks if len(token) <= LONGEST and 0 not in token]
     words = words_of(in_tables)
+    ids = np.fromiter(map(ranks.__getitem__, in_tables), np.int64, len(in_tables))
+    tables = WordTables(words, ids)
     cuts = words.lengths - 1
     which = np.repeat(np.arange(len(cuts)), cuts)
     at = ranges(1, cuts)
     starts, lengths = words.starts[which], words.lengths[which]
-    ids = np.fromiter(map(ranks.__getitem__, in_tables), np.int32, len(in_tables))
     found = _Parts(
-        ids[which],
+        ids[which].astype(np.int32),
         tables.find(Words(words.data, starts, at)).astype(np.int32),
         tables.find(Words(words.data, starts + at, lengths - at)).astype(np.int32),
     )

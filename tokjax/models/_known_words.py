@@ -23,11 +23,9 @@ MAX_KNOWN_BYTES = 1 << 27
 """How much memory words may take, within a factor of two, before all but the vocabulary is forgotten."""
 MAX_KNOWN_TOKENS = 1 << 23
 """How many ids of words of several tokens are remembered at most, about."""
-# A word's value: its first id, its second (or where in the pool the second and all others are), and how many
-# there are besides the first.
-_ID_BITS, _REST_BITS = 24, 26
-_MORE = np.int64(1 << (_ID_BITS + _REST_BITS))
-"""Values from this on stand for words of several tokens."""
+# A word's value: where in the pool its first id is, and how many it has.
+_COUNT = 32
+_PLACE = np.int64((1 << _COUNT) - 1)
 _NOWHERE = np.zeros(0, np.int64)
 
 
@@ -37,14 +35,12 @@ class Ids(NamedTuple):
     Attributes:
         ids: `int32`, shape `(n,)`.
         begins_word: which of them begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
-        several: the words that have several, rising, `int64`, shape `(several,)`.
-        surplus: how many more ids than words there are up to each of those, `int64`, shape `(several,)`.
+        ends: how many ids there are up to the end of each word, `int64`, shape `(words,)`.
     """
 
     ids: NDArray[np.int32]
     begins_word: NDArray[np.bool_] | None
-    several: NDArray[np.int64]
-    surplus: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 class Found(NamedTuple):
@@ -78,7 +74,7 @@ class KnownWords:
         self._ranks = ranks
         self._lock = threading.Lock()
         self._known = _Known(ranks)
-        self._merger = BatchMerger(ranks, self._known.tables)
+        self._merger = BatchMerger(ranks)
 
     def find(self, words: Words) -> Found:
         """Look words up."""
@@ -156,9 +152,11 @@ class _Known:
     """What is remembered at a time, from the vocabulary on."""
 
     def __init__(self, ranks: Mapping[bytes, int]) -> None:
-        ids = np.fromiter(ranks.values(), np.int64, len(ranks))
-        self.tables = WordTables(words_of(list(ranks)), ids)
+        ids = np.fromiter(ranks.values(), np.int32, len(ranks))
         self.pool = _Pool()
+        self.tables = WordTables(
+            words_of(list(ranks)), self.pool.add(MergedWords(ids, np.ones(len(ids), np.int64)))
+        )
         self._vocabulary = self.tables.nbytes
 
     def find(self, words: Words) -> Found:
@@ -175,7 +173,7 @@ class _Known:
 
 
 class _Pool:
-    """The ids of words of several tokens, but for those that are part of the words' values."""
+    """The ids of all words, each word's side by side."""
 
     def __init__(self) -> None:
         self.ids = np.zeros(1 << 12, np.int32)
@@ -188,8 +186,7 @@ class _Pool:
             self.ids = np.concatenate([self.ids, np.zeros(stop, np.int32)])
         self.ids[start:stop] = merged.ids
         self.used = stop
-        first, more, second = _packable(merged, start)
-        return more * _MORE | second << _ID_BITS | first
+        return _values(merged, start)
 
     def expanded(
         self, values: NDArray[np.int64], apart: NDArray[np.int64], merged: MergedWords, *, begins_word: bool
@@ -203,45 +200,23 @@ class _Pool:
             begins_word: whether to tell which ids begin a word.
         """
         pool = self.ids
-        values[apart] = np.where(merged.counts > 1, _MORE, 0)
-        several = np.flatnonzero(values >= _MORE)
-        packed = values.take(several)
-        more = packed >> (_ID_BITS + _REST_BITS)
-        second = packed >> _ID_BITS & ((1 << _REST_BITS) - 1)
-        first = values.astype(np.int32)
-        first &= (1 << _ID_BITS) - 1
         if len(apart):
-            firsts, more_apart, second_apart = _packable(merged, len(pool))
+            values[apart] = _values(merged, len(pool))
             pool = np.concatenate([pool, merged.ids])
-            first[apart] = firsts
-            which, many = np.searchsorted(several, apart[merged.counts > 1]), merged.counts > 1
-            more[which], second[which] = more_apart[many], second_apart[many]
-        tokens = np.ones(len(values), np.int64)
-        tokens[several] += more
-        ids = np.repeat(first, tokens)
-        surplus = np.cumsum(more)
-        last = several + surplus  # where the last id of each of these words is
-        ids[last] = second  # right for those of two ids
-        long = np.flatnonzero(more > 1)
-        rest = more.take(long)
-        places = ranges(last.take(long) - rest + 1, rest)
-        ids[places] = pool.take(ranges(second.take(long), rest))
+        counts = values >> _COUNT
+        ends = np.cumsum(counts)
+        starts = ends - counts
+        places = values & _PLACE
+        places -= starts
+        places = np.repeat(places, counts)
+        places += np.arange(len(places))
         begins = None
         if begins_word:
-            begins = np.ones(len(ids), bool)
-            begins[last] = begins[places] = False
-        return Ids(ids, begins, several, surplus)
+            begins = np.zeros(len(places), bool)
+            begins[starts] = True
+        return Ids(pool.take(places), begins, ends)
 
 
-def _packable(
-    merged: MergedWords, start: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """The first id of each word, how many more it has, and the second id, or where it is in a pool.
-
-    Args:
-        merged: the ids of the words.
-        start: where in the pool these ids start.
-    """
-    at = np.cumsum(merged.counts) - merged.counts
-    second = np.where(merged.counts == 2, merged.ids.take(at + 1, mode="clip"), start + at + 1)
-    return merged.ids.take(at), merged.counts - 1, second
+def _values(merged: MergedWords, start: int) -> NDArray[np.int64]:
+    """What stands for words whose ids lie end to end in a pool, from `start` on."""
+    return merged.counts << _COUNT | start + np.cumsum(merged.counts) - merged.counts
