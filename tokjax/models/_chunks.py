@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax.models._word_tables import LONGEST, Words
+from tokjax.ragged import splits_from_lengths
 from tokjax.text.boundaries import word_starts, word_starts_in_bytes
 from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
 from tokjax.utf8 import character_starts, from_characters, to_characters
@@ -83,20 +84,27 @@ def gather(segments: Segments, size: int, *, safe_cuts: bool) -> Iterator[Pieces
         size: how many characters to aim at.
         safe_cuts: whether a long one may be cut between words. (With a pattern that is not known it can't.)
     """
-    pieces, gathered = Pieces([], [], segments.hold_bytes), 0
-    for segment in segments.texts:
-        start = 0
-        while True:
-            stop = _cut(segment, start + size - gathered) if safe_cuts else len(segment)
-            pieces.texts.append(segment[start:stop])
-            pieces.ends_segment.append(stop == len(segment))
-            gathered += stop - start + 1
-            start = stop
-            if gathered >= size:
-                yield pieces
-                pieces, gathered = Pieces([], [], segments.hold_bytes), 0
-            if start == len(segment):
-                break
+    texts = segments.texts
+    stops = splits_from_lengths(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+    pieces, room, first = Pieces([], [], segments.hold_bytes), size, 0
+    while first < len(texts):
+        last = int(np.searchsorted(stops, stops[first] + room, "right")) - 1  # those before it fit as a whole
+        pieces.texts.extend(texts[first:last])
+        pieces.ends_segment.extend([True] * (last - first))
+        room -= int(stops[last] - stops[first])
+        first = last
+        if room > 0 and first < len(texts):
+            for part, is_last in _cut_up(texts[first], room, size if safe_cuts else None):
+                if room <= 0:
+                    yield pieces
+                    pieces, room = Pieces([], [], segments.hold_bytes), size
+                pieces.texts.append(part)
+                pieces.ends_segment.append(is_last)
+                room -= len(part) + 1
+            first += 1
+        if room <= 0:
+            yield pieces
+            pieces, room = Pieces([], [], segments.hold_bytes), size
     if pieces.texts:
         yield pieces
 
@@ -148,6 +156,17 @@ def _starts_in_characters(text: bytes, pieces: Pieces, splitter: WordSplitter) -
     if len(positions) != len(flags):
         positions = character_starts(text)  # there are bytes that are no UTF-8
     return positions.take(np.flatnonzero(flags))
+
+
+def _cut_up(text: str, room: int, size: int | None) -> Iterator[tuple[str, bool]]:
+    """Parts of a text, and whether each is the last: one of about `room` characters, others of `size`."""
+    start = 0
+    if size is not None:
+        stop = _cut(text, room)
+        while stop < len(text):
+            yield text[start:stop], False
+            start, stop = stop, _cut(text, stop + size)
+    yield text[start:], True
 
 
 def _cut(segment: str, target: int) -> int:

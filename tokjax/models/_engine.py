@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tokjax.text.patterns import WordSplitter
 
 FEW_CHARACTERS = 3000
-"""Up to so many characters in all, a loop over words is quicker than dozens of array calls."""
+"""Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
 _LEARN_AT_ONCE, _MOST_HELD = 1 << 15, 16
 """After so many new words, or chunks that wait for some, they are learned."""
 MAX_KNOWN_TO_LOOP = 1 << 15
@@ -120,15 +120,14 @@ class ArrayEngine:
             threads: how many share the work.
             begins_word: whether to tell which ids begin a word.
         """
-        characters = sum(map(len, segments.texts))
-        if not segments.texts or characters <= FEW_CHARACTERS:
+        total = sum(map(len, segments.texts)) + len(segments.texts)
+        if not segments.texts or total <= FEW_CHARACTERS:
             return self._encode_few(segments, begins_word=begins_word)
         size = CHUNK_CHARACTERS
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
-            size = min(2 * size, max(characters // (2 * threads), size // 8))
+            size = min(2 * size, max(total // (2 * threads), size // 8, 1))
         gathered = gather(segments, size, safe_cuts=self._splitter.name is not None)
         chunks = map_in_threads(partial(self._look_up, begins_word=begins_word), gathered, threads)
-        total = characters + len(segments.texts)
         ids, begins = Growing(np.int32), Growing(np.bool_)
         splits, done = [np.zeros(1, np.int64)], 0
         for chunk in self._all_ready(chunks, begins_word=begins_word):

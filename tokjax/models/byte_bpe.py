@@ -272,8 +272,9 @@ def _split(
     """The segments of ordinary text of all rows, and the special tokens between and around them."""
     table = tokenizer.vocabulary
     allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    for i, text in enumerate(texts):
-        checked_text(text, f"text {i}")
+    if not {str, bytes}.issuperset(map(type, texts)):
+        for i, text in enumerate(texts):
+            checked_text(text, f"text {i}")
     if tokenizer.normalizer is not None and not assume_normalized:
         texts = [protocol.normalize(tokenizer, text) for text in texts]
     segments = as_segments(texts)
