@@ -157,23 +157,25 @@ class BatchMerger:
         rank, left, right = ranks[1:-1], left[:-2], right[2:]
         sure: NDArray[np.bool_] = (rank < left) & (rank <= right) & (rank < NEVER)
         ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
-        if len(ties):
-            sure[self._in_runs(rank, ties, left, right)] = True
         at = np.flatnonzero(sure)
         sure[at] = self._in_time(ids, ranks, at + 1)
+        if len(ties):
+            sure[self._in_runs(ids, ranks, ties, left, right)] = True
         return sure
 
-    def _in_runs(self, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
+    def _in_runs(self, ids: Ints, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
         """Every other pair of runs of equal ranks; `ties` are those whose next pair has the same rank."""
         begins = np.flatnonzero(np.diff(ties, prepend=-2) > 1)
         first = ties[begins]
         pairs = np.diff(np.append(begins, len(ties))) + 1
-        rank = ranks[first]
+        rank = ranks[first + 1]
         sure = (rank < left[first]) & (rank <= right[first + pairs - 1])
-        sure &= (self._tables.as_left[rank] > rank) & (self._tables.as_right[rank] > rank)
         first, merges = first[sure], (pairs[sure] + 1) // 2
         places: Places = np.repeat(first, merges) + 2 * ranges(0, merges)
-        return places
+        late = np.cumsum(~self._in_time(ids, ranks, places + 1))
+        late_before = np.append(0, late)[np.cumsum(merges) - merges]
+        in_time: Places = places[late == np.repeat(late_before, merges)]  # up to the first that is not
+        return in_time
 
     def _in_time(self, ids: Ints, ranks: Ints, at: Places) -> NDArray[np.bool_]:
         """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
