@@ -52,7 +52,7 @@ def to_characters(text: Text) -> str:
     """
     if isinstance(text, bytes):
         return text.decode("utf-8", "surrogateescape")
-    return text if text.isascii() or _is_encodable(text) else _without_surrogates(text)
+    return text if text.isascii() or is_encodable(text) else _without_surrogates(text)
 
 
 def from_characters(characters: str) -> bytes:
@@ -89,7 +89,8 @@ def character_starts(text: Text) -> NDArray[np.int64]:
     return starts
 
 
-def _is_encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
+    """Whether a text is free of surrogates."""
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:

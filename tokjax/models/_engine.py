@@ -139,7 +139,7 @@ class ArrayEngine:
         return EncodedSegments(ids.array(), np.concatenate(splits), begins.array() if begins_word else None)
 
     def encode_short(self, text: str) -> NDArray[np.int32]:
-        """Encode one short text of ASCII characters, without a column more than its ids."""
+        """Encode one short text without surrogates, without a column more than its ids."""
         known = self._known_to_loop
         return np.array([id_ for word in self._splitter.words(text) for id_ in known[word]], np.int32)
 

@@ -22,6 +22,7 @@ from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import checked_text
 from tokjax.text.special import refuse_special_in, resolve_special, shared_beginning, split_at_special
+from tokjax.utf8 import is_encodable
 from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
@@ -59,9 +60,18 @@ class ByteLevelBPE:
     def _engine(self) -> _engine.ArrayEngine:
         return _engine.ArrayEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
 
-    def _is_simple(self, text: str) -> bool:
-        """Whether it is ASCII, which no normaliser changes, without anything that begins a special token."""
-        return text.isascii() and not (self.vocabulary.special and self._special_beginning in text)
+    def _as_simple(self, text: Text) -> str | None:
+        """The text itself if it is short, no normaliser changes it, and no special token can be in it."""
+        if len(text) > _engine.FEW_CHARACTERS:
+            return None
+        if isinstance(text, bytes):
+            try:
+                text = text.decode("utf-8")
+            except UnicodeDecodeError:
+                return None
+        if self.vocabulary.special and self._special_beginning in text:
+            return None
+        return text if text.isascii() or (self.normalizer is None and is_encodable(text)) else None
 
     @cached_property
     def _special_beginning(self) -> str:
@@ -213,8 +223,9 @@ def _encode(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
-    if plain and type(text) is str and len(text) <= _engine.FEW_CHARACTERS and tokenizer._is_simple(text):
-        return tokenizer._engine.encode_short(text)
+    simple = tokenizer._as_simple(text) if plain and isinstance(text, (str, bytes)) else None
+    if simple is not None:
+        return tokenizer._engine.encode_short(simple)
     segments, rows = _split(tokenizer, [text], add_special_tokens, False, allowed_special, disallowed_special)
     encoded = tokenizer._engine.encode_segments(segments, begins_word=False)
     if len(segments.texts) == 1 and not rows.before and not rows.after:

@@ -12,10 +12,8 @@ from functools import cached_property, lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from tokjax.errors import InvalidArgumentError
-from tokjax.text.unicode_classes import representatives
+from tokjax.text.unicode_classes import alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -101,13 +99,12 @@ class WordSplitter:
         if text.isascii():
             return self._compiled.findall(text)  # type: ignore[no-any-return]
         # The regex package's classes are not those of the reference: let it see characters it agrees on.
-        alike = representatives(np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4"))
-        stops = itertools.accumulate(self.lengths_alike(alike))
+        stops = itertools.accumulate(self.lengths_alike(alike(text)))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 
-    def lengths_alike(self, alike: str) -> list[int]:
+    def lengths_alike(self, text: str) -> list[int]:
         """The lengths of the words of a text of `representatives`, for a published pattern."""
-        return list(map(len, self._compiled.findall(alike)))
+        return list(map(len, self._compiled.findall(text)))
 
     def _words_and_gaps(self, text: str) -> Iterator[str]:
         done = 0

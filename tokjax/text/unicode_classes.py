@@ -59,4 +59,21 @@ def representatives(codes: NDArray[Any]) -> str:
     return chosen.astype("<u4").tobytes().decode("utf-32-le")
 
 
+class _StandInOf(dict[int, int]):
+    """The representative of each code point that was asked for, as `str.translate` wants it."""
+
+    def __missing__(self, code: int) -> int:
+        if len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        self[code] = ord(representatives(np.array([code])))
+        return self[code]
+
+
+def alike(text: str) -> str:
+    """The same for a short text."""
+    return text.translate(_STAND_IN_OF)
+
+
+_MOST_REMEMBERED = 1 << 16
+_STAND_IN_OF = _StandInOf()
 _STAND_INS = np.array([ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32)  # in the order of classes
