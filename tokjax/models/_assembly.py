@@ -111,8 +111,8 @@ def columns_of(
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     size = len(assembled.ids)
     if begins_word is not None:
-        columns["offsets"] = _offsets(assembled, vocabulary.byte_lengths, threads)
-        columns["word_ids"] = _word_ids(assembled, begins_word, threads)
+        sources = _sources(assembled, begins_word, vocabulary.byte_lengths, threads)
+        columns["offsets"], columns["word_ids"] = sources
         columns["sequence_ids"] = np.zeros(size, np.int32)
         columns["sequence_ids"][assembled.inserted] = -1
     if masks:
@@ -122,47 +122,47 @@ def columns_of(
     return Ragged(assembled.ids, assembled.row_splits, **columns)
 
 
-def _offsets(assembled: Assembled, byte_lengths: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
-    """Byte tokens lie end to end, so offsets are the running sum of their lengths, row by row."""
-    out = np.empty((len(assembled.ids), 2), np.int64)
-    is_inserted = np.sort(assembled.inserted)
+def _sources(
+    assembled: Assembled, begins_word: NDArray[np.bool_], byte_lengths: NDArray[np.int64], threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Offsets and word ids.
+
+    Byte tokens lie end to end, so offsets are the running sum of their lengths, row by row; word ids are the
+    running count of words. A special token is a word, but for those inserted.
+    """
+    offsets = np.empty((len(assembled.ids), 2), np.int64)
+    word_ids = np.empty(len(assembled.ids), np.int32)
+    all_inserted = np.sort(assembled.inserted)
+    begins = _begins_of_all(assembled, begins_word)
 
     def fill(rows: slice) -> None:
         splits = assembled.row_splits[rows]
         part = slice(int(splits[0]), int(splits[-1]))
+        inserted = all_inserted[slice(*np.searchsorted(all_inserted, (part.start, part.stop)))] - part.start
         lengths = byte_lengths.take(assembled.ids[part])
-        inserted = is_inserted[slice(*np.searchsorted(is_inserted, (part.start, part.stop)))] - part.start
         lengths[inserted] = 0
         stops = _sums_by_row(lengths, splits - part.start, first=1)
-        out[part, 1] = stops
-        np.subtract(stops, lengths, out=out[part, 0])
-        out[part][inserted] = 0
+        offsets[part, 1] = stops
+        np.subtract(stops, lengths, out=offsets[part, 0])
+        offsets[part][inserted] = 0
+        word_ids[part] = _sums_by_row(begins[part].astype(np.int64), splits - part.start, first=-1)
+        word_ids[part][inserted] = -1
 
     for _ in map_in_threads(fill, _groups_of_rows(assembled.row_splits), threads):
         pass
-    return out
+    return offsets, word_ids
 
 
-def _word_ids(assembled: Assembled, begins_word: NDArray[np.bool_], threads: int) -> NDArray[np.int32]:
-    """The running count of words in each row; a special token is a word, but for those inserted."""
-    out = np.empty(len(assembled.ids), np.int32)
-    begins = begins_word
-    if len(assembled.special):
-        begins = np.ones(len(assembled.ids), bool)
-        begins[assembled.special] = False
-        begins[begins] = begins_word
-        begins[assembled.special] = True
-        begins[assembled.inserted] = False
-
-    def fill(rows: slice) -> None:
-        splits = assembled.row_splits[rows]
-        part = slice(int(splits[0]), int(splits[-1]))
-        out[part] = _sums_by_row(begins[part].astype(np.int64), splits - part.start, first=-1)
-
-    for _ in map_in_threads(fill, _groups_of_rows(assembled.row_splits), threads):
-        pass
-    out[assembled.inserted] = -1
-    return out
+def _begins_of_all(assembled: Assembled, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which ids begin a word, special tokens among them."""
+    if not len(assembled.special):
+        return begins_word
+    begins = np.ones(len(assembled.ids), bool)
+    begins[assembled.special] = False
+    begins[begins] = begins_word
+    begins[assembled.special] = True
+    begins[assembled.inserted] = False
+    return begins
 
 
 def _groups_of_rows(row_splits: NDArray[np.int64]) -> Iterator[slice]:
