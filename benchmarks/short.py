@@ -12,8 +12,13 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import tiktoken
+from tokenizers import Tokenizer
+
+import tokjax
 from benchmarks.contenders import huggingface_file, read_ranks
 from benchmarks.record import interleaved, medians, write_record
+from tokjax.text.patterns import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,12 +29,6 @@ CHARACTERS_A_ROUND = 300_000
 
 def calls(ranks: Path) -> dict[str, Callable[[str], Any]]:
     """Each library's call for one text."""
-    import tiktoken
-    from tokenizers import Tokenizer
-
-    import tokjax
-    from tokjax.text.patterns import PATTERNS
-
     by_rank = read_ranks(ranks)
     special = {"<|endoftext|>": len(by_rank)}
     ours = tokjax.byte_level_bpe(by_rank, special_tokens=special)

@@ -1,4 +1,4 @@
-"""Render the records in `results/` as the tables of `benchmarks/README.md`: `python -m benchmarks.tables`."""
+"""Render the records in `results/` as the tables of two READMEs: `python -m benchmarks.tables`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from benchmarks.contenders import IDS, OFFSETS
 from benchmarks.record import RESULTS
 
-PAGE = Path(__file__).parent / "README.md"
+PAGES = [Path(__file__).parent / "README.md", Path(__file__).parent.parent / "README.md"]
 
 
 def encode_table(record: dict[str, Any]) -> str:
@@ -26,11 +27,8 @@ def encode_table(record: dict[str, Any]) -> str:
         ]
         memory = max(results[text]["medians"][run]["megabytes_over_documents"] for text in texts)
         rows.append(f"| {name} | {threads} | " + " | ".join(cells) + f" | {memory:.0f} |")
-    machine, versions = record["machine"], record["versions"]
-    named = ", ".join(f"{package} {number}" for package, number in versions.items())
-    host = f"{machine['processor']}, {machine['cores']} cores, Python {record['python']}"
     sizes = ", ".join(f"{text} {results[text]['input']['bytes'] / 1e6:.0f} MB" for text in texts)
-    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {host}, {named}; {record['date']}."
+    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {_host(record)}"
     return "\n".join([*rows, "", note])
 
 
@@ -39,19 +37,89 @@ def _rate(medians: dict[str, dict[str, float]], run: str, measure: str) -> str:
     return f"{medians[run][key]:.1f} ({medians[run][key] / medians['tiktoken, ids; 1'][key]:.1f})"
 
 
-TABLES = {"encode": encode_table}
+def summary_table(record: dict[str, Any]) -> str:
+    """One row a library: warm rates on one thread, of ids and of ids with offsets and masks."""
+    results = record["results"]
+    texts = list(results)
+    rows = [
+        "| MB/s, one thread | "
+        + " | ".join(f"ids, {text}" for text in texts)
+        + " | with offsets and masks |",
+        "|---" * (len(texts) + 2) + "|",
+    ]
+    runs = results[texts[0]]["medians"]
+    for library in dict.fromkeys(run.split(",")[0] for run in runs):
+        ids = [_warm(results[text]["medians"], f"{library}, {IDS}; 1") for text in texts]
+        offsets = _warm(results[texts[0]]["medians"], f"{library}, {OFFSETS}; 1")
+        rows.append(f"| {library} | " + " | ".join([*ids, offsets]) + " |")
+    return "\n".join(rows)
+
+
+def growth_table(record: dict[str, Any]) -> str:
+    """Seconds by size, what the last doubling multiplies them with, memory, and tiktoken's seconds."""
+    sizes = record["sizes"]
+    rows = [
+        "| input | "
+        + " | ".join(f"{size / 1e6:g} MB" for size in sizes)
+        + " | last doubling | memory, MB | tiktoken, the largest |",
+        "|---" * (len(sizes) + 4) + "|",
+    ]
+    for name, medians in record["medians"].items():
+        ours = [medians[f"tokjax, {IDS}; {size}"] for size in sizes]
+        seconds = [row["cold_seconds"] for row in ours]
+        theirs = medians.get(f"tiktoken, {IDS}; {sizes[-1]}")
+        cells = [
+            *(f"{value:.3f} s" for value in seconds),
+            f"{seconds[-1] / seconds[-2]:.1f} times",
+            f"{ours[-1]['megabytes_over_documents']:.0f}",
+            f"{theirs['cold_seconds']:.3f} s" if theirs else "takes no bytes",
+        ]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*rows, "", _host(record)])
+
+
+def short_table(record: dict[str, Any]) -> str:
+    """Microseconds a call, in brackets times tiktoken's."""
+    by_text = record["microseconds"]
+    libraries = list(next(iter(by_text.values())))
+    rows = ["| one text | " + " | ".join(libraries) + " |", "|---" * (len(libraries) + 1) + "|"]
+    for name, taken in by_text.items():
+        cells = [f"{taken[one]:.1f} ({taken[one] / taken['tiktoken']:.1f})" for one in libraries]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join([*rows, "", f"Microseconds, in brackets times tiktoken. {_host(record)}"])
+
+
+def _warm(medians: dict[str, dict[str, float]], run: str) -> str:
+    return f"{medians[run]['warm_megabytes_per_second']:.1f}" if run in medians else ""
+
+
+def _host(record: dict[str, Any]) -> str:
+    machine = record["machine"]
+    named = ", ".join(f"{package} {number}" for package, number in record["versions"].items())
+    where = f"{machine['processor']}, {machine['cores']} cores"
+    return f"{where}, Python {record['python']}, {named}; {record['date']}."
+
+
+TABLES = {
+    "encode": ("encode", encode_table),
+    "encode-summary": ("encode", summary_table),
+    "growth": ("growth", growth_table),
+    "short": ("short", short_table),
+}
 
 
 def render(page: str) -> str:
     """The page with each table between its markers replaced."""
-    for name, table_of in TABLES.items():
-        table = table_of(json.loads((RESULTS / f"{name}.json").read_text()))
+    for name, (benchmark, table_of) in TABLES.items():
         start, end = f"<!-- {name} -->\n", "<!-- end -->"
-        before, _, rest = page.partition(start)
-        _, _, after = rest.partition(end)
-        page = f"{before}{start}{table}\n{end}{after}"
+        before, found, rest = page.partition(start)
+        if found:
+            table = table_of(json.loads((RESULTS / f"{benchmark}.json").read_text()))
+            _, _, after = rest.partition(end)
+            page = f"{before}{start}{table}\n{end}{after}"
     return page
 
 
 if __name__ == "__main__":
-    PAGE.write_text(render(PAGE.read_text()))
+    for path in PAGES:
+        path.write_text(render(path.read_text()))
