@@ -14,7 +14,7 @@ from tokjax.text import chunks as chunks_module
 from tokjax.text.chunks import refine_boundaries
 from tokjax.text.patterns import PATTERNS, word_splitter
 from tokjax.text.sources import FileChunk, SpooledTexts, file_chunks, paths_of, text_chunks
-from tokjax.trainer.counting import count_chunk
+from tokjax.trainer.counting import count_chunk, count_pretokens
 
 separators = st.sampled_from([b"|", b"aa", b"aba", b"<|e|>", b"\n\n"])
 
@@ -157,8 +157,6 @@ def test_a_text_that_is_too_long_for_a_name():
 
 
 def test_documents_are_counted_once_where_a_cut_would_touch_a_separator(tmp_path):
-    from tokjax.trainer.counting import count_words
-
     path = tmp_path / "corpus.txt"
     path.write_bytes(b"word word aa word aa word word aa" * 40)
     for size in range(5, 60):
@@ -166,5 +164,5 @@ def test_documents_are_counted_once_where_a_cut_would_touch_a_separator(tmp_path
         documents = sum(
             count_chunk(chunk, special_tokens=("aa",), pattern="gpt2").documents for chunk in chunks_of
         )
-        whole = count_words(path, special_tokens=["aa"], pattern="gpt2", workers=1, progress=False)
+        whole = count_pretokens(path, special_tokens=["aa"], pattern="gpt2", workers=1, progress=False)
         assert documents == whole.documents

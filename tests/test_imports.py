@@ -8,7 +8,7 @@ import pytest
 
 import tokjax
 
-HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer", "loky")
+HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer")
 
 
 def loaded_after(statement):

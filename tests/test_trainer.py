@@ -6,10 +6,11 @@ import logging
 import os
 import pickle
 import signal
-import threading
+from collections import Counter
+from io import BytesIO
 
+import loky
 import numpy as np
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,18 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import tokjax
 from tests.oracles.training import split_words, train_naively
-from tests.strategies import hard_texts
+from tests.strategies import byte_strings, hard_texts
 from tokjax.text import sources
-from tokjax.trainer import counting, train_and_pack, train_bpe
+from tokjax.text.patterns import word_splitter
+from tokjax.trainer import (
+    count_pretokens,
+    counting,
+    load_pretoken_counts,
+    save_pretoken_counts,
+    train_and_pack,
+    train_bpe,
+)
+from tokjax.utf8 import from_characters, to_characters
 
 
 def train(source, vocab_size, **options):
@@ -219,33 +229,83 @@ class TestFiles:
         assert trained.stats.documents == 1
         assert largest < 2000
 
-    @pytest.mark.filterwarnings("ignore:A worker stopped while some jobs were given:UserWarning")
     def test_a_worker_that_is_killed(self, path, monkeypatch):
-        """A clear error or, where it was killed between two jobs, the right result; and no hang."""
-        expected = train([path] * 50, 400, special_tokens=["<|endoftext|>"], workers=1)
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 100)
-        me, stop = psutil.Process(), threading.Event()
+        """A clear error, and no hang."""
+        monkeypatch.setattr(counting, "_CHUNK_BYTES", 1000)
+        with loky.ProcessPoolExecutor(2) as executor:
+            worker = executor.submit(os.getpid).result()
+            os.kill(worker, signal.SIGKILL)
+            with pytest.raises(tokjax.TrainingError, match="a counting process died"):
+                train([path] * 50, 400, special_tokens=["<|endoftext|>"], executor=executor)
 
-        def kill_one():
-            while not stop.wait(0.01):
-                workers = [p for p in me.children(recursive=True) if "popen_loky" in " ".join(p.cmdline())]
-                if workers:
-                    os.kill(workers[-1].pid, signal.SIGKILL)
-                    return
+    def test_are_counted_alike_in_processes(self, path, monkeypatch):
+        monkeypatch.setattr(counting, "_CHUNK_BYTES", 5000)
+        here = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False)
+        with loky.ProcessPoolExecutor(2) as executor:
+            there = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False, executor=executor)
+        assert here == there
 
-        killer = threading.Thread(target=kill_one)
-        killer.start()
-        outcome = ""
-        try:
-            assert (
-                train([path] * 50, 400, special_tokens=["<|endoftext|>"], workers=2).merges == expected.merges
-            )
-        except tokjax.TrainingError as error:
-            outcome = str(error)
-        finally:
-            stop.set()
-            killer.join()
-        assert not outcome or "a counting process died" in outcome
+
+class TestCounts:
+    @given(st.lists(hard_texts | byte_strings, max_size=6), st.sampled_from(["gpt2", "o200k", r"\S+|\s+"]))
+    def test_are_those_of_the_words_one_by_one(self, texts, pattern):
+        special = ["<|endoftext|>"]
+        counts = count_pretokens(texts, special_tokens=special, pattern=pattern, progress=False)
+        splitter = word_splitter(pattern)
+        words = [
+            from_characters(word)
+            for text in texts
+            for part in to_characters(text).split("<|endoftext|>")
+            for word in splitter.words(part)
+        ]
+        assert dict(counts.items()) == Counter(words)
+        assert counts.nbytes == sum(map(len, words))
+
+    @given(st.lists(hard_texts, max_size=6), st.integers(0, 6))
+    def test_add_up(self, texts, cut):
+        parts = [count_pretokens(part, progress=False) for part in (texts[:cut], texts[cut:])]
+        assert parts[0] + parts[1] == count_pretokens(texts, progress=False)
+
+    def test_are_the_same_after_saving(self, corpus, tmp_path):
+        counts = count_pretokens(
+            [*corpus, "\0" * 200, "x" * 300],
+            special_tokens=["<|endoftext|>"],
+            pattern="o200k",
+            progress=False,
+        )
+        for path in (tmp_path / "a.npz", tmp_path / "b.npz"):
+            save_pretoken_counts(counts, path)
+            counts = load_pretoken_counts(path)
+        assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
+        assert (
+            train(counts, 400).merges
+            == train(
+                [*corpus, "\0" * 200, "x" * 300], 400, special_tokens=["<|endoftext|>"], pattern="o200k"
+            ).merges
+        )
+
+    def test_of_another_pattern_are_refused(self, corpus):
+        counts = count_pretokens(corpus, progress=False)
+        with pytest.raises(tokjax.InvalidArgumentError, match="counted with pattern='gpt2', not 'o200k'"):
+            train(counts, 300, pattern="o200k")
+        with pytest.raises(tokjax.InvalidArgumentError, match="counted with special_tokens=\\(\\), not"):
+            train(counts, 300, special_tokens=["<x>"])
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match="don't add up; count both corpora with the same"
+        ):
+            counts + count_pretokens(corpus, pattern="o200k", progress=False)
+
+    def test_that_were_cut_or_altered_are_refused(self, corpus, tmp_path):
+        path = tmp_path / "counts.npz"
+        save_pretoken_counts(count_pretokens(corpus, progress=False), path)
+        whole = path.read_bytes()
+        for altered in (whole[:-30], whole[:100], b"", b"text", whole.replace(b"counts.npy", b"cnuots.npy")):
+            path.write_bytes(altered)
+            with pytest.raises(tokjax.InvalidArgumentError, match="holds no counts of words"):
+                load_pretoken_counts(path)
+        np.savez(path, **(dict(np.load(BytesIO(whole))) | {"counts": np.arange(3)}))
+        with pytest.raises(tokjax.InvalidArgumentError, match="was altered"):
+            load_pretoken_counts(path)
 
 
 def byte_of_stand_in():

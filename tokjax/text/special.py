@@ -15,6 +15,21 @@ if TYPE_CHECKING:
     from tokjax.protocol import Special
 
 
+def checked_special(special_tokens: Sequence[str]) -> list[str]:
+    """The names of special tokens as a list; an error for a single string, for doubles and for no names."""
+    if isinstance(special_tokens, (str, bytes)):
+        raise InvalidArgumentError(
+            f"special_tokens is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
+        )
+    special = list(special_tokens)
+    for i, name in enumerate(special):
+        if not isinstance(name, str) or not name:
+            raise InvalidArgumentError(f"special token {i} must be a name, not {name!r}")
+        if name in special[:i]:
+            raise InvalidArgumentError(f"special token {name!r} stands twice")
+    return special
+
+
 def resolve_special(
     names: Iterable[str], allowed: Special, disallowed: Special
 ) -> tuple[frozenset[str], frozenset[str]]:

@@ -12,12 +12,14 @@ from tokjax._progress import progress_bar
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
 from tokjax.text.patterns import word_splitter
-from tokjax.trainer.counting import WordCounts, count_words
+from tokjax.text.special import checked_special
+from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.merging import Merger, TieBreak, train_merges
-from tokjax.utf8 import from_characters
+from tokjax.trainer.pretokens import PretokenCounts
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
 
     from tokjax.text.sources import Source
 
@@ -69,14 +71,15 @@ class TrainedBPE:
 
 
 def train_bpe(
-    source: Source,
+    source: Source | PretokenCounts,
     *,
     vocab_size: int,
-    special_tokens: Sequence[str] = (),
-    pattern: str = "gpt2",
+    special_tokens: Sequence[str] | None = None,
+    pattern: str | None = None,
     min_frequency: int = 1,
     tie_break: TieBreak = "lexicographic",
     workers: int | None = None,
+    executor: Executor | None = None,
     progress: bool = True,
     bos_token: str | None = None,
     eos_token: str | None = None,
@@ -89,18 +92,19 @@ def train_bpe(
     tokens is merged, again and again. The result depends on the text alone, not on `workers`.
 
     Args:
-        source: a path, a list of paths (`os.PathLike`), or an iterable of texts. Files are read in chunks,
-            cut at special tokens and (for the published patterns) between words; with a pattern of your own,
-            what stands between two special tokens is read as a whole.
+        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
+            does; or what that function gave, for several vocabularies from one reading.
         vocab_size: how many ids to give out, the 256 bytes and the special tokens among them. Where the
             text has too few pairs, training stops early, logs that, and sets `stats.exhausted`.
-        special_tokens: they split the text, are never merged, and get the ids from 256 on.
+        special_tokens: they split the text, are never merged, and get the ids from 256 on. `None` for
+            those of the counts, or none.
         pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`) or a regular expression:
-            the words inside which pairs are merged.
+            the words inside which pairs are merged. `None` for that of the counts, or `"gpt2"`.
         min_frequency: pairs that are rarer are not merged.
         tie_break: of equally frequent pairs, `"lexicographic"` takes the greatest pair of byte strings, and
             `"huggingface"` the one that the trainer of Hugging Face's tokenizers takes.
-        workers: processes that count; `None` for as many as there are processors.
+        workers: as in `count_pretokens`.
+        executor: as in `count_pretokens`.
         progress: show a bar for each phase, on standard error.
         bos_token: which special token begins a text, if any.
         eos_token: which special token ends a text; `"<|endoftext|>"` if that is among them.
@@ -109,21 +113,31 @@ def train_bpe(
 
     Raises:
         InvalidArgumentError: an option, or the source, makes no sense.
-        TrainingError: a counting process died.
+        TrainingError: a worker of the executor died.
 
     >>> trained = train_bpe(["low low low lower"], vocab_size=259, progress=False)
     >>> trained.merges
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
-    special = checked_special(special_tokens)
+    special, pattern = _what_splits(source, special_tokens, pattern)
     num_merges = _checked_options(vocab_size, len(special), min_frequency, tie_break, pattern)
     begin = time.perf_counter()
-    counts = count_words(source, special_tokens=special, pattern=pattern, workers=workers, progress=progress)
+    if isinstance(source, PretokenCounts):
+        counts = source
+    else:
+        counts = count_pretokens(
+            source,
+            special_tokens=special,
+            pattern=pattern,
+            workers=workers,
+            executor=executor,
+            progress=progress,
+        )
     counted = time.perf_counter()
     first_id = 256 + len(special)
     with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
         merger = train_merges(
-            {from_characters(word): count for word, count in sorted(counts.words.items())},
+            dict(counts.items()),
             num_tokens=num_merges,
             first_id=first_id,
             min_frequency=min_frequency,
@@ -158,32 +172,36 @@ def train_bpe(
 
 
 def _stats(
-    counts: WordCounts, merger: Merger, seconds: Mapping[str, float], exhausted: bool
+    counts: PretokenCounts, merger: Merger, seconds: Mapping[str, float], exhausted: bool
 ) -> TrainingStats:
     tokens = sum(len(word) * n for word, n in zip(merger.words, merger.counts, strict=True))
     return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
-        unique_words=len(counts.words),
+        unique_words=len(counts),
         seconds=dict(seconds),
         bytes_per_token=counts.nbytes / tokens if tokens else 0.0,
         exhausted=exhausted,
     )
 
 
-def checked_special(special_tokens: Sequence[str]) -> list[str]:
-    """The names of special tokens as a list; an error for a single string, for doubles and for no names."""
-    if isinstance(special_tokens, (str, bytes)):
-        raise InvalidArgumentError(
-            f"special_tokens is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
-        )
-    special = list(special_tokens)
-    for i, name in enumerate(special):
-        if not isinstance(name, str) or not name:
-            raise InvalidArgumentError(f"special token {i} must be a name, not {name!r}")
-        if name in special[:i]:
-            raise InvalidArgumentError(f"special token {name!r} stands twice")
-    return special
+def _what_splits(
+    source: Source | PretokenCounts, special_tokens: Sequence[str] | None, pattern: str | None
+) -> tuple[list[str], str]:
+    """The special tokens and the pattern: what was said, or what the counts were made with."""
+    if not isinstance(source, PretokenCounts):
+        return checked_special(special_tokens or ()), "gpt2" if pattern is None else pattern
+    special = checked_special(source.special_tokens if special_tokens is None else special_tokens)
+    for name, said, counted in (
+        ("special_tokens", tuple(special), source.special_tokens),
+        ("pattern", source.pattern if pattern is None else pattern, source.pattern),
+    ):
+        if said != counted:
+            raise InvalidArgumentError(
+                f"the words were counted with {name}={counted!r}, not {said!r}; leave {name} out, or "
+                "count again"
+            )
+    return special, source.pattern
 
 
 def _checked_options(

@@ -3,138 +3,143 @@
 from __future__ import annotations
 
 import itertools
-import os
-from collections import Counter, deque
-from dataclasses import dataclass, field
+from collections import deque
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
+from tokjax._threads import num_threads
 from tokjax.errors import TrainingError
+from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import Chunk, Source, file_chunks, paths_of, text_chunks
-from tokjax.text.special import split_at_special
-from tokjax.utf8 import to_characters
+from tokjax.text.special import checked_special, split_at_special
+from tokjax.trainer._word_counter import WordCounter
+from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from concurrent.futures import Future
 
-_CHUNK_BYTES = 1 << 22
-
-
-@dataclass
-class WordCounts:
-    """Words of ordinary text, each with how often it stands there.
-
-    Attributes:
-        words: characters as `to_characters` gives them, to counts.
-        documents: stretches of text that are not empty, between special tokens and ends of texts.
-        nbytes: bytes of ordinary text, special tokens not counted.
-    """
-
-    words: Counter[str] = field(default_factory=Counter)
-    documents: int = 0
-    nbytes: int = 0
-
-    def add(self, other: WordCounts) -> None:
-        """Take in the counts of another part of the corpus."""
-        self.words.update(other.words)
-        self.documents += other.documents
-        self.nbytes += other.nbytes
+_CHUNK_BYTES = 1 << 24
 
 
-def count_words(
+def count_pretokens(
     source: Source,
     *,
-    special_tokens: Sequence[str],
-    pattern: str,
-    workers: int | None,
-    progress: bool,
-) -> WordCounts:
-    """Count the words of a corpus, chunk by chunk, in several processes where there are many chunks.
+    special_tokens: Sequence[str] = (),
+    pattern: str = "gpt2",
+    workers: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+) -> PretokenCounts:
+    """Count the words of a corpus. The counts train vocabularies of any size without reading it again.
 
-    Memory is bounded by the unique words and a few chunks.
+    Memory is bounded by the different words and a few chunks of the corpus. The result is the same for any
+    number of workers.
 
     Args:
-        source: a path, paths, or an iterable of texts.
+        source: a path, a list of paths (`os.PathLike`), or an iterable of texts. Files are read in chunks,
+            cut at special tokens and (for the published patterns) between words; with a pattern of your own,
+            what stands between two special tokens is read as a whole.
         special_tokens: they split the text, and are not counted.
-        pattern: the split pattern.
-        workers: processes; `None` for as many as there are processors.
+        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`) or a regular expression.
+        workers: how many chunks are counted at a time; `None` for as many as there are processors.
+        executor: where they are counted; `None` for threads of this process. (A pattern of your own is
+            quicker in processes: its regular expression runs in one thread at a time.)
         progress: show a bar on standard error.
+
+    Raises:
+        InvalidArgumentError: an option, or the source, makes no sense.
+        TrainingError: a worker of the executor died.
+
+    >>> counts = count_pretokens(["low low lower"], progress=False)
+    >>> list(counts.items())
+    [(b'low', 1), (b' low', 1), (b' lower', 1)]
     """
-    if workers is not None:
-        checked_int("workers", workers, least=1)
-    paths = paths_of(source)
-    chunks: Iterator[Chunk]
-    if paths is None:
-        chunks, total = text_chunks(source, _CHUNK_BYTES), None  # type: ignore[arg-type]
-    else:
-        safe_cuts = word_splitter(pattern).is_named
-        in_files = file_chunks(paths, special_tokens, _CHUNK_BYTES, safe_cuts=safe_cuts)
-        chunks, total = iter(in_files), sum(chunk.nbytes for chunk in in_files)
-    count = partial(count_chunk, special_tokens=tuple(special_tokens), pattern=pattern)
-    counts = WordCounts()
+    special = tuple(checked_special(special_tokens))
+    at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
+    chunks, total = _chunks_of(source, special, pattern)
+    counter = WordCounter()
+    documents = nbytes = 0
     with progress_bar("counting", total, unit="bytes", enabled=progress) as advance:
-        for chunk, part in _in_parallel(count, chunks, workers or _processors()):
-            counts.add(part)
-            advance(chunk.nbytes, f"{len(counts.words):,} words")
-    return counts
+        counted = _in_parallel(
+            partial(count_chunk, special_tokens=special, pattern=pattern), chunks, at_once, executor
+        )
+        for chunk, part in counted:
+            counter.merge(part.counted())
+            documents += part.documents
+            nbytes += part.nbytes
+            advance(chunk.nbytes, f"{len(counter):,} words")
+    return pretoken_counts(counter.counted(), pattern, special, documents, nbytes)
 
 
-def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> WordCounts:
+def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:
     """Count the words of one chunk; runs in a worker."""
     splitter = word_splitter(pattern)
     special = frozenset(special_tokens)
-    counts = WordCounts()
-    for text, starts_document in chunk.read():
-        segments = split_at_special(to_characters(text), special)[::2]
-        for segment in segments:
-            counts.words.update(splitter.words(segment))
-        counts.documents += sum(map(bool, segments))
-        if segments[0] and not starts_document:
-            counts.documents -= 1  # it goes on from the chunk before
-    counts.nbytes = sum(
-        len(word.encode("utf-8", "surrogateescape")) * count for word, count in counts.words.items()
+    counter = WordCounter()
+    documents = nbytes = 0
+    texts, starts_document = zip(*chunk.read(), strict=True)
+    segments = as_segments(texts)
+    rows = [split_at_special(text, special)[::2] for text in segments.texts]
+    documents = sum(bool(segment) for row in rows for segment in row)
+    documents -= sum(  # it goes on from the chunk before
+        bool(row[0]) and not starts for row, starts in zip(rows, starts_document, strict=True)
     )
-    return counts
+    ordinary = segments._replace(texts=[segment for row in rows for segment in row if segment])
+    for pieces in gather(ordinary, CHUNK_CHARACTERS, safe_cuts=splitter.is_named):
+        words = cut_into_words(pieces, splitter).words
+        nbytes += int(words.lengths.sum())
+        counter.add(words)
+    return pretoken_counts(counter.counted(), pattern, special_tokens, documents, nbytes)
+
+
+def _chunks_of(
+    source: Source, special_tokens: tuple[str, ...], pattern: str
+) -> tuple[Iterator[Chunk], int | None]:
+    """What to count at a time, and how many bytes there are in all, where that is known."""
+    safe_cuts = word_splitter(pattern).is_named
+    paths = paths_of(source)
+    if paths is None:
+        return text_chunks(source, _CHUNK_BYTES), None  # type: ignore[arg-type]
+    in_files = file_chunks(paths, special_tokens, _CHUNK_BYTES, safe_cuts=safe_cuts)
+    return iter(in_files), sum(chunk.nbytes for chunk in in_files)
 
 
 def _in_parallel(
-    count: Callable[[Chunk], WordCounts], chunks: Iterator[Chunk], workers: int
-) -> Iterator[tuple[Chunk, WordCounts]]:
-    """Each chunk with its counts; in this process where there are too few to be worth others."""
+    count: Callable[[Chunk], PretokenCounts],
+    chunks: Iterator[Chunk],
+    workers: int,
+    executor: Executor | None,
+) -> Iterator[tuple[Chunk, PretokenCounts]]:
+    """Each chunk with its counts, in order; in this thread where there is one worker, or one chunk."""
     first = list(itertools.islice(chunks, 2))
-    if workers == 1 or len(first) < 2:
-        for chunk in itertools.chain(first, chunks):
+    chunks = itertools.chain(first, chunks)
+    if executor is None and (workers == 1 or len(first) < 2):
+        for chunk in chunks:
             yield chunk, count(chunk)
         return
-    # loky starts workers without running the caller's script again, and says so when one of them dies.
-    from loky import ProcessPoolExecutor  # noqa: PLC0415 (only needed here)
-    from loky.process_executor import BrokenProcessPool  # noqa: PLC0415
-
-    executor = ProcessPoolExecutor(max_workers=workers)
-    waiting: deque[tuple[Chunk, Any]] = deque()
+    waiting: deque[tuple[Chunk, Future[PretokenCounts]]] = deque()
+    own: Any = ThreadPoolExecutor(workers) if executor is None else nullcontext(executor)
     try:
-        for chunk in itertools.chain(first, chunks):
-            waiting.append((chunk, executor.submit(count, chunk)))
-            if len(waiting) > 2 * workers:
+        with own as pool:
+            for chunk in chunks:
+                waiting.append((chunk, pool.submit(count, chunk)))
+                if len(waiting) > 2 * workers:
+                    done, future = waiting.popleft()
+                    yield done, future.result()
+            while waiting:
                 done, future = waiting.popleft()
                 yield done, future.result()
-        while waiting:
-            done, future = waiting.popleft()
-            yield done, future.result()
-        executor.shutdown(wait=True)
-    except BrokenProcessPool as error:
+    except BrokenExecutor as error:
         raise TrainingError(
             "a counting process died (killed, or out of memory?); nothing was trained. Try again, with "
-            "workers=1 if memory is short"
+            "fewer workers if memory is short"
         ) from error
     finally:
-        executor.shutdown(wait=False, kill_workers=True)
-
-
-def _processors() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+        for _, future in waiting:
+            future.cancel()

@@ -11,7 +11,8 @@ from tokjax.errors import DatasetExistsError
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.writer import DEFAULT_SHARD_TOKENS, WrittenDataset, write_dataset
 from tokjax.text.sources import Source, SpooledTexts, paths_of, read_documents
-from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, checked_special, train_bpe
+from tokjax.text.special import checked_special
+from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
 
 if TYPE_CHECKING:
     import os

@@ -1,0 +1,175 @@
+"""`PretokenCounts`: the words of a corpus with their counts, a value that is saved, loaded and added up."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from tokjax._files import write_atomically
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._word_tables import LONGEST, Words
+from tokjax.trainer._word_counter import Counted, WordCounter
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class PretokenCounts:
+    """All that training needs to know of a corpus. `a + b` is what both together hold.
+
+    Attributes:
+        data: the bytes of all words, laid end to end, `uint8`.
+        lengths: how many bytes each word has, `int64`, shape `(words,)`.
+        counts: how often each word stands in the corpus, `int64`, shape `(words,)`.
+        pattern: the split pattern that made the words.
+        special_tokens: they split the text, and were not counted.
+        documents: stretches of text that are not empty, between special tokens and ends of texts.
+        nbytes: bytes of text, special tokens not counted.
+    """
+
+    data: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    pattern: str
+    special_tokens: tuple[str, ...]
+    documents: int
+    nbytes: int
+
+    def __post_init__(self) -> None:
+        """Seal the arrays."""
+        for array in (self.data, self.lengths, self.counts):
+            array.setflags(write=False)
+
+    def __len__(self) -> int:
+        """How many different words there are."""
+        return len(self.counts)
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """Each word with its count, shorter words first, words of one length by their bytes."""
+        return iter(sorted(zip(self._words(), self.counts.tolist(), strict=True), key=_order))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two corpora hold the same words as often, in any order."""
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        return self._about() == other._about() and dict(self.items()) == dict(other.items())
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __add__(self, other: PretokenCounts) -> PretokenCounts:
+        """The counts of both corpora together.
+
+        Raises:
+            InvalidArgumentError: the two were counted with different patterns or special tokens.
+        """
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        for name in ("pattern", "special_tokens"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InvalidArgumentError(
+                    f"counts with {name}={mine!r} and with {name}={theirs!r} don't add up; count both "
+                    f"corpora with the same {name}"
+                )
+        counter = WordCounter()
+        for part in (self, other):
+            counter.merge(part.counted())
+        return pretoken_counts(
+            counter.counted(),
+            self.pattern,
+            self.special_tokens,
+            self.documents + other.documents,
+            self.nbytes + other.nbytes,
+        )
+
+    def counted(self) -> Counted:
+        """The words as the engine has them."""
+        data = np.concatenate([self.data, np.zeros(LONGEST, np.uint8)])
+        return Counted(Words(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts)
+
+    def _words(self) -> Iterator[bytes]:
+        data, stops = self.data.tobytes(), np.cumsum(self.lengths).tolist()
+        return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "version": _VERSION,
+            "pattern": self.pattern,
+            "special_tokens": list(self.special_tokens),
+            "documents": self.documents,
+            "nbytes": self.nbytes,
+        }
+
+
+def pretoken_counts(
+    counted: Counted, pattern: str, special_tokens: tuple[str, ...], documents: int, nbytes: int
+) -> PretokenCounts:
+    """The value for counted words."""
+    words, counts = counted
+    size = int(words.lengths.sum())
+    return PretokenCounts(
+        words.data[:size], words.lengths, counts, pattern, special_tokens, documents, nbytes
+    )
+
+
+def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -> None:
+    """Write counts to a file that `numpy.load` reads too: equal counts give equal arrays.
+
+    The file has `data`, `lengths` and `counts` as in `PretokenCounts`, and `about`, JSON in UTF-8.
+
+    Args:
+        counts: the counts.
+        path: the file, which is replaced if it exists.
+    """
+    items = list(counts.items())
+    columns: dict[str, Any] = {
+        "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
+        "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
+        "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
+        "about": np.frombuffer(json.dumps(counts._about()).encode("utf-8"), np.uint8),
+    }
+
+    def write(file: BinaryIO) -> None:
+        np.savez_compressed(file, **columns)
+
+    write_atomically(Path(path), write)
+
+
+def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
+    """Read what `save_pretoken_counts` wrote.
+
+    Raises:
+        InvalidArgumentError: the file holds no counts, or was cut or altered, or is of another version.
+    """
+    try:
+        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
+            about = json.loads(arrays["about"].tobytes())
+            data, lengths, counts = (arrays[name] for name in ("data", "lengths", "counts"))
+    except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        raise InvalidArgumentError(f"{str(path)!r} holds no counts of words: {error}") from error
+    if about.get("version") != _VERSION:
+        raise InvalidArgumentError(
+            f"{str(path)!r} is of version {about.get('version')!r}; this tokjax reads version {_VERSION}"
+        )
+    fits = len(lengths) == len(counts) and lengths.sum() == len(data) and (lengths > 0).all()
+    if not fits or int(lengths @ counts) != about["nbytes"]:
+        raise InvalidArgumentError(f"{str(path)!r} was altered: its words and counts don't fit together")
+    special = tuple(about["special_tokens"])
+    return PretokenCounts(
+        data, lengths, counts, about["pattern"], special, about["documents"], about["nbytes"]
+    )
+
+
+def _order(item: tuple[bytes, int]) -> tuple[int, bytes]:
+    return len(item[0]), item[0]
