@@ -100,6 +100,12 @@ def test_files_give_their_documents(tokenizer, corpus, tmp_path, monkeypatch, si
     assert size > 1000 or len(batches) > 1
 
 
+def test_counting_what_is_no_text(tokenizer):
+    for wrong in (bytearray(b"abc"), 3, None):
+        with pytest.raises(tokjax.InvalidArgumentError, match=f"not {type(wrong).__name__}"):
+            tokjax.count_tokens(tokenizer, wrong)
+
+
 def test_one_path_may_be_a_string(tokenizer, tmp_path, capfd):
     path = write(tmp_path / "one.txt", b"low\nlower\n")
     (batch,) = tokjax.encode_files(
@@ -115,6 +121,14 @@ def test_files_are_refused_at_once(tokenizer, tmp_path):
         tokjax.encode_files(tokenizer, [str(tmp_path / "none.txt")], separator=None)
     with pytest.raises(InvalidArgumentError, match="pass None if each file is one document"):
         tokjax.encode_files(tokenizer, write(tmp_path / "a", b"a"), separator="")
+    for arguments, message in (
+        ({"separator": b"\n"}, "separator must be str or None, not bytes"),
+        ({"separator": None, "threads": 0}, "threads must be at least 1"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            tokjax.encode_files(tokenizer, write(tmp_path / "a", b"a"), **arguments)
+    with pytest.raises(InvalidArgumentError, match=r"must be str or os\.PathLike, not bytes"):
+        tokjax.encode_files(tokenizer, [b"a"], separator=None)
 
 
 @given(st.lists(hard_texts | byte_strings, max_size=6))

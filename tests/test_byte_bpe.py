@@ -392,6 +392,7 @@ class TestVocabulary:
             ({"ranks": BYTES, "special_tokens": {"<x>": 65}}, "id 65 is given to both b'A' and '<x>'"),
             ({"ranks": BYTES, "special_tokens": {"": 300}}, "id 300 is empty"),
             ({"ranks": BYTES, "special_tokens": {"\ud800": 300}}, "lone surrogate"),
+            ({"ranks": [b"a"]}, "ranks must map tokens to ids, not be a list"),
             (
                 {"ranks": BYTES, "eos_token": "<x>"},
                 "eos_token is '<x>', which is not among the special tokens",
@@ -403,8 +404,14 @@ class TestVocabulary:
             tokjax.byte_level_bpe(**arguments)
 
     def test_one_text_for_many(self, tokenizer):
-        with pytest.raises(tokjax.InvalidArgumentError, match="for one text use encode_result"):
-            tokjax.encode_batch_result(tokenizer, "text")
+        for one in ("text", b"text", bytearray(b"text")):
+            with pytest.raises(tokjax.InvalidArgumentError, match=r"one text; pass \[text\]"):
+                tokjax.encode_batch_result(tokenizer, one)
+        for wrong in ({"a"}, {"a": "b"}, iter(["a"]), (text for text in "ab"), None, 3):
+            with pytest.raises(
+                tokjax.InvalidArgumentError, match=r"must be a sequence.*; pass list\(texts\)"
+            ):
+                tokjax.encode_batch_result(tokenizer, wrong)
         with pytest.raises(tokjax.InvalidArgumentError, match="text 1 must be str or bytes, not NoneType"):
             tokjax.encode_batch_result(tokenizer, ["a", None])
 

@@ -48,8 +48,12 @@ def test_the_table_is_a_dictionary(entries, columns):
     assert len(table) == len(expected)
 
 
-def batch_merger(ranks):
-    return BatchMerger(ranks)
+repeated_units = st.builds(
+    "{0}{1}{2}".format,
+    st.text("abc", max_size=2),
+    st.builds(lambda unit, times: unit * times, st.text("abc", min_size=1, max_size=4), st.integers(2, 12)),
+    st.text("abc", max_size=2),
+)
 
 
 @given(
@@ -58,21 +62,25 @@ def batch_merger(ranks):
         | st.text("abc", min_size=2, max_size=4).map(str.encode),
         max_size=40,
     ),
-    words=st.lists(st.text("abc\0", min_size=1, max_size=25).map(str.encode), min_size=1, max_size=40),
+    words=st.lists(
+        (st.text("abc\0", min_size=1, max_size=25) | repeated_units).map(str.encode), min_size=1, max_size=40
+    ),
     few=st.sampled_from([1, 3, 1000]),
+    share=st.sampled_from([2, 64, 10**9]),
     reach=st.sampled_from([0, 1, 3]),
     data=st.data(),
 )
-def test_merging_together_is_merging_one_by_one(tokens, words, few, reach, data):
+def test_merging_together_is_merging_one_by_one(tokens, words, few, share, reach, data):
     """With ranks in any order, so that a merge can bring forth a pair of lower rank."""
     ordered = data.draw(st.permutations(sorted(tokens)))
     ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(ordered)}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_batch_merging, "_FEW_SYMBOLS", few)
         patch.setattr(_batch_merging, "_FEW_WORDS", few)
+        patch.setattr(_batch_merging, "_LEAST_SHARE", share)
         patch.setattr(_batch_merging, "_REACH", reach)
         patch.setattr(_batch_merging, "_SYMBOLS_AT_ONCE", 100)
-        merged = batch_merger(ranks).merge(words_of(words))
+        merged = BatchMerger(ranks).merge(words_of(words))
     expected = [merge_bytes(word, ranks) for word in words]
     assert merged.counts.tolist() == [len(tokens) for tokens in expected]
     assert merged.ids.tolist() == [ranks[token] for tokens in expected for token in tokens]
@@ -84,7 +92,7 @@ def test_a_long_word_of_few_letters(length, unit, tokens):
     ranks = {bytes([i]): i for i in range(256)}
     for i in range(tokens):
         ranks[word[: 2**i + 1] + b"" if word[: 2**i + 1] not in ranks else b"ba" * (i + 1)] = 256 + i
-    merged = batch_merger(ranks).merge(words_of([word]))
+    merged = BatchMerger(ranks).merge(words_of([word]))
     assert merged.ids.tolist() == [ranks[token] for token in merge_bytes(word, ranks)]
 
 
@@ -168,6 +176,25 @@ def test_threads_learn_together(tokenizer, corpus, monkeypatch):
             assert list(threads.map(lambda text: tokjax.encode(plain, text).tolist(), texts)) == expected
 
 
+@pytest.mark.parametrize("unit", ["ab", "ba", "abc", "abac", "aab", "abcabd"])
+def test_a_chain_of_equal_pairs_is_merged_together(unit):
+    """Not one pair a round, which would be quadratic."""
+    tokens = [b"ab", b"ba", b"abc", b"aba", b"ca", b"abab", b"abcabd", b"aab", b"bab", b"ac", b"bac"]
+    ranks = {bytes([i]): i for i in range(256)} | {token: 300 + i for i, token in enumerate(tokens)}
+    merger, rounds = BatchMerger(ranks), 0
+    one_round = merger._merged
+
+    def counted(*arguments):
+        nonlocal rounds
+        rounds += 1
+        return one_round(*arguments)
+
+    merger._merged = counted
+    word = unit.encode() * 2000
+    assert merger.merge(words_of([word])).ids.tolist() == merge_word(word, ranks)
+    assert rounds < 30
+
+
 def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypatch):
     """The values of one time mean nothing at another, whoever else makes it forget in the meantime."""
     ranks = tokenizer.vocabulary.ordinary
@@ -229,3 +256,10 @@ def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
     )
     assert tokjax.encode_batch_result(fresh, corpus) == expected
     assert len(fresh._engine._known_to_loop) <= 3
+
+
+def test_the_loop_remembers_no_long_words(tokenizer, monkeypatch):
+    monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
+    engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
+    engine.encode_short("x" * 1000 + " short")
+    assert list(engine._known_to_loop) == [" short"]

@@ -24,6 +24,9 @@ INPUTS = {
     "emoji": "😀" * SIZE,
     "marks": "e\u0301" * SIZE,
     "comments": ";\n//" * SIZE,
+    "two letters": "ha" * (SIZE // 2),
+    "two signs": "}*" * (SIZE // 2),
+    "three letters": "pls" * (SIZE // 3),
     "long words": ("q" * 200 + " ") * 50,
 }
 

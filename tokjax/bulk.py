@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
 from tokjax import protocol
 from tokjax._progress import progress_bar
+from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.sources import paths_of, read_documents
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -96,13 +99,19 @@ def encode_files(
         An iterator of batches, whose rows are the documents in the order of the files.
 
     Raises:
-        InvalidArgumentError: a path is no file (at once), or the separator is empty.
+        InvalidArgumentError: an argument makes no sense, or a path is no file: at once.
     """
+    if not isinstance(separator, (str, NoneType)):
+        raise InvalidArgumentError(f"separator must be str or None, not {type(separator).__name__}")
     if separator == "":
         raise InvalidArgumentError(
             "separator is the empty string; pass None if each file is one document, or '\\n' for lines"
         )
+    num_threads(threads)
     given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    for path in given:
+        if not isinstance(path, (str, os.PathLike)):
+            raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
     files = paths_of([Path(path) for path in given]) or []
 
     def batches() -> Iterator[TokenizationBatch]:
@@ -172,6 +181,10 @@ def count_tokens(
     >>> count_tokens(tokenizer, "hey"), count_tokens(tokenizer, ["he", "", "hey"]).tolist()
     (2, [1, 0, 2])
     """
+    if isinstance(texts, (bytearray, memoryview)) or not isinstance(texts, Iterable):
+        raise InvalidArgumentError(
+            f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"
+        )
     counts = [
         encode_to_array(
             tokenizer,

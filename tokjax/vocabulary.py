@@ -168,7 +168,7 @@ def make_vocabulary(
         roles: `"bos"`, `"eos"`, `"pad"` or `"unk"` to the name of a special token.
 
     Raises:
-        InvalidArgumentError: an id is negative, above 16,777,215 or used twice; a token is empty; a role
+        InvalidArgumentError: an id is negative, above 2,097,149 or used twice; a token is empty; a role
             names a token that is not among the special ones.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).role_id("eos")

@@ -36,6 +36,8 @@ _FEW_SYMBOLS = 48
 """Once so few are left, they are merged one pair at a time."""
 _FEW_WORDS = 16
 """So few words in which no pair is sure are merged one pair at a time, too."""
+_LEAST_SHARE = 64
+"""A round that merges less than one in so many symbols is not worth it."""
 
 
 class MergedWords(NamedTuple):
@@ -127,13 +129,15 @@ class BatchMerger:
         """One round: the symbols that are left after it, or `None` if there was too little to do."""
         joints = unpacked(symbols.joints)
         left, right = _taken_from(joints, _REACH)
-        sure = self._sure_pairs(symbols.ids, joints.rank, left, right)
-        if not sure.any():
+        sure = self._sure_pairs(symbols.ids, joints.rank, left, right, _REACH)
+        least = len(sure) // _LEAST_SHARE
+        if np.count_nonzero(sure) <= least:
             sure = _lowest_of_each(joints.rank)
-            if np.count_nonzero(sure) < _FEW_WORDS:
-                sure = self._sure_pairs(symbols.ids, joints.rank, *_taken_from(joints, _FAR_REACH))
-                if not sure.any():
-                    return None
+        if np.count_nonzero(sure) <= max(least, _FEW_WORDS):
+            far = _taken_from(joints, _FAR_REACH)
+            sure = self._sure_pairs(symbols.ids, joints.rank, *far, _FAR_REACH)
+            if np.count_nonzero(sure) <= least:
+                return None
         finished = np.zeros(len(left), bool)
         np.logical_and(left[:-2] >= NEVER, right[1:-1] >= NEVER, out=finished[1:-1])
         done_now = np.flatnonzero(finished)
@@ -152,16 +156,73 @@ class BatchMerger:
         after.joints[changed] = self._tables.of_ids(after.ids.take(changed), after.ids.take(changed + 1))
         return after
 
-    def _sure_pairs(self, ids: Ints, ranks: Ints, left: Ints, right: Ints) -> NDArray[np.bool_]:
-        """Pairs that can be merged before all others; no two of them overlap."""
-        rank, left, right = ranks[1:-1], left[:-2], right[2:]
-        sure: NDArray[np.bool_] = (rank < left) & (rank <= right) & (rank < NEVER)
-        ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
+    def _sure_pairs(self, ids: Ints, ranks: Ints, left: Ints, right: Ints, reach: int) -> NDArray[np.bool_]:
+        """Pairs that can be merged before all others; no two of them overlap.
+
+        What takes the right half with the same rank comes later, since it stands further right. What takes
+        the left half with the same rank would come first: ties there have to be looked into.
+
+        Args:
+            ids: those of the symbols.
+            ranks: those of the joints.
+            left: as `_taken_from` gives them, like `right`.
+            right: as `left`.
+            reach: as for `_taken_from`.
+        """
+        rank, left_of, right_of = ranks[1:-1], left[:-2], right[2:]
+        possible = (rank <= left_of) & (rank <= right_of) & (rank < NEVER)
+        sure: NDArray[np.bool_] = possible & (rank < left_of)
+        if np.count_nonzero(possible) > 2 * np.count_nonzero(sure):
+            sure[self._in_chains(ids, ranks, np.minimum(left, right), possible, sure, reach)] = True
         at = np.flatnonzero(sure)
         sure[at] = self._in_time(ids, ranks, at + 1)
+        ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
         if len(ties):
-            sure[self._in_runs(ids, ranks, ties, left, right)] = True
+            sure[self._in_runs(ids, ranks, ties, left_of, right_of)] = True
         return sure
+
+    def _in_chains(
+        self,
+        ids: Ints,
+        ranks: Ints,
+        taken: Ints,
+        possible: NDArray[np.bool_],
+        sure: NDArray[np.bool_],
+        reach: int,
+    ) -> Places:
+        """Pairs like `}*` in `}*}*}*`: only the merge of one just like it, further left, comes before each.
+
+        That one is itself sure, or of the chain. Between the two nothing changes before it is merged, and
+        what it becomes does not take the symbol behind it before all pairs of the chain are merged.
+
+        Args:
+            ids: those of the symbols.
+            ranks: those of the joints.
+            taken: the lowest ranks with which symbols at each joint can be taken.
+            possible: pairs whose halves nothing takes with a lower rank.
+            sure: those of them whose halves nothing takes first.
+            reach: how far apart two of a chain may be.
+        """
+        rank = ranks[1:-1]
+        at = np.flatnonzero(possible)
+        at = at.take(np.argsort(rank.take(at), kind="stable"))
+        before, here = at[:-1], at[1:]
+        words = np.cumsum(rank == END)
+        linked = (rank[before] == rank[here]) & (words[before] == words[here])
+        linked &= (here - before >= 2) & (here - before <= reach + 2)
+        links = np.flatnonzero(linked)
+        before, here = before[links], here[links]
+        between = np.stack([before + 1, here], axis=1).reshape(-1)
+        quiet = np.minimum.reduceat(taken[1:-1], between)[::2] >= rank[here] if len(links) else links
+        behind = self._tables.of_ids(rank[here], ids[before + 3])
+        linked[links] = quiet & (unpacked(behind).from_left > rank[here])
+        index = np.arange(len(at))
+        is_sure = sure[at]
+        broken = ~is_sure
+        broken[1:] &= ~linked
+        last_sure = np.maximum.accumulate(np.where(is_sure, index, -1))
+        last_broken = np.maximum.accumulate(np.where(broken, index, -1))
+        return at[last_sure > last_broken]
 
     def _in_runs(self, ids: Ints, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
         """Every other pair of runs of equal ranks; `ties` are those whose next pair has the same rank."""

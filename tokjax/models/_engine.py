@@ -2,7 +2,7 @@
 
 Everything above it (special tokens, offsets, masks, batches) asks only for `encode_segments`.
 
-All words of a chunk are looked up at once: a word of up to 15 bytes is itself the key of a table of arrays.
+All words of a chunk are looked up at once: a word of up to 128 bytes is itself the key of a table of arrays.
 What is not in the table is merged, once, and remembered.
 """
 
@@ -35,8 +35,8 @@ FEW_CHARACTERS = 3000
 """Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
 _LEARN_AT_ONCE, _MOST_HELD = 1 << 15, 16
 """After so many new words, or chunks that wait for some, they are learned."""
-MAX_KNOWN_TO_LOOP = 1 << 15
-"""How many words of short texts it remembers, apart from all others."""
+MAX_KNOWN_TO_LOOP, LONGEST_KNOWN_TO_LOOP = 1 << 15, 64
+"""How many words of short texts it remembers, apart from all others, and of how many characters at most."""
 
 
 class EncodedSegments(NamedTuple):
@@ -98,7 +98,8 @@ class _KnownToLoop(dict[str, tuple[int, ...]]):
         if len(self) >= MAX_KNOWN_TO_LOOP:
             self.clear()
         ids = tuple(merge_word(from_characters(word), self._ranks))
-        self[word] = ids
+        if len(word) <= LONGEST_KNOWN_TO_LOOP:
+            self[word] = ids
         return ids
 
 

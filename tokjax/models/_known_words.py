@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
     from tokjax.models._word_tables import Words
 
-MAX_KNOWN_BYTES = 1 << 27
-"""How much memory words may take, within a factor of two, before all but the vocabulary is forgotten."""
+MAX_KNOWN_BYTES = 1 << 26
+"""How much memory words may take before all but the vocabulary is forgotten; it is up to four times as much
+while a table grows."""
 MAX_KNOWN_TOKENS = 1 << 23
 """How many ids of words of several tokens are remembered at most, about."""
 # A word's value: where in the pool its first id is, and how many it has.
@@ -199,10 +200,7 @@ class _Pool:
             merged: their ids.
             begins_word: whether to tell which ids begin a word.
         """
-        pool = self.ids
-        if len(apart):
-            values[apart] = _values(merged, len(pool))
-            pool = np.concatenate([pool, merged.ids])
+        values[apart] = merged.counts << _COUNT
         counts = values >> _COUNT
         ends = np.cumsum(counts)
         starts = ends - counts
@@ -214,7 +212,9 @@ class _Pool:
         if begins_word:
             begins = np.zeros(len(places), bool)
             begins[starts] = True
-        return Ids(pool.take(places), begins, ends)
+        ids = self.ids.take(places, mode="clip")
+        ids[ranges(starts.take(apart), merged.counts)] = merged.ids
+        return Ids(ids, begins, ends)
 
 
 def _values(merged: MergedWords, start: int) -> NDArray[np.int64]:

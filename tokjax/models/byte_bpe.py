@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,13 +21,13 @@ from tokjax.models._chunks import as_segments
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
-from tokjax.text.sources import checked_text
-from tokjax.text.special import refuse_special_in, resolve_special, shared_beginning, split_at_special
+from tokjax.text.sources import checked_texts
+from tokjax.text.special import refuse_special_in, resolve_special, shared_beginnings, split_at_special
 from tokjax.utf8 import is_encodable
 from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -69,13 +70,14 @@ class ByteLevelBPE:
                 text = text.decode("utf-8")
             except UnicodeDecodeError:
                 return None
-        if self.vocabulary.special and self._special_beginning in text:
-            return None
+        for beginning in self._special_beginnings:  # (quicker than any())
+            if beginning in text:
+                return None
         return text if text.isascii() or (self.normalizer is None and is_encodable(text)) else None
 
     @cached_property
-    def _special_beginning(self) -> str:
-        return shared_beginning(self.vocabulary.special)
+    def _special_beginnings(self) -> tuple[str, ...]:
+        return shared_beginnings(frozenset(self.vocabulary.special))
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -128,6 +130,8 @@ def byte_level_bpe(
     >>> protocol.encode(tokenizer, "he!").tolist()
     [256, 33]
     """
+    if not isinstance(ranks, Mapping):
+        raise InvalidArgumentError(f"ranks must map tokens to ids, not be a {type(ranks).__name__}")
     missing = [i for i in range(256) if bytes([i]) not in ranks]
     if missing:
         raise InvalidArgumentError(
@@ -246,10 +250,7 @@ def _encode_batch_result(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    if isinstance(texts, (str, bytes)):
-        raise InvalidArgumentError(
-            "encode_batch_result takes a sequence of texts; for one text use encode_result, or pass [text]"
-        )
+    checked_texts(texts)
     segments, rows = _split(
         tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
     )
@@ -283,9 +284,6 @@ def _split(
     """The segments of ordinary text of all rows, and the special tokens between and around them."""
     table = tokenizer.vocabulary
     allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    if not {str, bytes}.issuperset(map(type, texts)):
-        for i, text in enumerate(texts):
-            checked_text(text, f"text {i}")
     if tokenizer.normalizer is not None and not assume_normalized:
         texts = [protocol.normalize(tokenizer, text) for text in texts]
     segments = as_segments(texts)

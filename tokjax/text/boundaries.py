@@ -283,12 +283,14 @@ def _split_again(
     # Between two safe cuts regions can stand side by side as in the text; others are texts of their own.
     apart = (first == 0) | (stop == len(classes)) | (classes[first - 1] == END)
     apart |= classes[np.minimum(stop, len(classes) - 1)] == END
-    groups = [np.flatnonzero(~apart), *np.flatnonzero(apart)[:, None]]
     splitter = word_splitter(pattern)
-    for group in filter(len, groups):
+    for group, is_apart in ((~apart, False), (apart, True)):
         sizes = stop[group] - first[group]
         places = ranges(first[group], sizes)
-        lengths = splitter.lengths_alike(representatives(codes[places]))
+        alike = representatives(codes[places])
+        stops = np.cumsum(sizes).tolist() if is_apart else [len(alike)]
+        parts = [alike[begin:end] for begin, end in zip([0, *stops], stops, strict=False)]
+        lengths = np.fromiter(itertools.chain.from_iterable(map(splitter.lengths_alike, parts)), np.int64)
         starts[places] = False
         starts[places[np.cumsum(lengths) - lengths]] = True
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import unicodedata
-from typing import TYPE_CHECKING, NamedTuple
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 
     from tokjax.utf8 import Text
 
+_MANY_MARKS = 64
 # Before an ASCII character nothing composes with what precedes it. Others are told one by one.
 _PIECES = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]")
 
@@ -43,7 +46,7 @@ def to_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Text:
     """
     characters = to_characters(text)
     pieces = split_at_special(characters, kept)
-    pieces[::2] = [unicodedata.normalize("NFC", piece) for piece in pieces[::2]]
+    pieces[::2] = map(_nfc, pieces[::2])
     normalized = "".join(pieces)
     return from_characters(normalized) if isinstance(text, bytes) else normalized
 
@@ -60,7 +63,7 @@ def align_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Alignment:
     unchanged: list[bool] = []
     for i, piece in enumerate(split_at_special(to_characters(text), kept)):
         groups = [piece] if i % 2 or not piece else _groups(piece)
-        normalized = groups if i % 2 else [unicodedata.normalize("NFC", group) for group in groups]
+        normalized = groups if i % 2 else list(map(_nfc, groups))
         before += [len(from_characters(group)) for group in groups]
         after += [len(from_characters(group)) for group in normalized]
         unchanged += [old == new for old, new in zip(groups, normalized, strict=True)]
@@ -91,19 +94,39 @@ def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[
     return mapped
 
 
+def _nfc(piece: str) -> str:
+    """The form NFC, in linear time: the library sorts marks by insertion, which is slow for many in a row."""
+    if not piece.isascii() and len(piece) > _MANY_MARKS:
+        piece = _many_marks().sub(_sorted_marks, piece)
+    return unicodedata.normalize("NFC", piece)
+
+
+@lru_cache(maxsize=1)
+def _many_marks() -> Any:
+    import regex  # noqa: PLC0415 (slow to import)
+
+    return regex.compile(rf"\p{{M}}{{{_MANY_MARKS},}}")
+
+
+def _sorted_marks(match: Any) -> str:
+    """Marks between two of class 0 in the order that normal forms give them."""
+    marks = itertools.groupby(match.group(), lambda mark: unicodedata.combining(mark) != 0)
+    return "".join("".join(sorted(run, key=unicodedata.combining)) for _, run in marks)
+
+
 def _groups(piece: str) -> list[str]:
     """Parts that normalise independently: together they give what the whole gives."""
-    groups: list[str] = []
+    gathered: list[list[str]] = []
     for part in _PIECES.findall(piece):
-        if groups and not part.isascii() and not _starts_group(part):
-            if len(groups[-1]) > 1 and groups[-1].isascii():  # only its last character can compose
-                groups[-1:] = [groups[-1][:-1], groups[-1][-1]]
-            groups[-1] += part
+        if gathered and not part.isascii() and not _starts_group(part):
+            last = gathered[-1][-1]
+            if len(last) > 1:  # ASCII, of which only the last character can compose
+                gathered[-1:] = [[last[:-1]], [last[-1]]]
+            gathered[-1].append(part)
         else:
-            groups.append(part)
-    if "".join(unicodedata.normalize("NFC", group) for group in groups) != unicodedata.normalize(
-        "NFC", piece
-    ):
+            gathered.append([part])
+    groups = list(map("".join, gathered))
+    if "".join(map(_nfc, groups)) != _nfc(piece):
         return [piece]  # a character that composes and is neither a mark nor a Hangul vowel or final
     return groups
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
@@ -188,6 +188,20 @@ def checked_text(text: object, what: str) -> Text:
     if not isinstance(text, (str, bytes)):
         raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}")
     return text
+
+
+def checked_texts(texts: Any) -> None:
+    """An error if `texts` is no sequence of `str` and `bytes`."""
+    if isinstance(texts, (str, bytes, bytearray, memoryview)):
+        raise InvalidArgumentError("texts is one text; pass [text], or use encode or encode_result for it")
+    if isinstance(texts, (Set, Mapping)) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
+        raise InvalidArgumentError(
+            f"texts must be a sequence, in which every text has its place, not a {type(texts).__name__}; "
+            "pass list(texts)"
+        )
+    if not {str, bytes}.issuperset(map(type, texts)):
+        for i, text in enumerate(texts):
+            checked_text(text, f"text {i}")
 
 
 def _checked_file(path: str | os.PathLike[str]) -> Path:

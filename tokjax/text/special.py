@@ -68,14 +68,22 @@ def refuse_special_in(texts: Sequence[str], disallowed: frozenset[str]) -> None:
     """The same for many texts."""
     if not disallowed:
         return
-    shared = shared_beginning(disallowed)
+    beginnings = shared_beginnings(disallowed)
     for i, text in enumerate(texts):
-        if shared in text:  # (quicker than the search, and seldom true)
+        if any(beginning in text for beginning in beginnings):  # (quicker than the search, and seldom true)
             refuse_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
 
 
-def shared_beginning(names: Collection[str]) -> str:
-    """What all names begin with, perhaps nothing."""
+@lru_cache(maxsize=256)
+def shared_beginnings(names: frozenset[str]) -> tuple[str, ...]:
+    """What names begin with: for all that have their first character in common, what they share."""
+    by_first: dict[str, list[str]] = {}
+    for name in names:
+        by_first.setdefault(name[0], []).append(name)
+    return tuple(map(_shared_beginning, by_first.values()))
+
+
+def _shared_beginning(names: list[str]) -> str:
     first, last = min(names), max(names)
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[:length]

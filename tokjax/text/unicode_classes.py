@@ -23,6 +23,7 @@ END, BLANK, APOSTROPHE, SLASH = range(8, 12)
 and U+002F) that patterns treat apart from their class."""
 
 CODE_POINTS = 0x110000
+_ASCII = 0x80
 LONG_S = 0x17F
 """The one letter outside ASCII that a pattern names: it is an `s` where case does not matter."""
 LONG_S_BYTES = chr(LONG_S).encode("utf-8")
@@ -55,7 +56,7 @@ def representatives(codes: NDArray[Any]) -> str:
     """
     wide = codes.astype(np.uint32)
     stand_ins = _STAND_INS.take(class_of_code_point().take(wide))
-    chosen = np.where((wide < 0x80) | (wide == LONG_S), wide, stand_ins)
+    chosen = np.where((wide < _ASCII) | (wide == LONG_S), wide, stand_ins)
     return chosen.astype("<u4").tobytes().decode("utf-32-le")
 
 
@@ -65,7 +66,8 @@ class _StandInOf(dict[int, int]):
     def __missing__(self, code: int) -> int:
         if len(self) >= _MOST_REMEMBERED:
             self.clear()
-        self[code] = ord(representatives(np.array([code])))
+        stand_in = int(_STAND_INS[class_of_code_point()[code]])
+        self[code] = code if code < _ASCII or code == LONG_S else stand_in
         return self[code]
 
 
