@@ -72,7 +72,7 @@ def growth_table(record: dict[str, Any]) -> str:
             *(f"{value:.3f} s" for value in seconds),
             f"{seconds[-1] / seconds[-2]:.1f} times",
             f"{ours[-1]['megabytes_over_documents']:.0f}",
-            f"{theirs['cold_seconds']:.3f} s" if theirs else "takes no bytes",
+            f"{theirs['cold_seconds']:.3f} s" if theirs else "crashes, or takes no bytes",
         ]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join([*rows, "", _host(record)])
