@@ -160,7 +160,7 @@ def _rank(pair: bytes, limit: int, ranks: dict[bytes, int]) -> int:
     return rank if rank < limit else 1 << 30
 
 
-def _peak_megabytes() -> float:
+def peak_megabytes() -> float:
     """The peak of this process alone: `getrusage` would begin at that of the process that started it."""
     status = Path("/proc/self/status").read_text()
     return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
@@ -168,9 +168,9 @@ def _peak_megabytes() -> float:
 
 def measured_on(encode: Encode, texts: list[Any]) -> dict[str, float]:
     """Seconds of the first and of a second pass over texts, and the memory that the first took, in MB."""
-    begin, before = time.perf_counter(), _peak_megabytes()
+    begin, before = time.perf_counter(), peak_megabytes()
     encode(texts)
-    cold, peak = time.perf_counter(), _peak_megabytes()
+    cold, peak = time.perf_counter(), peak_megabytes()
     encode(texts)
     return {
         "cold_seconds": cold - begin,

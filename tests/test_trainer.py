@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import tokjax
+from tests.oracles.incremental import train_incrementally
 from tests.oracles.training import split_words, train_naively
 from tests.strategies import byte_strings, hard_texts
 from tokjax.text import sources
 from tokjax.text.patterns import word_splitter
 from tokjax.trainer import (
+    _pair_table,
     count_pretokens,
     counting,
     load_pretoken_counts,
+    merging,
     save_pretoken_counts,
     train_and_pack,
     train_bpe,
@@ -47,6 +50,28 @@ def test_tiny_alphabets(texts, num_tokens, min_frequency):
     """Where ties, overlaps and merges that make the same bytes are everywhere."""
     trained = train(texts, 256 + num_tokens, min_frequency=min_frequency)
     assert list(trained.merges) == naive_merges(texts, num_tokens, min_frequency=min_frequency)
+
+
+@settings(max_examples=300)
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=14), st.integers(1, 9), max_size=30),
+    st.integers(0, 60),
+    st.integers(1, 4),
+    st.sampled_from(["lexicographic", "huggingface"]),
+    st.sampled_from([1, 2, 16]),
+    st.sampled_from([1, 3, 512]),
+)
+def test_many_merges_a_step_are_one_at_a_time(words, num_tokens, min_frequency, tie_break, width, most):
+    """However many pairs are looked at, or merged, at a time."""
+    texts = [word for word, count in words.items() for _ in range(count)]
+    options = {"min_frequency": min_frequency, "tie_break": tie_break}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_LEAST_WIDTH", width)
+        patch.setattr(merging, "_MOST_AT_ONCE", most)
+        patch.setattr(_pair_table, "_MOST_PROMOTED", most)
+        merges = train(texts, 256 + num_tokens, **options).merges
+    counts = {word.encode(): count for word, count in words.items()}
+    assert list(merges) == train_incrementally(counts, num_tokens, **options)
 
 
 @given(
@@ -415,4 +440,8 @@ def test_a_corpus_against_both_oracles():
     texts = [file.read_text("utf-8", errors="replace") for file in files][:150]
     assert list(train(texts, 2256, tie_break="huggingface").merges) == huggingface_merges(texts, 2256)
     assert list(train(texts, 320).merges) == naive_merges(texts, 64)
+    counts = count_pretokens(texts, progress=False)
+    for tie_break in ("lexicographic", "huggingface"):
+        incremental = train_incrementally(dict(counts.items()), 20_000, tie_break=tie_break)
+        assert list(train(counts, 20_256, tie_break=tie_break).merges) == incremental
     assert np.isfinite(train(texts, 300).stats.bytes_per_token)

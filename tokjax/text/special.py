@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tokjax.protocol import Special
+    from tokjax.utf8 import Text
 
 
 def checked_special(special_tokens: Sequence[str]) -> list[str]:
@@ -89,7 +90,11 @@ def _shared_beginning(names: list[str]) -> str:
     return first[:length]
 
 
-def split_at_special(text: str, special: frozenset[str]) -> list[str]:
+@overload
+def split_at_special(text: str, special: frozenset[str]) -> list[str]: ...
+@overload
+def split_at_special(text: Text, special: frozenset[str]) -> list[Text]: ...
+def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Text]:
     """Ordinary text and special tokens in turn: even places are ordinary (perhaps empty), odd ones special.
 
     Tokens are found from the left; of two that start at one place, the longer is taken.
@@ -97,13 +102,22 @@ def split_at_special(text: str, special: frozenset[str]) -> list[str]:
     >>> split_at_special("a<x>b", frozenset({"<x>"}))
     ['a', '<x>', 'b']
     """
-    return _matcher(special).split(text) if special else [text]
+    if not special:
+        return [text]
+    if isinstance(text, bytes):
+        return list(_byte_matcher(special).split(text))
+    return _matcher(special).split(text)
 
 
 @lru_cache(maxsize=256)
 def _matcher(names: frozenset[str]) -> re.Pattern[str]:
     longest_first = sorted(names, key=lambda name: (-len(name), name))
     return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+
+
+@lru_cache(maxsize=256)
+def _byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
+    return re.compile(_matcher(names).pattern.encode("utf-8"))
 
 
 def _names(argument: str, given: Collection[str], known: frozenset[str]) -> frozenset[str]:

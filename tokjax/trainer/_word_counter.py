@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,9 +28,10 @@ class Counted(NamedTuple):
 
 
 class WordCounter:
-    """Counts words. Its memory is bounded by the different ones."""
+    """Counts words. Its memory is bounded by the different ones, and threads can share it."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         known = words_of([b"\n"])  # tables know it from the first
         self._tables = WordTables(known, np.zeros(1, np.int64))
         self._known = [known]
@@ -43,8 +45,10 @@ class WordCounter:
     def add(self, words: Words) -> None:
         """Count each of some words once more."""
         places, others = self._places_of(words)
-        self._counts += np.bincount(places, minlength=len(self._counts))
-        self._others.update(words.take(others).texts())
+        texts = list(words.take(others).texts())
+        with self._lock:
+            np.add.at(self._counts, places, 1)
+            self._others.update(texts)
 
     def merge(self, counted: Counted) -> None:
         """Take in what another counter has seen."""
@@ -52,9 +56,10 @@ class WordCounter:
         places, others = self._places_of(words)
         held = np.ones(len(counts), bool)
         held[others] = False
-        self._counts[places] += counts[held]
-        for word, count in zip(words.take(others).texts(), counts.take(others).tolist(), strict=True):
-            self._others[word] += count
+        with self._lock:
+            self._counts[places] += counts[held]
+            for word, count in zip(words.take(others).texts(), counts.take(others).tolist(), strict=True):
+                self._others[word] += count
 
     def counted(self) -> Counted:
         """Every word that was seen."""
@@ -79,10 +84,14 @@ class WordCounter:
     def _learned(self, words: Words) -> NDArray[np.int64]:
         """Places for words that had none, one for all that are alike."""
         example, which = self._tables.different(words)
-        first = len(self._counts)
-        places = np.arange(first, first + len(example))
-        new = joined([words.take(example)])
-        self._tables.add(new, places)
-        self._known.append(new)
-        self._counts = np.concatenate([self._counts, np.zeros(len(example), np.int64)])
+        different = words.take(example)
+        with self._lock:
+            places = self._tables.find(different)  # another thread may have learned some in the meantime
+            absent = np.flatnonzero(places == ABSENT)
+            first = len(self._counts)
+            places[absent] = np.arange(first, first + len(absent))
+            new = joined([different.take(absent)])
+            self._known.append(new)
+            self._counts = np.concatenate([self._counts, np.zeros(len(absent), np.int64)])
+            self._tables.add(new, places[absent])
         return places.take(which)

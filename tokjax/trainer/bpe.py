@@ -14,7 +14,7 @@ from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
 from tokjax.text.patterns import word_splitter
 from tokjax.text.special import checked_special
 from tokjax.trainer.counting import count_pretokens
-from tokjax.trainer.merging import Merger, TieBreak, train_merges
+from tokjax.trainer.merging import Merged, TieBreak, train_merges
 from tokjax.trainer.pretokens import PretokenCounts
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ def train_bpe(
     counted = time.perf_counter()
     first_id = 256 + len(special)
     with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
-        merger = train_merges(
-            dict(counts.items()),
+        merged = train_merges(
+            counts,
             num_tokens=num_merges,
             first_id=first_id,
             min_frequency=min_frequency,
@@ -148,7 +148,7 @@ def train_bpe(
     if eos_token is None and END_OF_TEXT in special:
         eos_token = END_OF_TEXT
     tokenizer = byte_level_bpe(
-        {token: id_ for id_, token in merger.token.items()},
+        {token: id_ for id_, token in merged.token.items()},
         pattern=pattern,
         special_tokens={name: 256 + i for i, name in enumerate(special)},
         bos_token=bos_token,
@@ -166,21 +166,20 @@ def train_bpe(
         )
     return TrainedBPE(
         tokenizer,
-        tuple(merger.merges),
-        _stats(counts, merger, seconds, exhausted),
+        tuple(merged.merges),
+        _stats(counts, merged, seconds, exhausted),
     )
 
 
 def _stats(
-    counts: PretokenCounts, merger: Merger, seconds: Mapping[str, float], exhausted: bool
+    counts: PretokenCounts, merged: Merged, seconds: Mapping[str, float], exhausted: bool
 ) -> TrainingStats:
-    tokens = sum(len(word) * n for word, n in zip(merger.words, merger.counts, strict=True))
     return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
         unique_words=len(counts),
         seconds=dict(seconds),
-        bytes_per_token=counts.nbytes / tokens if tokens else 0.0,
+        bytes_per_token=counts.nbytes / merged.num_tokens if merged.num_tokens else 0.0,
         exhausted=exhausted,
     )
 

@@ -7,7 +7,7 @@ from collections import deque
 from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
@@ -23,6 +23,8 @@ from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from concurrent.futures import Future
+
+    from tokjax.utf8 import Text
 
 _CHUNK_BYTES = 1 << 24
 
@@ -64,13 +66,15 @@ def count_pretokens(
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     chunks, total = _chunks_of(source, special, pattern)
     counter = WordCounter()
+    count: Callable[[Chunk], _Size | PretokenCounts]
+    count = partial(_count_into, counter, special=special, pattern=pattern)
+    if executor is not None:
+        count = partial(count_chunk, special_tokens=special, pattern=pattern)
     documents = nbytes = 0
     with progress_bar("counting", total, unit="bytes", enabled=progress) as advance:
-        counted = _in_parallel(
-            partial(count_chunk, special_tokens=special, pattern=pattern), chunks, at_once, executor
-        )
-        for chunk, part in counted:
-            counter.merge(part.counted())
+        for chunk, part in _in_parallel(count, chunks, at_once, executor):
+            if isinstance(part, PretokenCounts):
+                counter.merge(part.counted())
             documents += part.documents
             nbytes += part.nbytes
             advance(chunk.nbytes, f"{len(counter):,} words")
@@ -79,23 +83,35 @@ def count_pretokens(
 
 def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:
     """Count the words of one chunk; runs in a worker."""
-    splitter = word_splitter(pattern)
-    special = frozenset(special_tokens)
     counter = WordCounter()
+    size = _count_into(counter, chunk, special=special_tokens, pattern=pattern)
+    return pretoken_counts(counter.counted(), pattern, special_tokens, *size)
+
+
+class _Size(NamedTuple):
+    """How much of a corpus was counted."""
+
+    documents: int
+    nbytes: int
+
+
+def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...], pattern: str) -> _Size:
+    """Count the words of a chunk with a counter that others may share."""
+    splitter = word_splitter(pattern)
+    names = frozenset(special)
+    ordinary: list[Text] = []
     documents = nbytes = 0
-    texts, starts_document = zip(*chunk.read(), strict=True)
-    segments = as_segments(texts)
-    rows = [split_at_special(text, special)[::2] for text in segments.texts]
-    documents = sum(bool(segment) for row in rows for segment in row)
-    documents -= sum(  # it goes on from the chunk before
-        bool(row[0]) and not starts for row, starts in zip(rows, starts_document, strict=True)
-    )
-    ordinary = segments._replace(texts=[segment for row in rows for segment in row if segment])
-    for pieces in gather(ordinary, CHUNK_CHARACTERS, safe_cuts=splitter.is_named):
+    for text, starts_document in chunk.read():
+        stretches: list[Text] = split_at_special(text, names)[::2]
+        goes_on = bool(stretches[0]) and not starts_document  # from the chunk before
+        stretches = list(filter(None, stretches))
+        documents += len(stretches) - goes_on
+        ordinary += stretches
+    for pieces in gather(as_segments(ordinary), CHUNK_CHARACTERS, safe_cuts=splitter.is_named):
         words = cut_into_words(pieces, splitter).words
         nbytes += int(words.lengths.sum())
         counter.add(words)
-    return pretoken_counts(counter.counted(), pattern, special_tokens, documents, nbytes)
+    return _Size(documents, nbytes)
 
 
 def _chunks_of(
@@ -111,11 +127,11 @@ def _chunks_of(
 
 
 def _in_parallel(
-    count: Callable[[Chunk], PretokenCounts],
+    count: Callable[[Chunk], _Size | PretokenCounts],
     chunks: Iterator[Chunk],
     workers: int,
     executor: Executor | None,
-) -> Iterator[tuple[Chunk, PretokenCounts]]:
+) -> Iterator[tuple[Chunk, _Size | PretokenCounts]]:
     """Each chunk with its counts, in order; in this thread where there is one worker, or one chunk."""
     first = list(itertools.islice(chunks, 2))
     chunks = itertools.chain(first, chunks)
@@ -123,7 +139,7 @@ def _in_parallel(
         for chunk in chunks:
             yield chunk, count(chunk)
         return
-    waiting: deque[tuple[Chunk, Future[PretokenCounts]]] = deque()
+    waiting: deque[tuple[Chunk, Future[_Size | PretokenCounts]]] = deque()
     own: Any = ThreadPoolExecutor(workers) if executor is None else nullcontext(executor)
     try:
         with own as pool:

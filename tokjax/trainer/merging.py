@@ -1,149 +1,224 @@
-"""Byte-pair merging of counted words: always the most frequent pair, counts kept up to date."""
+"""Byte-pair merging of counted words: as if one pair at a time, always the most frequent, but many a step.
+
+A step takes the most frequent pairs, ranks them as one at a time would, and merges the longest prefix of
+which no two pairs share a symbol, and no pair that comes up on the way could be more frequent than one that
+is still to come. So the merges, and their order, are those of the slow way.
+"""
 
 from __future__ import annotations
 
-import heapq
-from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
+
+from tokjax.trainer._linked_words import LinkedWords, key_of_pair
+from tokjax.trainer._pair_table import Best, PairTable
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
     from tokjax._progress import Advance
+    from tokjax.trainer._linked_words import Places
+    from tokjax.trainer.pretokens import PretokenCounts
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
-Pair: TypeAlias = tuple[int, int]
 _MIRROR = bytes(255 - i for i in range(256))
+_LEAST_WIDTH, _MOST_WIDTH = 16, 512
+_MOST_AT_ONCE = 512
 
 
 @dataclass
-class Merger:
-    """The state of training: every unique word as a list of ids, and what is known of each pair of ids.
+class Merged:
+    """What merging made.
 
     Attributes:
         token: the bytes of each id.
-        merges: the pairs merged so far.
-        words: the ids of each unique word.
-        counts: how often each word stands in the corpus.
+        merges: the pairs, in the order in which they were merged.
+        num_tokens: how many tokens the corpus has.
     """
 
-    token: dict[int, bytes]
-    words: list[list[int]]
-    counts: list[int]
-    tie_break: TieBreak
+    token: dict[int, bytes] = field(default_factory=lambda: {i: bytes([i]) for i in range(256)})
     merges: list[tuple[bytes, bytes]] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        """Count all pairs, once."""
-        self._id_of = {token: id_ for id_, token in self.token.items()}
-        self._tie_key = _TIE_KEYS[self.tie_break](self.token)
-        self._pair_counts: dict[Pair, int] = defaultdict(int)
-        self._words_with: dict[Pair, set[int]] = defaultdict(set)
-        for index, (word, count) in enumerate(zip(self.words, self.counts, strict=True)):
-            for pair in zip(word, word[1:], strict=False):
-                self._pair_counts[pair] += count
-                self._words_with[pair].add(index)
-        self._heap = [self._entry(pair) for pair in self._pair_counts]
-        heapq.heapify(self._heap)
-
-    def best_pair(self, min_frequency: int) -> Pair | None:
-        """The pair to merge next, or `None` if none is as frequent as asked for."""
-        while self._heap:
-            negative_count, *_, pair = self._heap[0]
-            actual = self._pair_counts.get(pair, 0)
-            if actual == -negative_count:
-                return pair if actual >= min_frequency else None
-            heapq.heappop(self._heap)
-            if actual > 0:  # it has fallen since it was pushed
-                heapq.heappush(self._heap, self._entry(pair))
-        return None
-
-    def merge(self, pair: Pair, new_id: int) -> bool:
-        """Replace the pair everywhere by one token.
-
-        Returns:
-            Whether `new_id` was used. It is not where the bytes are a token already: two merges that
-            make the same bytes make one token.
-        """
-        left, right = pair
-        merged = self.token[left] + self.token[right]
-        id_ = self._id_of.setdefault(merged, new_id)
-        self.token.setdefault(id_, merged)
-        self.merges.append((self.token[left], self.token[right]))
-        changes: dict[Pair, int] = defaultdict(int)
-        for index in self._words_with.pop(pair):
-            self._merge_in_word(index, pair, id_, changes)
-        del self._pair_counts[pair]
-        changes.pop(pair, None)
-        for changed, change in changes.items():
-            self._pair_counts[changed] += change
-            if self._pair_counts[changed] <= 0:
-                del self._pair_counts[changed]
-            elif change > 0:
-                heapq.heappush(self._heap, self._entry(changed))
-        return id_ == new_id
-
-    def _merge_in_word(self, index: int, pair: Pair, id_: int, changes: dict[Pair, int]) -> None:
-        word, count = self.words[index], self.counts[index]
-        left, right = pair
-        merged: list[int] = []
-        i = 0
-        while i < len(word):
-            if word[i] != left or i + 1 == len(word) or word[i + 1] != right:
-                merged.append(word[i])
-                i += 1
-                continue
-            if merged:
-                changes[merged[-1], left] -= count
-                changes[merged[-1], id_] += count
-                self._words_with[merged[-1], id_].add(index)
-            merged.append(id_)
-            i += 2
-            if i < len(word):
-                changes[right, word[i]] -= count
-                changes[id_, word[i]] += count
-                self._words_with[id_, word[i]].add(index)
-        self.words[index] = merged
-
-    def _entry(self, pair: Pair) -> tuple[Any, ...]:
-        return (-self._pair_counts[pair], self._tie_key(pair[0]), self._tie_key(pair[1]), pair)
+    num_tokens: int = 0
 
 
 def train_merges(
-    counts: Mapping[bytes, int],
+    counts: PretokenCounts,
     *,
     num_tokens: int,
     first_id: int,
     min_frequency: int,
     tie_break: TieBreak,
     advance: Advance,
-) -> Merger:
+) -> Merged:
     """Merge until there are `num_tokens` new tokens, or no pair is frequent enough.
 
     Args:
-        counts: words of at least one byte, and how often each stands in the corpus.
+        counts: the words, and how often each stands in the corpus.
         num_tokens: how many tokens to make.
         first_id: the id of the first of them; single bytes have the ids 0 to 255.
         min_frequency: pairs that are rarer are not merged.
         tie_break: which of equally frequent pairs is merged first.
-        advance: reports each new token.
+        advance: reports new tokens.
     """
-    merger = Merger(
-        {i: bytes([i]) for i in range(256)},
-        [list(word) for word in counts],
-        list(counts.values()),
-        tie_break,
-    )
+    merger = _Merger(LinkedWords(counts), first_id, tie_break)
     made = 0
     while made < num_tokens:
-        pair = merger.best_pair(min_frequency)
-        if pair is None:
+        new = merger.step(num_tokens - made, min_frequency)
+        if new is None:
             break
-        if merger.merge(pair, first_id + made):
-            made += 1
-            advance(1)
-    return merger
+        made += new
+        advance(new)
+    merger.merged.num_tokens = merger.words.num_tokens()
+    return merger.merged
+
+
+class _Merger:
+    """The state of training."""
+
+    def __init__(self, words: LinkedWords, first_id: int, tie_break: TieBreak) -> None:
+        self.words = words
+        self.merged = Merged()
+        self._next_id = first_id
+        self._id_of = {token: id_ for id_, token in self.merged.token.items()}
+        self._tie_key = TIE_KEYS[tie_break](self.merged.token)
+        self._width = _LEAST_WIDTH
+        at = words.pairs_of_bytes()
+        self._pairs = PairTable(words, key_of_pair(words.symbol[at], words.symbol[at + 1]), at)
+
+    def step(self, most: int, min_frequency: int) -> int | None:
+        """Merge some pairs: how many tokens they make; `None` if no pair is frequent enough."""
+        best = self._pairs.best(self._width)
+        if best is None:
+            return None
+        ranking = self._ranked(best, min(most, _MOST_AT_ONCE), min_frequency)
+        if not len(ranking):
+            return None
+        at, rank = _places_of(best, ranking)
+        safe = min(
+            _before_clash(self.words, at, rank, len(ranking)),
+            _before_newcomer(self.words, at, rank, best.counts[ranking]),
+        )
+        ids, new = self._named(best, ranking[:safe])
+        ranking = ranking[: len(ids)]
+        at, rank = at[rank < len(ids)], rank[rank < len(ids)]
+        at, rank = _without_overlaps(self.words, at, rank, (best.left == best.right)[ranking])
+        self._pairs.drop(best.rows[ranking])
+        keys, places = self.words.merge(at, ids[rank])
+        self._pairs.add(keys, places, may_be_known=new < len(ids))
+        self._adapt(len(ids), safe, len(best.rows))
+        return new
+
+    def _ranked(self, best: Best, most: int, min_frequency: int) -> NDArray[np.int64]:
+        """The pairs that one at a time would merge next if merging changed nothing, in that order."""
+        chosen = np.flatnonzero(best.counts >= min_frequency)
+        if len(chosen) > most:
+            least = np.partition(best.counts[chosen], -most)[-most]
+            chosen = chosen[best.counts[chosen] >= least]
+        keys = [
+            (-count, self._tie_key(left), self._tie_key(right), i)
+            for count, left, right, i in zip(
+                best.counts[chosen].tolist(),
+                best.left[chosen].tolist(),
+                best.right[chosen].tolist(),
+                chosen.tolist(),
+                strict=True,
+            )
+        ]
+        return np.array([key[-1] for key in sorted(keys)[:most]], np.int64)
+
+    def _named(self, best: Best, ranking: NDArray[np.int64]) -> tuple[NDArray[np.int32], int]:
+        """Ids for what pairs become, and how many of them are new.
+
+        Two merges that make the same bytes make one token. The second of them is the last of its step: pairs
+        of its token are known already, and get more frequent.
+        """
+        token, first = self.merged.token, self._next_id
+        ids: list[int] = []
+        for left, right in zip(best.left[ranking].tolist(), best.right[ranking].tolist(), strict=True):
+            made = token[left] + token[right]
+            id_ = self._id_of.get(made, self._next_id)
+            if first <= id_ < self._next_id:
+                break  # made in this very step
+            ids.append(id_)
+            self.merged.merges.append((token[left], token[right]))
+            if id_ != self._next_id:
+                break
+            token[id_] = made
+            self._id_of[made] = id_
+            self._next_id += 1
+        return np.array(ids, np.int32), self._next_id - first
+
+    def _adapt(self, merged: int, safe: int, looked_at: int) -> None:
+        """Look at more pairs next time if all could be merged, and at fewer if few could."""
+        if merged == safe == looked_at:
+            self._width = min(2 * self._width, _MOST_WIDTH)
+        elif merged < looked_at // 8:
+            self._width = max(self._width // 2, _LEAST_WIDTH)
+
+
+def _places_of(best: Best, ranking: NDArray[np.int64]) -> tuple[Places, NDArray[np.int64]]:
+    """Where the ranked pairs stand, and the rank of the pair of each place."""
+    rank_of = np.full(len(best.rows), len(ranking))
+    rank_of[ranking] = np.arange(len(ranking))
+    rank = rank_of[best.which]
+    ranked = rank < len(ranking)
+    return best.at[ranked], rank[ranked]
+
+
+def _before_clash(words: LinkedWords, at: Places, rank: NDArray[np.int64], pairs: int) -> int:
+    """How many of the pairs, from the first, share no symbol with another of them."""
+    touched = np.concatenate([at, words.after[at]])
+    order = np.argsort(touched)
+    touched, owner = touched[order], np.concatenate([rank, rank])[order]
+    clash = np.flatnonzero((touched[1:] == touched[:-1]) & (owner[1:] != owner[:-1]))
+    return int(np.maximum(owner[clash], owner[clash + 1]).min(initial=pairs))
+
+
+def _before_newcomer(
+    words: LinkedWords, at: Places, rank: NDArray[np.int64], counts: NDArray[np.int64]
+) -> int:
+    """How many of the pairs, from the first, are certainly more frequent than all that they bring forth.
+
+    A pair that comes up is as frequent at most as the merged pair with that neighbour.
+
+    Args:
+        words: the corpus.
+        at: where the pairs stand.
+        rank: the pair of each place.
+        counts: how often each pair stands, falling.
+    """
+    most = np.zeros(len(counts), np.int64)
+    for neighbour in (words.symbol[words.before[at]], words.symbol[words.after[words.after[at]]]):
+        real = np.flatnonzero(neighbour >= 0)
+        if len(real):
+            keys = rank[real] << 32 | neighbour[real]
+            order = np.argsort(keys)
+            keys = keys[order]
+            first = np.flatnonzero(np.diff(keys, prepend=-1))
+            together = np.add.reduceat(words.weight[at[real[order]]], first)
+            np.maximum.at(most, keys[first] >> 32, together)
+    late = np.flatnonzero(np.maximum.accumulate(most)[:-1] >= counts[1:])
+    return int(late[0]) + 1 if len(late) else len(counts)
+
+
+def _without_overlaps(
+    words: LinkedWords, at: Places, rank: NDArray[np.int64], is_double: NDArray[np.bool_]
+) -> tuple[Places, NDArray[np.int64]]:
+    """Of pairs of one symbol twice that overlap, as in `aaaa`, every other, from the left."""
+    if not is_double[rank].any():
+        return at, rank
+    order = np.lexsort((at, rank))
+    at, rank = at[order], rank[order]
+    overlaps = np.zeros(len(at), bool)
+    overlaps[1:] = (words.after[at[:-1]] == at[1:]) & (rank[1:] == rank[:-1])
+    index = np.arange(len(at))
+    since = index - np.maximum.accumulate(np.where(overlaps, 0, index))
+    kept = since % 2 == 0
+    return at[kept], rank[kept]
 
 
 def _lexicographic(token: dict[int, bytes]) -> Callable[[int], str]:
@@ -166,7 +241,7 @@ def _huggingface(_: dict[int, bytes]) -> Callable[[int], int]:
     return lambda id_: place.get(id_, id_)
 
 
-_TIE_KEYS: dict[TieBreak, Callable[[dict[int, bytes]], Callable[[int], Any]]] = {
+TIE_KEYS: dict[TieBreak, Callable[[dict[int, bytes]], Callable[[int], Any]]] = {
     "lexicographic": _lexicographic,
     "huggingface": _huggingface,
 }

@@ -1,0 +1,88 @@
+"""Text to a byte-level BPE vocabulary: tokjax and its peers on the same file.
+
+    python -m benchmarks.train TEXT [--megabytes 20 120] [--vocab-sizes 8000 32000 128000]
+
+TEXT has documents joined by `<|endoftext|>`. Each measurement is a process of its own, from the file to the
+vocabulary; rounds go through all contenders in turn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.record import described_input, write_record
+from benchmarks.trainers import TRAINERS
+
+PACKAGES = ["tokjax", "numpy", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece"]
+SLOW = {"sentencepiece (bpe)": 20}
+"""Contenders that would take hours on more megabytes than these."""
+
+
+def measured_apart(name: str, path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
+    """What `trainers.measured` sees in a fresh process."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.trainers", name, str(path), str(vocab_size), str(workers)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"RAYON_NUM_THREADS": str(workers)},
+    )
+    if done.returncode:
+        raise SystemExit(f"{name} failed:\n{done.stderr}")
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def compared(path: Path, megabytes: float, vocab_sizes: list[int], rounds: int, workers: int) -> Any:
+    """All contenders on one text, for several sizes of vocabulary."""
+    runs = [
+        (size, name) for size in vocab_sizes for name in TRAINERS if megabytes <= SLOW.get(name, megabytes)
+    ]
+    seen: dict[str, list[dict[str, Any]]] = {f"{size}; {name}": [] for size, name in runs}
+    for number in range(rounds):
+        for size, name in runs:
+            row = measured_apart(name, path, size, workers)
+            seen[f"{size}; {name}"].append(row)
+            print(f"{megabytes} MB, round {number + 1}, {size}: {name}: {row}", flush=True)
+    return {
+        "input": described_input(path.read_bytes()),
+        "rounds": seen,
+        "medians": {
+            run: {
+                measure: statistics.median(row[measure] for row in rows)
+                for measure in rows[0]
+                if measure != "vocab_size"
+            }
+            for run, rows in seen.items()
+        },
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--megabytes", type=float, nargs="+", default=[20, 120])
+    parser.add_argument("--vocab-sizes", type=int, nargs="+", default=[8000, 32000, 128000])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    args = parser.parse_args()
+    results = {}
+    with tempfile.TemporaryDirectory() as directory:
+        for megabytes in args.megabytes:
+            part = Path(directory) / "part.txt"
+            with args.text.open("rb") as file:
+                part.write_text(file.read(int(megabytes * 1e6)).decode("utf-8", "ignore"))
+            results[f"{megabytes:g}"] = compared(part, megabytes, args.vocab_sizes, args.rounds, args.workers)
+    print(write_record("train", PACKAGES, {"workers": args.workers, "results": results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""All different words of a corpus, laid end to end as symbols that are linked to their neighbours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tokjax.ragged import ranges
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.trainer.pretokens import PretokenCounts
+
+    Symbols = NDArray[np.int32]
+    Places = NDArray[np.int32]
+
+_BETWEEN_WORDS, _SWALLOWED = -1, -2
+
+
+class LinkedWords:
+    """Symbols, one a place; a place whose symbol was merged into the one before it is skipped by the links.
+
+    Attributes:
+        symbol: ids, and negative numbers where there is none, shape `(places,)`.
+        after: the next place that has a symbol, or the end of the word.
+        before: the same backwards.
+        weight: how often the word of a place stands in the corpus, `int64`.
+    """
+
+    def __init__(self, counts: PretokenCounts) -> None:
+        long = np.flatnonzero(counts.lengths > 1)  # no pair is in the others
+        lengths = counts.lengths[long]
+        stops = np.cumsum(lengths + 1)
+        size = int(stops[-1]) if len(stops) else 1
+        self.symbol: Symbols = np.full(size, _BETWEEN_WORDS, np.int32)
+        word_starts = (np.cumsum(counts.lengths) - counts.lengths)[long]
+        self.symbol[ranges(stops - lengths - 1, lengths)] = counts.data.take(ranges(word_starts, lengths))
+        self.after: Places = np.arange(1, size + 1, dtype=np.int32)
+        self.before: Places = np.arange(-1, size - 1, dtype=np.int32)
+        self.after[-1] = self.before[0] = size - 1  # a place between words
+        self.weight = np.zeros(size, np.int64)
+        if len(stops):
+            self.weight[:] = np.repeat(counts.counts[long], lengths + 1)
+        self._tokens_of_short = int(counts.counts.sum() - counts.counts[long].sum())
+        self._is_fresh = np.zeros(size, bool)
+
+    def pairs_of_bytes(self) -> Places:
+        """The places of all pairs of symbols, before any is merged."""
+        return np.flatnonzero((self.symbol[:-1] >= 0) & (self.symbol[1:] >= 0)).astype(np.int32)
+
+    def holds(self, at: Places, left: Symbols, right: Symbols) -> NDArray[np.bool_]:
+        """Whether a pair of symbols still stands at each place."""
+        same: NDArray[np.bool_] = self.symbol[at] == left
+        same &= self.symbol[self.after[at]] == right
+        return same
+
+    def merge(self, at: Places, new: Symbols) -> tuple[NDArray[np.int64], Places]:
+        """Merge the symbols at some places, no two of which overlap, with those behind them.
+
+        Args:
+            at: the places.
+            new: the ids that the pairs become.
+
+        Returns:
+            The pairs that this brought forth, `left << PAIR_BITS | right`, and their places.
+        """
+        swallowed = self.after[at]
+        following = self.after[swallowed]
+        self.symbol[at], self.symbol[swallowed] = new, _SWALLOWED
+        self.after[at], self.before[following] = following, at
+        preceding = self.before[at]
+        left, right = self.symbol[preceding], self.symbol[following]
+        self._is_fresh[at] = True
+        has_left = (left >= 0) & ~self._is_fresh[preceding]  # (else it is the right one of another)
+        self._is_fresh[at] = False
+        has_right = right >= 0
+        keys = [key_of_pair(left, new)[has_left], key_of_pair(new, right)[has_right]]
+        return np.concatenate(keys), np.concatenate([preceding[has_left], at[has_right]])
+
+    def num_tokens(self) -> int:
+        """How many symbols the corpus has."""
+        return int(self.weight[self.symbol >= 0].sum()) + self._tokens_of_short
+
+
+PAIR_BITS = 21
+
+
+def key_of_pair(left: Symbols, right: Symbols) -> NDArray[np.int64]:
+    """Two ids in one number."""
+    return left.astype(np.int64) << PAIR_BITS | right
+
+
+def ids_of_key(key: NDArray[np.int64]) -> tuple[Symbols, Symbols]:
+    """The two ids of each number."""
+    return (key >> PAIR_BITS).astype(np.int32), (key & ((1 << PAIR_BITS) - 1)).astype(np.int32)

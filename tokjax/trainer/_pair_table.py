@@ -1,0 +1,187 @@
+"""Pairs of symbols, each with the places where it stood when it came up, and how often it stands at most."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax.ragged import ranges
+from tokjax.trainer._linked_words import ids_of_key
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.trainer._linked_words import LinkedWords, Places, Symbols
+
+_MOST_PROMOTED = 4000
+
+
+class _Pairs(NamedTuple):
+    """Pairs, one a row.
+
+    Attributes:
+        key: as of `key_of_pair`.
+        bound: how often each stands at most, `int64`.
+        start: where in the pool its places are.
+        length: how many they are.
+    """
+
+    key: NDArray[np.int64]
+    bound: NDArray[np.int64]
+    start: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+    def take(self, rows: NDArray[Any]) -> _Pairs:
+        """Some of the pairs: their rows, or a mask."""
+        return _Pairs(*(column[rows] for column in self))
+
+
+class Best(NamedTuple):
+    """The most frequent pairs, counted anew.
+
+    Attributes:
+        left: the first id of each.
+        right: the second.
+        counts: how often each stands, `int64`.
+        rows: where the table has them.
+        at: the places where they stand, in no order.
+        which: the pair of each place.
+    """
+
+    left: Symbols
+    right: Symbols
+    counts: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    at: Places
+    which: NDArray[np.int64]
+
+
+class PairTable:
+    """All pairs. Those that can be the next to be merged are active; others wait until those are used up.
+
+    Places are never taken out of the pool: a place where a pair no longer stands is passed over when the pair
+    is counted anew. Until then its count is an upper bound.
+
+    Args:
+        words: the corpus.
+        keys: the pair of each place, as of `key_of_pair`.
+        at: the places.
+    """
+
+    def __init__(self, words: LinkedWords, keys: NDArray[np.int64], at: Places) -> None:
+        self._words = words
+        self._pool = np.empty(2 * len(at) + 1024, np.int32)
+        self._used = 0
+        self._active = _no_pairs()
+        self._waiting = [_no_pairs()]
+        self._threshold = np.iinfo(np.int64).max
+        """No pair that waits is more frequent than this less one."""
+        self.add(keys, at)
+
+    def add(self, keys: NDArray[np.int64], at: Places, *, may_be_known: bool = False) -> None:
+        """Pairs that came up.
+
+        Args:
+            keys: the pair of each place.
+            at: the places.
+            may_be_known: whether some of the pairs may be here already.
+        """
+        if may_be_known:
+            keys, at = self._with_known(keys, at)
+        if not len(keys):
+            return
+        order = np.argsort(keys)
+        keys, at = keys[order], at[order]
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        bound = np.add.reduceat(self._words.weight[at], first)
+        start = self._added_to_pool(at)
+        new = _Pairs(keys[first], bound, first + start, np.diff(first, append=len(keys)))
+        rising = bound >= self._threshold
+        self._active = _joined([self._active, new.take(rising)])
+        self._waiting.append(new.take(~rising))
+
+    def best(self, width: int) -> Best | None:
+        """The pairs that are certainly the most frequent, those of equal counts all of them or none.
+
+        Args:
+            width: how many to look at, at first.
+        """
+        while True:
+            bound = self._active.bound
+            if not len(bound) or bound.max() < self._threshold:
+                if not self._promote():
+                    return None
+                continue
+            counted, least = self._counted(min(width, len(bound)))
+            certain = np.flatnonzero(counted.counts >= least)
+            if len(certain):
+                return counted._replace(counts=np.where(counted.counts >= least, counted.counts, 0))
+            width *= 2
+
+    def drop(self, rows: NDArray[np.int64]) -> None:
+        """Pairs that were merged: they stand nowhere any more."""
+        self._active.bound[rows] = 0
+
+    def _counted(self, top: int) -> tuple[Best, int]:
+        """The pairs of the highest bounds, counted; and the least count that no other pair can have."""
+        pairs = self._active
+        last = len(pairs.bound) - top
+        order = np.argpartition(pairs.bound, last) if last else np.arange(top)
+        rows = order[last:]
+        others = int(pairs.bound[order[:last]].max(initial=0))
+        picked = pairs.take(rows)
+        at = self._pool.take(ranges(picked.start, picked.length))
+        which = np.repeat(np.arange(top), picked.length)
+        left, right = ids_of_key(picked.key)
+        stands = self._words.holds(at, left[which], right[which])
+        at, which = at[stands], which[stands]
+        count = np.bincount(which, self._words.weight[at], minlength=top).astype(np.int64)
+        pairs.bound[rows] = count
+        return Best(left, right, count, rows, at, which), max(others + 1, self._threshold, 1)
+
+    def _promote(self) -> bool:
+        """Make some of those that wait active; whether there is any pair left."""
+        waiting = _joined(self._waiting)
+        if not len(waiting.key):
+            lowered, self._threshold = self._threshold > 1, 1
+            return lowered and bool(self._active.bound.any())
+        most = min(_MOST_PROMOTED, len(waiting.bound))
+        self._threshold = int(np.partition(waiting.bound, -most)[-most])
+        rising = waiting.bound >= self._threshold
+        alive = self._active.bound > 0
+        self._active = _joined([self._active.take(alive), waiting.take(rising)])
+        self._waiting = [waiting.take(~rising)]
+        return True
+
+    def _with_known(self, keys: NDArray[np.int64], at: Places) -> tuple[NDArray[np.int64], Places]:
+        """New places together with the old ones of the same pairs, which are taken out of the table."""
+        self._waiting = [_joined(self._waiting)]
+        found_keys, found_at = [keys], [at]
+        for pairs in (self._active, self._waiting[0]):
+            rows = np.flatnonzero(np.isin(pairs.key, keys) & (pairs.bound > 0))
+            old = pairs.take(rows)
+            left, right = ids_of_key(old.key)
+            places = self._pool.take(ranges(old.start, old.length))
+            which = np.repeat(np.arange(len(rows)), old.length)
+            stands = self._words.holds(places, left[which], right[which])
+            found_keys.append(old.key[which[stands]])
+            found_at.append(places[stands])
+            pairs.bound[rows] = 0
+        return np.concatenate(found_keys), np.concatenate(found_at)
+
+    def _added_to_pool(self, at: Places) -> int:
+        start, stop = self._used, self._used + len(at)
+        if stop > len(self._pool):
+            self._pool = np.concatenate([self._pool, np.empty(max(len(self._pool) // 2, len(at)), np.int32)])
+        self._pool[start:stop] = at
+        self._used = stop
+        return start
+
+
+def _no_pairs() -> _Pairs:
+    return _Pairs(*(np.zeros(0, np.int64) for _ in range(4)))
+
+
+def _joined(parts: list[_Pairs]) -> _Pairs:
+    return _Pairs(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
