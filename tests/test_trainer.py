@@ -60,14 +60,16 @@ def test_tiny_alphabets(texts, num_tokens, min_frequency):
     st.sampled_from(["lexicographic", "huggingface"]),
     st.sampled_from([1, 2, 16]),
     st.sampled_from([1, 3, 512]),
+    st.sampled_from([0, 1, 3, 1000]),
 )
-def test_many_merges_a_step_are_one_at_a_time(words, num_tokens, min_frequency, tie_break, width, most):
+def test_many_merges_a_step_are_one_at_a_time(words, num_tokens, min_frequency, tie_break, width, most, slow):
     """However many pairs are looked at, or merged, at a time."""
     texts = [word for word, count in words.items() for _ in range(count)]
     options = {"min_frequency": min_frequency, "tie_break": tie_break}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "_LEAST_WIDTH", width)
         patch.setattr(merging, "_MOST_AT_ONCE", most)
+        patch.setattr(merging, "_SLOW_STEPS", slow)
         patch.setattr(_pair_table, "_MOST_PROMOTED", most)
         merges = train(texts, 256 + num_tokens, **options).merges
     counts = {word.encode(): count for word, count in words.items()}

@@ -10,6 +10,8 @@ from tokjax.ragged import ranges
 from tokjax.trainer._linked_words import ids_of_key
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tokjax.trainer._linked_words import LinkedWords, Places, Symbols
@@ -122,6 +124,20 @@ class PairTable:
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Pairs that were merged: they stand nowhere any more."""
         self._active.bound[rows] = 0
+
+    def most_frequent_first(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], Callable[[int], Places]]:
+        """All pairs: their keys, the most that each can stand, falling, and where the pair of a row stood."""
+        pairs = _joined([self._active, *self._waiting])
+        pairs = pairs.take(np.flatnonzero(pairs.bound))
+        pairs = pairs.take(np.argsort(-pairs.bound, kind="stable"))
+        pool = self._pool
+
+        def places_of(row: int) -> Places:
+            return pool[pairs.start[row] : pairs.start[row] + pairs.length[row]]
+
+        return pairs.key, pairs.bound, places_of
 
     def _counted(self, top: int) -> tuple[Best, int]:
         """The pairs of the highest bounds, counted; and the least count that no other pair can have."""

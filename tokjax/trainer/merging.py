@@ -8,12 +8,14 @@ is still to come. So the merges, and their order, are those of the slow way.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
 from tokjax.trainer._linked_words import LinkedWords, key_of_pair
 from tokjax.trainer._pair_table import Best, PairTable
+from tokjax.trainer._rare_pairs import RarePairs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,6 +30,10 @@ TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
 _LEAST_WIDTH, _MOST_WIDTH = 16, 512
 _MOST_AT_ONCE = 512
+_PLACES_A_MERGE, _PLACES_A_STEP = 20, 1500
+"""What a merge costs one at a time, and what a step of many costs: as much as so many places to merge."""
+_SLOW_STEPS = 16
+"""After so many steps in a row that had little to merge, it is one at a time."""
 
 
 @dataclass
@@ -67,7 +73,10 @@ def train_merges(
     merger = _Merger(LinkedWords(counts), first_id, tie_break)
     made = 0
     while made < num_tokens:
-        new = merger.step(num_tokens - made, min_frequency)
+        if merger.slow_steps < _SLOW_STEPS:
+            new = merger.step(num_tokens - made, min_frequency)
+        else:
+            new = merger.merge_one(min_frequency)
         if new is None:
             break
         made += new
@@ -86,6 +95,7 @@ class _Merger:
         self._id_of = {token: id_ for id_, token in self.merged.token.items()}
         self._tie_key = TIE_KEYS[tie_break](self.merged.token)
         self._width = _LEAST_WIDTH
+        self.slow_steps = 0
         at = words.pairs_of_bytes()
         self._pairs = PairTable(words, key_of_pair(words.symbol[at], words.symbol[at + 1]), at)
 
@@ -102,7 +112,9 @@ class _Merger:
             _before_clash(self.words, at, rank, len(ranking)),
             _before_newcomer(self.words, at, rank, best.counts[ranking]),
         )
-        ids, new = self._named(best, ranking[:safe])
+        safe_ranking = ranking[:safe]
+        made, new = self._named(best.left[safe_ranking].tolist(), best.right[safe_ranking].tolist())
+        ids = np.array(made, np.int32)
         ranking = ranking[: len(ids)]
         at, rank = at[rank < len(ids)], rank[rank < len(ids)]
         at, rank = _without_overlaps(self.words, at, rank, (best.left == best.right)[ranking])
@@ -110,7 +122,22 @@ class _Merger:
         keys, places = self.words.merge(at, ids[rank])
         self._pairs.add(keys, places, may_be_known=new < len(ids))
         self._adapt(len(ids), safe, len(best.rows))
+        takes_long = _PLACES_A_MERGE * len(ids) + len(at) > _PLACES_A_STEP
+        self.slow_steps = 0 if takes_long else self.slow_steps + 1
         return new
+
+    def merge_one(self, min_frequency: int) -> int | None:
+        """Merge one pair: how many tokens that makes; `None` if no pair is frequent enough."""
+        pair = self._rare.best(min_frequency)
+        if pair is None:
+            return None
+        ids, new = self._named([pair[0]], [pair[1]])
+        self._rare.merge(*pair, ids[0], is_known=not new)
+        return new
+
+    @cached_property
+    def _rare(self) -> RarePairs:
+        return RarePairs(self.words, self._pairs, self._tie_key)
 
     def _ranked(self, best: Best, most: int, min_frequency: int) -> NDArray[np.int64]:
         """The pairs that one at a time would merge next if merging changed nothing, in that order."""
@@ -130,7 +157,7 @@ class _Merger:
         ]
         return np.array([key[-1] for key in sorted(keys)[:most]], np.int64)
 
-    def _named(self, best: Best, ranking: NDArray[np.int64]) -> tuple[NDArray[np.int32], int]:
+    def _named(self, lefts: list[int], rights: list[int]) -> tuple[list[int], int]:
         """Ids for what pairs become, and how many of them are new.
 
         Two merges that make the same bytes make one token. The second of them is the last of its step: pairs
@@ -138,7 +165,7 @@ class _Merger:
         """
         token, first = self.merged.token, self._next_id
         ids: list[int] = []
-        for left, right in zip(best.left[ranking].tolist(), best.right[ranking].tolist(), strict=True):
+        for left, right in zip(lefts, rights, strict=True):
             made = token[left] + token[right]
             id_ = self._id_of.get(made, self._next_id)
             if first <= id_ < self._next_id:
@@ -150,7 +177,7 @@ class _Merger:
             token[id_] = made
             self._id_of[made] = id_
             self._next_id += 1
-        return np.array(ids, np.int32), self._next_id - first
+        return ids, self._next_id - first
 
     def _adapt(self, merged: int, safe: int, looked_at: int) -> None:
         """Look at more pairs next time if all could be merged, and at fewer if few could."""

@@ -1,0 +1,131 @@
+"""Merging one pair at a time, with a heap: quicker than arrays where pairs are rare.
+
+Of words that stand in the corpus a few times, the pairs are all equally frequent, and what a merge brings
+forth is often the next to be merged: there is no prefix to merge together.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax.trainer._linked_words import PAIR_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tokjax.trainer._linked_words import LinkedWords
+    from tokjax.trainer._pair_table import PairTable
+
+_RIGHT = (1 << PAIR_BITS) - 1
+
+
+class RarePairs:
+    """The pairs that are left, those of high counts in a heap, and all others waiting.
+
+    A pair's count is an upper bound until it comes first; then it is counted anew.
+
+    Args:
+        words: the corpus.
+        pairs: all pairs of it.
+        tie_key: of an id, what rises as its pairs come later among equally frequent ones.
+    """
+
+    def __init__(self, words: LinkedWords, pairs: PairTable, tie_key: Callable[[int], Any]) -> None:
+        self._symbol, self._weight = words.symbol.data, words.weight.data
+        self._after, self._before = words.after.data, words.before.data
+        self._tie_key = tie_key
+        self._keys, self._bounds, self._places_of_row = pairs.most_frequent_first()
+        self._by_key = np.argsort(self._keys)
+        self._next_row = 0
+        self._places: dict[int, list[int]] = {}
+        self._heap: list[tuple[Any, ...]] = []
+        self._later: dict[int, list[int]] = defaultdict(list)
+        self._level = np.iinfo(np.int64).max
+        """Every pair that may be so frequent is in the heap."""
+
+    def best(self, min_frequency: int) -> tuple[int, int] | None:
+        """The pair to merge next, or `None` if none is as frequent as asked for."""
+        while True:
+            while not self._heap or -self._heap[0][0] < self._level:
+                if not self._lower_level():
+                    return None
+            negative, *_, key = heapq.heappop(self._heap)
+            left, right = key >> PAIR_BITS, key & _RIGHT
+            places = self._standing(key, left, right)
+            count = sum(map(self._weight.__getitem__, places))
+            if count > -negative:
+                continue  # it was pushed again since, when it got more frequent
+            self._places[key] = places
+            if count < -negative:
+                if count:
+                    self._push(key, count)
+            elif count < min_frequency:
+                return None
+            else:
+                return left, right
+
+    def merge(self, left: int, right: int, new: int, *, is_known: bool) -> None:
+        """Merge a pair wherever it stands.
+
+        Args:
+            left: the first id.
+            right: the second id.
+            new: the id that they become.
+            is_known: whether there may be pairs with that id already.
+        """
+        symbol, after, before = self._symbol, self._after, self._before
+        born: dict[int, list[int]] = defaultdict(list)
+        for place in sorted(self._places.pop(left << PAIR_BITS | right)):
+            swallowed = after[place]
+            if symbol[place] != left or symbol[swallowed] != right:
+                continue  # it overlaps the one before
+            following, preceding = after[swallowed], before[place]
+            symbol[place], symbol[swallowed] = new, -2
+            after[place], before[following] = following, place
+            if symbol[preceding] >= 0:
+                born[symbol[preceding] << PAIR_BITS | new].append(preceding)
+            if symbol[following] >= 0:
+                born[new << PAIR_BITS | symbol[following]].append(place)
+        for key, places in born.items():
+            if is_known:
+                places.extend(self._standing(key, key >> PAIR_BITS, key & _RIGHT, but=set(places)))
+            self._places[key] = places
+            self._push(key, sum(map(self._weight.__getitem__, places)))
+
+    def _push(self, key: int, bound: int) -> None:
+        if bound < self._level:
+            self._later[bound].append(key)
+        else:
+            keys = self._tie_key(key >> PAIR_BITS), self._tie_key(key & _RIGHT)
+            heapq.heappush(self._heap, (-bound, *keys, key))
+
+    def _lower_level(self) -> bool:
+        """Push the most frequent pairs that wait; whether there are any."""
+        waiting = self._bounds[self._next_row : self._next_row + 1].tolist()
+        self._level = max([*waiting, *self._later, *(-entry[0] for entry in self._heap[:1])], default=0)
+        if not self._level:
+            return False
+        stop = int(np.searchsorted(-self._bounds, -self._level, "right"))
+        keys = self._keys[self._next_row : stop].tolist() + self._later.pop(self._level, [])
+        self._next_row = max(stop, self._next_row)
+        for key in keys:
+            self._push(key, self._level)
+        return True
+
+    def _standing(self, key: int, left: int, right: int, but: set[int] | None = None) -> list[int]:
+        """Where a pair stands still."""
+        places = self._places.get(key)
+        if places is None:
+            at = self._by_key[np.searchsorted(self._keys, key, sorter=self._by_key) :][:1]
+            known = len(at) and self._keys[at[0]] == key
+            places = self._places_of_row(int(at[0])).tolist() if known else []
+        symbol, after = self._symbol, self._after
+        return [
+            place
+            for place in places
+            if symbol[place] == left and symbol[after[place]] == right and not (but and place in but)
+        ]
