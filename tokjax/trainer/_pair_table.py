@@ -67,7 +67,7 @@ class PairTable:
 
     Args:
         words: the corpus.
-        keys: the pair of each place, as of `key_of_pair`.
+        keys: the pair of each place, as of `key_of_pair`, rising.
         at: the places.
     """
 
@@ -79,7 +79,7 @@ class PairTable:
         self._waiting = [_no_pairs()]
         self._threshold = np.iinfo(np.int64).max
         """No pair that waits is more frequent than this less one."""
-        self.add(keys, at)
+        self._add_ordered(keys, at)
 
     def add(self, keys: NDArray[np.int64], at: Places, *, may_be_known: bool = False) -> None:
         """Pairs that came up.
@@ -91,17 +91,8 @@ class PairTable:
         """
         if may_be_known:
             keys, at = self._with_known(keys, at)
-        if not len(keys):
-            return
         order = np.argsort(keys)
-        keys, at = keys[order], at[order]
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        bound = np.add.reduceat(self._words.weight[at], first)
-        start = self._added_to_pool(at)
-        new = _Pairs(keys[first], bound, first + start, np.diff(first, append=len(keys)))
-        rising = bound >= self._threshold
-        self._active = _joined([self._active, new.take(rising)])
-        self._waiting.append(new.take(~rising))
+        self._add_ordered(keys[order], at[order])
 
     def best(self, width: int) -> Best | None:
         """The pairs that are certainly the most frequent, those of equal counts all of them or none.
@@ -138,6 +129,17 @@ class PairTable:
             return pool[pairs.start[row] : pairs.start[row] + pairs.length[row]]
 
         return pairs.key, pairs.bound, places_of
+
+    def _add_ordered(self, keys: NDArray[np.int64], at: Places) -> None:
+        if not len(keys):
+            return
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        bound = np.add.reduceat(self._words.weight[at], first)
+        start = self._added_to_pool(at)
+        new = _Pairs(keys[first], bound, first + start, np.diff(first, append=len(keys)))
+        rising = bound >= self._threshold
+        self._active = _joined([self._active, new.take(rising)])
+        self._waiting.append(new.take(~rising))
 
     def _counted(self, top: int) -> tuple[Best, int]:
         """The pairs of the highest bounds, counted; and the least count that no other pair can have."""

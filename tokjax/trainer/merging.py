@@ -30,7 +30,7 @@ TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
 _LEAST_WIDTH, _MOST_WIDTH = 16, 512
 _MOST_AT_ONCE = 512
-_PLACES_A_MERGE, _PLACES_A_STEP = 20, 1500
+_PLACES_A_MERGE, _PLACES_A_STEP = 20, 400
 """What a merge costs one at a time, and what a step of many costs: as much as so many places to merge."""
 _SLOW_STEPS = 16
 """After so many steps in a row that had little to merge, it is one at a time."""
@@ -97,7 +97,9 @@ class _Merger:
         self._width = _LEAST_WIDTH
         self.slow_steps = 0
         at = words.pairs_of_bytes()
-        self._pairs = PairTable(words, key_of_pair(words.symbol[at], words.symbol[at + 1]), at)
+        left, right = words.symbol[at], words.symbol[at + 1]
+        order = np.argsort((left << 8 | right).astype(np.uint16), kind="stable")  # (so short, it is quick)
+        self._pairs = PairTable(words, key_of_pair(left, right)[order], at[order])
 
     def step(self, most: int, min_frequency: int) -> int | None:
         """Merge some pairs: how many tokens they make; `None` if no pair is frequent enough."""
