@@ -127,7 +127,7 @@ class ArrayEngine:
         size = CHUNK_CHARACTERS
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
-        gathered = gather(segments, size, safe_cuts=self._splitter.name is not None)
+        gathered = gather(segments, size, safe_cuts=self._splitter.is_named)
         chunks = map_in_threads(partial(self._look_up, begins_word=begins_word), gathered, threads)
         ids, begins = Growing(np.int32), Growing(np.bool_)
         splits, done = [np.zeros(1, np.int64)], 0
