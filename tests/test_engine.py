@@ -248,14 +248,15 @@ def test_the_loop_equals_the_arrays(any_tokenizer, texts):
 def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus)
     monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
-    monkeypatch.setattr(_engine, "MAX_KNOWN_TO_LOOP", 3)
+    monkeypatch.setattr(_engine, "MAX_KNOWN_TO_LOOP", 20)
     fresh = tokjax.byte_level_bpe(
         dict(tokenizer.vocabulary.ordinary),
         special_tokens=dict(tokenizer.vocabulary.special),
         eos_token="<|endoftext|>",
     )
     assert tokjax.encode_batch_result(fresh, corpus) == expected
-    assert len(fresh._engine._known_to_loop) <= 3
+    known = fresh._engine._known_to_loop
+    assert sum(map(len, known)) <= 20 or len(known) == 1
 
 
 def test_the_loop_remembers_no_long_words(tokenizer, monkeypatch):

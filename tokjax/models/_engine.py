@@ -35,8 +35,8 @@ FEW_CHARACTERS = 3000
 """Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
 _LEARN_AT_ONCE, _MOST_HELD = 1 << 15, 16
 """After so many new words, or chunks that wait for some, they are learned."""
-MAX_KNOWN_TO_LOOP, LONGEST_KNOWN_TO_LOOP = 1 << 15, 64
-"""How many words of short texts it remembers, apart from all others, and of how many characters at most."""
+MAX_KNOWN_TO_LOOP, LONGEST_KNOWN_TO_LOOP = 1 << 20, 512
+"""How many characters of words it remembers, apart from the arrays' words, and how many of one word."""
 
 
 class EncodedSegments(NamedTuple):
@@ -93,12 +93,15 @@ class _KnownToLoop(dict[str, tuple[int, ...]]):
     def __init__(self, ranks: Mapping[bytes, int]) -> None:
         super().__init__()
         self._ranks = ranks
+        self._characters = 0
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        if len(self) >= MAX_KNOWN_TO_LOOP:
-            self.clear()
         ids = tuple(merge_word(from_characters(word), self._ranks))
         if len(word) <= LONGEST_KNOWN_TO_LOOP:
+            self._characters += len(word)
+            if self._characters > MAX_KNOWN_TO_LOOP:
+                self.clear()
+                self._characters = len(word)
             self[word] = ids
         return ids
 
