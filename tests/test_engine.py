@@ -206,9 +206,7 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
     before = [known.find(words), elsewhere.find(words), known.find(words.take(np.arange(5)))]
     monkeypatch.setattr(known, "_room", lambda: elsewhere._known)
     for found, count in zip(known.learn(before), (50, 50, 5), strict=True):
-        assert known.ids_of(found, begins_word=False).ids.tolist() == [
-            id_ for ids in expected[:count] for id_ in ids
-        ]
+        assert known.ids_of(found).ids.tolist() == [id_ for ids in expected[:count] for id_ in ids]
 
 
 def test_a_long_document_without_ascii_is_cut(tokenizer):

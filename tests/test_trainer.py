@@ -3,13 +3,8 @@
 import copy
 import dataclasses
 import logging
-import os
 import pickle
-import signal
-from collections import Counter
-from io import BytesIO
 
-import loky
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -19,20 +14,14 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 import tokjax
 from tests.oracles.incremental import train_incrementally
 from tests.oracles.training import split_words, train_naively
-from tests.strategies import byte_strings, hard_texts
-from tokjax.text import sources
-from tokjax.text.patterns import word_splitter
+from tests.strategies import hard_texts
 from tokjax.trainer import (
     _pair_table,
     count_pretokens,
-    counting,
-    load_pretoken_counts,
     merging,
-    save_pretoken_counts,
     train_and_pack,
     train_bpe,
 )
-from tokjax.utf8 import from_characters, to_characters
 
 
 def train(source, vocab_size, **options):
@@ -202,137 +191,6 @@ def test_refusals(options, message):
         tokjax.InvalidArgumentError, match="text 1 of the source must be str or bytes, not int"
     ):
         train(["text", 3], 300)
-
-
-class TestFiles:
-    @pytest.fixture
-    def path(self, tmp_path, corpus):
-        path = tmp_path / "corpus.txt"
-        path.write_text("<|endoftext|>".join(corpus * 20))
-        return path
-
-    def test_are_the_texts_in_them(self, path, corpus):
-        special = ["<|endoftext|>"]
-        expected = train(corpus * 20, 500, special_tokens=special)
-        for source in (path, str(path), [path]):
-            assert train(source, 500, special_tokens=special).merges == expected.merges
-        twice = train([path, path], 500, special_tokens=special)
-        assert twice.merges == expected.merges
-        assert twice.stats.documents == 2 * len(corpus) * 20
-
-    @pytest.mark.parametrize("pattern", ["gpt2", r"\S+|\s+"])
-    def test_are_counted_alike_in_chunks_of_any_size(self, path, monkeypatch, pattern):
-        whole = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern)
-        for size in (50, 777, 5000):
-            monkeypatch.setattr(counting, "_CHUNK_BYTES", size)
-            parts = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern, workers=1)
-            assert parts.merges == whole.merges
-            assert parts.stats.documents == whole.stats.documents
-            assert parts.stats.bytes == whole.stats.bytes
-
-    def test_are_counted_alike_by_any_number_of_workers(self, path, monkeypatch, corpus):
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 5000)
-        alone = train(path, 400, special_tokens=["<|endoftext|>"], workers=1)
-        together = train(path, 400, special_tokens=["<|endoftext|>"], workers=3)
-        texts = train(iter(corpus * 20), 400, special_tokens=["<|endoftext|>"], workers=2)
-        assert alone.merges == together.merges == texts.merges
-        assert alone.stats.bytes == together.stats.bytes == texts.stats.bytes
-        assert alone.stats.documents == together.stats.documents == texts.stats.documents
-
-    def test_without_separators_memory_is_still_bounded(self, tmp_path, monkeypatch):
-        path = tmp_path / "plain.txt"
-        path.write_text("the quick brown fox jumps over the lazy dog\n" * 2000)
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 1000)
-        largest = 0
-        read = sources.FileChunk.read
-
-        def watched(chunk):
-            nonlocal largest
-            largest = max(largest, chunk.nbytes)
-            return read(chunk)
-
-        monkeypatch.setattr(sources.FileChunk, "read", watched)
-        trained = train(path, 300, workers=1)
-        assert trained.stats.documents == 1
-        assert largest < 2000
-
-    def test_a_worker_that_is_killed(self, path, monkeypatch):
-        """A clear error, and no hang."""
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 1000)
-        with loky.ProcessPoolExecutor(2) as executor:
-            worker = executor.submit(os.getpid).result()
-            os.kill(worker, signal.SIGKILL)
-            with pytest.raises(tokjax.TrainingError, match="a counting process died"):
-                train([path] * 50, 400, special_tokens=["<|endoftext|>"], executor=executor)
-
-    def test_are_counted_alike_in_processes(self, path, monkeypatch):
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 5000)
-        here = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False)
-        with loky.ProcessPoolExecutor(2) as executor:
-            there = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False, executor=executor)
-        assert here == there
-
-
-class TestCounts:
-    @given(st.lists(hard_texts | byte_strings, max_size=6), st.sampled_from(["gpt2", "o200k", r"\S+|\s+"]))
-    def test_are_those_of_the_words_one_by_one(self, texts, pattern):
-        special = ["<|endoftext|>"]
-        counts = count_pretokens(texts, special_tokens=special, pattern=pattern, progress=False)
-        splitter = word_splitter(pattern)
-        words = [
-            from_characters(word)
-            for text in texts
-            for part in to_characters(text).split("<|endoftext|>")
-            for word in splitter.words(part)
-        ]
-        assert dict(counts.items()) == Counter(words)
-        assert counts.nbytes == sum(map(len, words))
-
-    @given(st.lists(hard_texts, max_size=6), st.integers(0, 6))
-    def test_add_up(self, texts, cut):
-        parts = [count_pretokens(part, progress=False) for part in (texts[:cut], texts[cut:])]
-        assert parts[0] + parts[1] == count_pretokens(texts, progress=False)
-
-    def test_are_the_same_after_saving(self, corpus, tmp_path):
-        counts = count_pretokens(
-            [*corpus, "\0" * 200, "x" * 300],
-            special_tokens=["<|endoftext|>"],
-            pattern="o200k",
-            progress=False,
-        )
-        for path in (tmp_path / "a.npz", tmp_path / "b.npz"):
-            save_pretoken_counts(counts, path)
-            counts = load_pretoken_counts(path)
-        assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-        assert (
-            train(counts, 400).merges
-            == train(
-                [*corpus, "\0" * 200, "x" * 300], 400, special_tokens=["<|endoftext|>"], pattern="o200k"
-            ).merges
-        )
-
-    def test_of_another_pattern_are_refused(self, corpus):
-        counts = count_pretokens(corpus, progress=False)
-        with pytest.raises(tokjax.InvalidArgumentError, match="counted with pattern='gpt2', not 'o200k'"):
-            train(counts, 300, pattern="o200k")
-        with pytest.raises(tokjax.InvalidArgumentError, match="counted with special_tokens=\\(\\), not"):
-            train(counts, 300, special_tokens=["<x>"])
-        with pytest.raises(
-            tokjax.InvalidArgumentError, match="don't add up; count both corpora with the same"
-        ):
-            counts + count_pretokens(corpus, pattern="o200k", progress=False)
-
-    def test_that_were_cut_or_altered_are_refused(self, corpus, tmp_path):
-        path = tmp_path / "counts.npz"
-        save_pretoken_counts(count_pretokens(corpus, progress=False), path)
-        whole = path.read_bytes()
-        for altered in (whole[:-30], whole[:100], b"", b"text", whole.replace(b"counts.npy", b"cnuots.npy")):
-            path.write_bytes(altered)
-            with pytest.raises(tokjax.InvalidArgumentError, match="holds no counts of words"):
-                load_pretoken_counts(path)
-        np.savez(path, **(dict(np.load(BytesIO(whole))) | {"counts": np.arange(3)}))
-        with pytest.raises(tokjax.InvalidArgumentError, match="was altered"):
-            load_pretoken_counts(path)
 
 
 def byte_of_stand_in():

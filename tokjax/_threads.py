@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 from tokjax._checks import checked_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Future
+    from concurrent.futures import Executor, Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,22 +26,26 @@ def num_threads(threads: int | None) -> int:
 
 
 def map_in_threads(
-    function: Callable[[Item], Result], items: Iterable[Item], threads: int
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    executor: Executor | None = None,
 ) -> Iterator[Result]:
     """The results in the order of the items, which are taken a few ahead of what is asked for.
 
     Args:
         function: what to do with each item.
         items: they are taken in the calling thread.
-        threads: how many to use; with one, all is done in the calling thread.
+        threads: how many are worked on at a time; with one, all is done in the calling thread.
+        executor: where to do it instead; `None` for threads of this process.
     """
     iterator = iter(items)
     first = [item for _, item in zip(range(2), iterator, strict=False)]
-    if threads == 1 or len(first) < 2:
+    if executor is None and (threads == 1 or len(first) < 2):
         yield from map(function, first)
         yield from map(function, iterator)
         return
-    with ThreadPoolExecutor(threads) as pool:
+    with ThreadPoolExecutor(threads) if executor is None else nullcontext(executor) as pool:
         waiting: deque[Future[Result]] = deque()
         try:
             for some in (first, iterator):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
-from tokjax.utf8 import character_starts, to_utf8
+from tokjax.utf8 import character_starts, nbytes_of, to_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -284,7 +284,7 @@ def _is_character(data: bytes, *, longer_than: int) -> bool:
 
 def _first_fault(text: Text, offsets: Spans, boundaries: bool) -> str | None:
     spans = _as_spans(offsets)
-    nbytes = len(to_utf8(text))
+    nbytes = nbytes_of(text)
     start, stop = spans[:, 0], spans[:, 1]
     inside = (start >= 1) & (start <= stop) & (stop <= nbytes + 1)
     bad = ~(inside | (spans == 0).all(axis=1))

@@ -19,8 +19,10 @@ from tokjax.errors import (
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-MAX_ID = (1 << 21) - 3
-"""The largest id: tables by id stay small, and three ids, each one of two marks perhaps, fit 64 bits."""
+ID_BITS = 21
+"""Three ids fit 64 bits, and tables by id stay small."""
+MAX_ID = (1 << ID_BITS) - 3
+"""The largest id; the two numbers above it are left for marks."""
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")

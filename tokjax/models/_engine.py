@@ -8,7 +8,7 @@ What is not in the table is merged, once, and remembered.
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -131,14 +131,14 @@ class ArrayEngine:
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
         gathered = gather(segments, size, safe_cuts=self._splitter.is_named)
-        chunks = map_in_threads(partial(self._look_up, begins_word=begins_word), gathered, threads)
+        chunks = map_in_threads(self._look_up, gathered, threads)
         ids, begins = Growing(np.int32), Growing(np.bool_)
         splits, done = [np.zeros(1, np.int64)], 0
-        for chunk in self._all_ready(chunks, begins_word=begins_word):
+        for chunk in self._all_ready(chunks):
             done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
             splits.append(chunk.ends_of_segments + len(ids))
             ids.append(chunk.ids.ids, done / total)
-            if chunk.ids.begins_word is not None:
+            if begins_word:
                 begins.append(chunk.ids.begins_word, done / total)
         return EncodedSegments(ids.array(), np.concatenate(splits), begins.array() if begins_word else None)
 
@@ -163,14 +163,14 @@ class ArrayEngine:
             begins[starts[:-1]] = True
         return EncodedSegments(ids, starts[words], begins)
 
-    def _look_up(self, pieces: Pieces, *, begins_word: bool) -> _Ready | _Waiting:
+    def _look_up(self, pieces: Pieces) -> _Ready | _Waiting:
         words, stops = cut_into_words(pieces, self._splitter)
         found = self._known.find(words)
         if len(found.absent):
             return _Waiting(pieces, stops, found)
-        return _Ready(pieces, stops, self._known.ids_of(found, begins_word=begins_word))
+        return _Ready(pieces, stops, self._known.ids_of(found))
 
-    def _all_ready(self, chunks: Iterable[_Ready | _Waiting], *, begins_word: bool) -> Iterator[_Ready]:
+    def _all_ready(self, chunks: Iterable[_Ready | _Waiting]) -> Iterator[_Ready]:
         """The chunks, in order. The new words of several are learned together, which is quicker."""
         held: list[_Ready | _Waiting] = []
         absent = 0
@@ -178,16 +178,15 @@ class ArrayEngine:
             held.append(chunk)
             absent += len(chunk.found.absent) if isinstance(chunk, _Waiting) else 0
             if not absent or absent >= _LEARN_AT_ONCE or len(held) >= _MOST_HELD:
-                yield from self._made_ready(held, begins_word=begins_word)
+                yield from self._made_ready(held)
                 held, absent = [], 0
-        yield from self._made_ready(held, begins_word=begins_word)
+        yield from self._made_ready(held)
 
-    def _made_ready(self, held: list[_Ready | _Waiting], *, begins_word: bool) -> Iterator[_Ready]:
+    def _made_ready(self, held: list[_Ready | _Waiting]) -> Iterator[_Ready]:
         learned = iter(self._known.learn([chunk.found for chunk in held if isinstance(chunk, _Waiting)]))
         for chunk in held:
             if isinstance(chunk, _Waiting):
-                ids = self._known.ids_of(next(learned), begins_word=begins_word)
-                yield _Ready(chunk.pieces, chunk.stops, ids)
+                yield _Ready(chunk.pieces, chunk.stops, self._known.ids_of(next(learned)))
             else:
                 yield chunk
 

@@ -9,6 +9,7 @@ import numpy as np
 from tokjax.models._word_table import ABSENT, WordTable
 from tokjax.models._word_tables import LONGEST, Words, WordTables, words_of
 from tokjax.ragged import ranges
+from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +21,7 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Packed = NDArray[np.int64]
 
-_RANK_BITS = 21
-END = np.int32((1 << _RANK_BITS) - 1)
+END = np.int32((1 << ID_BITS) - 1)
 """Stands for the rank where no merge is possible because a word ends; all ids are lower."""
 NEVER = np.int32(END - 1)
 """Stands for the rank of two symbols that make no token."""
@@ -47,7 +47,7 @@ class Joints(NamedTuple):
     def packed(self) -> Packed:
         """All three in one number each."""
         rank, from_left, from_right = (column.astype(np.int64) for column in self)
-        return from_right << (2 * _RANK_BITS) | from_left << _RANK_BITS | rank
+        return from_right << (2 * ID_BITS) | from_left << ID_BITS | rank
 
 
 ENDS = np.int64(Joints(*np.full((3, 1), END)).packed[0])
@@ -117,11 +117,11 @@ def joint_tables(ranks: Mapping[bytes, int]) -> JointTables:
 
 def unpacked(joints: Packed) -> Joints:
     """The three numbers of each joint."""
-    of_left = joints >> _RANK_BITS
+    of_left = joints >> ID_BITS
     return Joints(
         (joints & END).astype(np.int32),
         (of_left & END).astype(np.int32),
-        (of_left >> _RANK_BITS).astype(np.int32),
+        (of_left >> ID_BITS).astype(np.int32),
     )
 
 

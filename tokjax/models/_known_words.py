@@ -23,7 +23,7 @@ MAX_KNOWN_BYTES = 1 << 26
 """How much memory words may take before all but the vocabulary is forgotten; it is up to four times as much
 while a table grows."""
 MAX_KNOWN_TOKENS = 1 << 23
-"""How many ids of words of several tokens are remembered at most, about."""
+"""How many ids of words are remembered at most, about."""
 # A word's value: where in the pool its first id is, and how many it has.
 _COUNT = 32
 _PLACE = np.int64((1 << _COUNT) - 1)
@@ -35,13 +35,19 @@ class Ids(NamedTuple):
 
     Attributes:
         ids: `int32`, shape `(n,)`.
-        begins_word: which of them begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
         ends: how many ids there are up to the end of each word, `int64`, shape `(words,)`.
     """
 
     ids: NDArray[np.int32]
-    begins_word: NDArray[np.bool_] | None
     ends: NDArray[np.int64]
+
+    @property
+    def begins_word(self) -> NDArray[np.bool_]:
+        """Which of them begin a word, shape `(n,)`."""
+        begins = np.zeros(len(self.ids), bool)
+        begins[:1] = True
+        begins[self.ends[:-1]] = True
+        return begins
 
 
 class Found(NamedTuple):
@@ -101,15 +107,10 @@ class KnownWords:
                 found.values[found.absent] = of_part
         return [found._replace(absent=_NOWHERE) for found in parts]
 
-    def ids_of(self, found: Found, *, begins_word: bool) -> Ids:
-        """The ids of words of which none is absent.
-
-        Args:
-            found: the words.
-            begins_word: whether to tell which ids begin a word.
-        """
+    def ids_of(self, found: Found) -> Ids:
+        """The ids of words of which none is absent."""
         merged = self._merge_apart(found.words.take(found.apart)) if len(found.apart) else NO_WORDS
-        return found.known.pool.expanded(found.values, found.apart, merged, begins_word=begins_word)
+        return found.known.pool.expanded(found.values, found.apart, merged)
 
     def _values_of(self, known: _Known, words: Words) -> NDArray[np.int64]:
         """The values of words, of which those that are not known are learned."""
@@ -189,16 +190,13 @@ class _Pool:
         self.used = stop
         return _values(merged, start)
 
-    def expanded(
-        self, values: NDArray[np.int64], apart: NDArray[np.int64], merged: MergedWords, *, begins_word: bool
-    ) -> Ids:
+    def expanded(self, values: NDArray[np.int64], apart: NDArray[np.int64], merged: MergedWords) -> Ids:
         """The ids that values stand for.
 
         Args:
             values: those of all words of a chunk.
             apart: the words that are in no table, whatever their values.
             merged: their ids.
-            begins_word: whether to tell which ids begin a word.
         """
         values[apart] = merged.counts << _COUNT
         counts = values >> _COUNT
@@ -208,13 +206,9 @@ class _Pool:
         places -= starts
         places = np.repeat(places, counts)
         places += np.arange(len(places))
-        begins = None
-        if begins_word:
-            begins = np.zeros(len(places), bool)
-            begins[starts] = True
         ids = self.ids.take(places, mode="clip")
         ids[ranges(starts.take(apart), merged.counts)] = merged.ids
-        return Ids(ids, begins, ends)
+        return Ids(ids, ends)
 
 
 def _values(merged: MergedWords, start: int) -> NDArray[np.int64]:

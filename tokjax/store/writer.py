@@ -27,7 +27,7 @@ from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.store.fields import PackedTokenField, smallest_unsigned
 from tokjax.store.manifest import Manifest, Shard, read_manifest, write_manifest
 from tokjax.text.sources import checked_text
-from tokjax.utf8 import Text, to_utf8
+from tokjax.utf8 import Text, nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -203,7 +203,7 @@ def _batches(documents: Documents) -> Iterator[_Batch]:
         doc_id, text = _checked_document(index, document)
         doc_ids.append(doc_id)
         texts.append(text)
-        nbytes += len(to_utf8(text))
+        nbytes += nbytes_of(text)
         if nbytes >= _BATCH_BYTES or len(texts) >= _BATCH_DOCUMENTS:
             yield _Batch(doc_ids, texts, nbytes)
             doc_ids, texts, nbytes = [], [], 0

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
-from tokjax.utf8 import Text, from_characters, to_characters, to_utf8
+from tokjax.utf8 import Text, from_characters, nbytes_of, to_characters
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,7 +113,7 @@ def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
     gathered: list[Text] = []
     nbytes = 0
     for i, text in enumerate(texts):
-        nbytes += len(to_utf8(checked_text(text, f"text {i} of the source")))
+        nbytes += nbytes_of(checked_text(text, f"text {i} of the source"))
         gathered.append(text)
         if nbytes >= longest:
             yield TextChunk(tuple(gathered), nbytes)

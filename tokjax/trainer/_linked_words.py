@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokjax.ragged import ranges
+from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     Symbols = NDArray[np.int32]
     Places = NDArray[np.int32]
 
-_BETWEEN_WORDS, _SWALLOWED = -1, -2
+_BETWEEN_WORDS, SWALLOWED = -1, -2
 
 
 class LinkedWords:
@@ -64,11 +65,11 @@ class LinkedWords:
             new: the ids that the pairs become.
 
         Returns:
-            The pairs that this brought forth, `left << PAIR_BITS | right`, and their places.
+            The pairs that this brought forth, `left << ID_BITS | right`, and their places.
         """
         swallowed = self.after[at]
         following = self.after[swallowed]
-        self.symbol[at], self.symbol[swallowed] = new, _SWALLOWED
+        self.symbol[at], self.symbol[swallowed] = new, SWALLOWED
         self.after[at], self.before[following] = following, at
         preceding = self.before[at]
         left, right = self.symbol[preceding], self.symbol[following]
@@ -84,14 +85,11 @@ class LinkedWords:
         return int(self.weight[self.symbol >= 0].sum()) + self._tokens_of_short
 
 
-PAIR_BITS = 21
-
-
 def key_of_pair(left: Symbols, right: Symbols) -> NDArray[np.int64]:
     """Two ids in one number."""
-    return left.astype(np.int64) << PAIR_BITS | right
+    return left.astype(np.int64) << ID_BITS | right
 
 
 def ids_of_key(key: NDArray[np.int64]) -> tuple[Symbols, Symbols]:
     """The two ids of each number."""
-    return (key >> PAIR_BITS).astype(np.int32), (key & ((1 << PAIR_BITS) - 1)).astype(np.int32)
+    return (key >> ID_BITS).astype(np.int32), (key & ((1 << ID_BITS) - 1)).astype(np.int32)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.trainer._linked_words import PAIR_BITS
+from tokjax.trainer._linked_words import SWALLOWED
+from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tokjax.trainer._linked_words import LinkedWords
     from tokjax.trainer._pair_table import PairTable
 
-_RIGHT = (1 << PAIR_BITS) - 1
+_RIGHT = (1 << ID_BITS) - 1
 
 
 class RarePairs:
@@ -38,7 +39,8 @@ class RarePairs:
         self._symbol, self._weight = words.symbol.data, words.weight.data
         self._after, self._before = words.after.data, words.before.data
         self._tie_key = tie_key
-        self._keys, self._bounds, self._places_of_row = pairs.most_frequent_first()
+        self._keys, bounds, self._places_of_row = pairs.most_frequent_first()
+        self._negative_bounds = -bounds  # rising, to be searched
         self._by_key = np.argsort(self._keys)
         self._next_row = 0
         self._places: dict[int, list[int]] = {}
@@ -54,7 +56,7 @@ class RarePairs:
                 if not self._lower_level():
                     return None
             negative, *_, key = heapq.heappop(self._heap)
-            left, right = key >> PAIR_BITS, key & _RIGHT
+            left, right = key >> ID_BITS, key & _RIGHT
             places = self._standing(key, left, right)
             count = sum(map(self._weight.__getitem__, places))
             if count > -negative:
@@ -79,20 +81,20 @@ class RarePairs:
         """
         symbol, after, before = self._symbol, self._after, self._before
         born: dict[int, list[int]] = defaultdict(list)
-        for place in sorted(self._places.pop(left << PAIR_BITS | right)):
+        for place in sorted(self._places.pop(left << ID_BITS | right)):
             swallowed = after[place]
             if symbol[place] != left or symbol[swallowed] != right:
                 continue  # it overlaps the one before
             following, preceding = after[swallowed], before[place]
-            symbol[place], symbol[swallowed] = new, -2
+            symbol[place], symbol[swallowed] = new, SWALLOWED
             after[place], before[following] = following, place
             if symbol[preceding] >= 0:
-                born[symbol[preceding] << PAIR_BITS | new].append(preceding)
+                born[symbol[preceding] << ID_BITS | new].append(preceding)
             if symbol[following] >= 0:
-                born[new << PAIR_BITS | symbol[following]].append(place)
+                born[new << ID_BITS | symbol[following]].append(place)
         for key, places in born.items():
             if is_known:
-                places.extend(self._standing(key, key >> PAIR_BITS, key & _RIGHT, but=set(places)))
+                places.extend(self._standing(key, key >> ID_BITS, key & _RIGHT, but=set(places)))
             self._places[key] = places
             self._push(key, sum(map(self._weight.__getitem__, places)))
 
@@ -100,16 +102,16 @@ class RarePairs:
         if bound < self._level:
             self._later[bound].append(key)
         else:
-            keys = self._tie_key(key >> PAIR_BITS), self._tie_key(key & _RIGHT)
+            keys = self._tie_key(key >> ID_BITS), self._tie_key(key & _RIGHT)
             heapq.heappush(self._heap, (-bound, *keys, key))
 
     def _lower_level(self) -> bool:
         """Push the most frequent pairs that wait; whether there are any."""
-        waiting = self._bounds[self._next_row : self._next_row + 1].tolist()
+        waiting = (-self._negative_bounds[self._next_row : self._next_row + 1]).tolist()
         self._level = max([*waiting, *self._later, *(-entry[0] for entry in self._heap[:1])], default=0)
         if not self._level:
             return False
-        stop = int(np.searchsorted(-self._bounds, -self._level, "right"))
+        stop = int(np.searchsorted(self._negative_bounds, -self._level, "right"))
         keys = self._keys[self._next_row : stop].tolist() + self._later.pop(self._level, [])
         self._next_row = max(stop, self._next_row)
         for key in keys:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
-from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor
-from contextlib import nullcontext
+from concurrent.futures import BrokenExecutor, Executor
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
-from tokjax._threads import num_threads
+from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import TrainingError
 from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
 from tokjax.text.patterns import word_splitter
@@ -22,7 +21,6 @@ from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from concurrent.futures import Future
 
     from tokjax.utf8 import Text
 
@@ -71,8 +69,10 @@ def count_pretokens(
     if executor is not None:
         count = partial(count_chunk, special_tokens=special, pattern=pattern)
     documents = nbytes = 0
-    with progress_bar("counting", total, unit="bytes", enabled=progress) as advance:
-        for chunk, part in _in_parallel(count, chunks, at_once, executor):
+    chunks, ahead = itertools.tee(chunks)
+    with progress_bar("counting", total, unit="bytes", enabled=progress) as advance, _clear_if_broken():
+        parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, at_once, executor)
+        for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
                 counter.merge(part.counted())
             documents += part.documents
@@ -126,36 +126,13 @@ def _chunks_of(
     return iter(in_files), sum(chunk.nbytes for chunk in in_files)
 
 
-def _in_parallel(
-    count: Callable[[Chunk], _Size | PretokenCounts],
-    chunks: Iterator[Chunk],
-    workers: int,
-    executor: Executor | None,
-) -> Iterator[tuple[Chunk, _Size | PretokenCounts]]:
-    """Each chunk with its counts, in order; in this thread where there is one worker, or one chunk."""
-    first = list(itertools.islice(chunks, 2))
-    chunks = itertools.chain(first, chunks)
-    if executor is None and (workers == 1 or len(first) < 2):
-        for chunk in chunks:
-            yield chunk, count(chunk)
-        return
-    waiting: deque[tuple[Chunk, Future[_Size | PretokenCounts]]] = deque()
-    own: Any = ThreadPoolExecutor(workers) if executor is None else nullcontext(executor)
+@contextmanager
+def _clear_if_broken() -> Iterator[None]:
+    """An error of this library where an executor lost a worker."""
     try:
-        with own as pool:
-            for chunk in chunks:
-                waiting.append((chunk, pool.submit(count, chunk)))
-                if len(waiting) > 2 * workers:
-                    done, future = waiting.popleft()
-                    yield done, future.result()
-            while waiting:
-                done, future = waiting.popleft()
-                yield done, future.result()
+        yield
     except BrokenExecutor as error:
         raise TrainingError(
             "a counting process died (killed, or out of memory?); nothing was trained. Try again, with "
             "fewer workers if memory is short"
         ) from error
-    finally:
-        for _, future in waiting:
-            future.cancel()

@@ -63,9 +63,11 @@ class PretokenCounts:
         """Whether two corpora hold the same words as often, in any order."""
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        return self._about() == other._about() and dict(self.items()) == dict(other.items())
+        return self._about() == other._about() and list(self.items()) == list(other.items())
 
-    __hash__ = None  # type: ignore[assignment]
+    def __hash__(self) -> int:
+        """Of what equal counts have in common, whatever the order of their words."""
+        return hash((self.pattern, self.special_tokens, self.documents, self.nbytes, len(self)))
 
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
         """The counts of both corpora together.
