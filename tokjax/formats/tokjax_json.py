@@ -18,19 +18,24 @@ from typing import TYPE_CHECKING, Any
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.models import byte_bpe
+from tokjax.models.byte_bpe import ByteLevelBPE
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
+
+    from tokjax.models._segment_model import SegmentModel
 
 FORMAT = "tokjax-tokenizer"
 VERSION = 1
 TOKENIZER_FILE = "tokenizer.tokjax.json"
 """The name of the file in a directory."""
 
-_READERS = {byte_bpe.MODEL: byte_bpe.from_json}
+_WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {ByteLevelBPE: byte_bpe.to_json}
+_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {ByteLevelBPE.model: byte_bpe.from_json}
 
 
-def save_tokenizer(tokenizer: byte_bpe.ByteLevelBPE, path: str | os.PathLike[str]) -> Path:
+def save_tokenizer(tokenizer: SegmentModel, path: str | os.PathLike[str]) -> Path:
     """Write a tokenizer to one JSON file, whole or not at all.
 
     Args:
@@ -43,19 +48,21 @@ def save_tokenizer(tokenizer: byte_bpe.ByteLevelBPE, path: str | os.PathLike[str
     Raises:
         UnsupportedTokenizerError: this format does not hold tokenizers of that type.
     """
-    if not isinstance(tokenizer, byte_bpe.ByteLevelBPE):
+    to_json = _WRITERS.get(type(tokenizer))
+    if to_json is None:
+        written = ", ".join(kind.__name__ for kind in _WRITERS)
         raise UnsupportedTokenizerError(
-            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes ByteLevelBPE"
+            f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {written}"
         )
     target = _file_of(path)
-    contents = {"format": FORMAT, "version": VERSION, **byte_bpe.to_json(tokenizer)}
+    contents = {"format": FORMAT, "version": VERSION, **to_json(tokenizer)}
     contents["checksum"] = checksum_of_json(contents)
     data = json.dumps(contents, indent=1).encode("ascii")
     write_atomically(target, lambda file: file.write(data))
     return target
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> byte_bpe.ByteLevelBPE:
+def load_tokenizer(path: str | os.PathLike[str]) -> SegmentModel:
     """Read what `save_tokenizer` wrote.
 
     Args:

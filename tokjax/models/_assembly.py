@@ -1,4 +1,4 @@
-"""From the ids of segments to the columns of a batch: special tokens, offsets, masks, words."""
+"""From the ids of segments to those of rows: special tokens, offsets, words."""
 
 from __future__ import annotations
 
@@ -7,18 +7,32 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._threads import map_in_threads
-from tokjax.ragged import Ragged
+from tokjax.ragged import splits_from_lengths
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from tokjax.models._engine import EncodedSegments
-    from tokjax.vocabulary import Vocabulary
-
 
 _TOKENS_AT_ONCE = 1 << 17
+
+
+class EncodedSegments(NamedTuple):
+    """Ids of several pieces of ordinary text, laid end to end.
+
+    Attributes:
+        ids: `int32`, shape `(n,)`.
+        splits: where the ids of each segment start, `int64`, shape `(segments + 1,)`.
+        begins_word: which ids begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
+        spans: 0-based byte spans of the ids, each in its segment, `int64`, shape `(n, 2)`; `None` where the
+            bytes of the tokens, end to end, are the segment.
+    """
+
+    ids: NDArray[np.int32]
+    splits: NDArray[np.int64]
+    begins_word: NDArray[np.bool_] | None
+    spans: NDArray[np.int64] | None = None
 
 
 class Rows(NamedTuple):
@@ -90,45 +104,19 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
     return Assembled(ids, row_splits, inserted, np.flatnonzero(~ordinary))
 
 
-def columns_of(
-    assembled: Assembled,
-    begins_word: NDArray[np.bool_] | None,
-    vocabulary: Vocabulary,
-    *,
-    masks: bool,
-    threads: int = 1,
-) -> Ragged:
-    """The `Ragged` of a batch, with the columns that were asked for.
+def sources_end_to_end(
+    assembled: Assembled, begins_word: NDArray[np.bool_], byte_lengths: NDArray[np.int64], threads: int
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Offsets and word ids, where the bytes of a row's tokens are the row's text.
+
+    So offsets are the running sum of their lengths, row by row; word ids are the running count of words. A
+    special token is a word, but for those inserted.
 
     Args:
         assembled: the ids.
-        begins_word: which of those that are not special begin a word, `bool`, to make `offsets`, `word_ids`
-            and `sequence_ids`; `None` to leave those out.
-        vocabulary: the tokenizer's.
-        masks: make `special_tokens_mask` and `token_type_ids`.
+        begins_word: which of those that are not special begin a word.
+        byte_lengths: of each id of the vocabulary.
         threads: how many share the work.
-    """
-    columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
-    size = len(assembled.ids)
-    if begins_word is not None:
-        sources = _sources(assembled, begins_word, vocabulary.byte_lengths, threads)
-        columns["offsets"], columns["word_ids"] = sources
-        columns["sequence_ids"] = np.zeros(size, np.int32)
-        columns["sequence_ids"][assembled.inserted] = -1
-    if masks:
-        columns["special_tokens_mask"] = np.zeros(size, np.int32)
-        columns["special_tokens_mask"][assembled.special] = 1
-        columns["token_type_ids"] = np.zeros(size, np.int32)
-    return Ragged(assembled.ids, assembled.row_splits, **columns)
-
-
-def _sources(
-    assembled: Assembled, begins_word: NDArray[np.bool_], byte_lengths: NDArray[np.int64], threads: int
-) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Offsets and word ids.
-
-    Byte tokens lie end to end, so offsets are the running sum of their lengths, row by row; word ids are the
-    running count of words. A special token is a word, but for those inserted.
     """
     offsets = np.empty((len(assembled.ids), 2), np.int64)
     word_ids = np.empty(len(assembled.ids), np.int32)
@@ -150,6 +138,44 @@ def _sources(
 
     for _ in map_in_threads(fill, _groups_of_rows(assembled.row_splits), threads):
         pass
+    return offsets, word_ids
+
+
+def sources_from_spans(
+    assembled: Assembled,
+    encoded: EncodedSegments,
+    rows: Rows,
+    nbytes: NDArray[np.int64],
+    found: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Offsets and word ids, where the model says of which bytes each id is.
+
+    Args:
+        assembled: the ids.
+        encoded: those of the segments, with their spans and the beginnings of words.
+        rows: what makes up each row.
+        nbytes: how many bytes each segment has.
+        found: how many bytes each special token that was found has.
+    """
+    assert encoded.spans is not None
+    assert encoded.begins_word is not None
+    row_of_segment = np.repeat(np.arange(len(rows.special_per_row)), rows.special_per_row + 1)
+    row_of_found = np.repeat(np.arange(len(rows.special_per_row)), rows.special_per_row)
+    up_to_found = splits_from_lengths(found)
+    starts = np.cumsum(nbytes) - nbytes + up_to_found[np.arange(len(nbytes)) - row_of_segment]
+    first_segment = np.cumsum(rows.special_per_row + 1) - rows.special_per_row - 1
+    starts -= starts[first_segment][row_of_segment]
+    offsets = np.zeros((len(assembled.ids), 2), np.int64)
+    is_special = np.zeros(len(assembled.ids), bool)
+    is_special[assembled.special] = True
+    offsets[~is_special] = 1 + encoded.spans + np.repeat(starts, np.diff(encoded.splits))[:, None]
+    before = np.arange(len(found)) + row_of_found  # the segment before each
+    found_starts = 1 + starts[before] + nbytes[before]
+    is_special[assembled.inserted] = False
+    offsets[is_special] = np.stack([found_starts, found_starts + found], axis=1)
+    begins = _begins_of_all(assembled, encoded.begins_word)
+    word_ids = _sums_by_row(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
+    word_ids[assembled.inserted] = -1
     return offsets, word_ids
 
 

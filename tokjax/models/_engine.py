@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._threads import map_in_threads
+from tokjax.models._assembly import EncodedSegments
 from tokjax.models._chunks import CHUNK_CHARACTERS, cut_into_words, gather
 from tokjax.models._growing import Growing
 from tokjax.models._known_words import KnownWords
@@ -37,20 +38,6 @@ _LEARN_AT_ONCE, _MOST_HELD = 1 << 15, 16
 """After so many new words, or chunks that wait for some, they are learned."""
 MAX_KNOWN_TO_LOOP, LONGEST_KNOWN_TO_LOOP = 1 << 20, 512
 """How many characters of words it remembers, apart from the arrays' words, and how many of one word."""
-
-
-class EncodedSegments(NamedTuple):
-    """Ids of several pieces of ordinary text, laid end to end.
-
-    Attributes:
-        ids: `int32`, shape `(n,)`.
-        splits: where the ids of each segment start, `int64`, shape `(segments + 1,)`.
-        begins_word: which ids begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
-    """
-
-    ids: NDArray[np.int32]
-    splits: NDArray[np.int64]
-    begins_word: NDArray[np.bool_] | None
 
 
 class _Waiting(NamedTuple):

@@ -13,34 +13,29 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._files import checksum_of_json
-from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models import _engine
-from tokjax.models._assembly import Rows, assemble, columns_of
-from tokjax.models._chunks import as_segments
-from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.models._assembly import assemble
+from tokjax.models._segment_model import SegmentModel, split_rows
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
-from tokjax.text.sources import checked_texts
-from tokjax.text.special import refuse_special_in, resolve_special, shared_beginnings, split_at_special
+from tokjax.text.special import shared_beginnings
 from tokjax.utf8 import is_encodable
 from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from numpy.typing import ArrayLike, NDArray
 
+    from tokjax.models._assembly import EncodedSegments
     from tokjax.models._chunks import Segments
     from tokjax.protocol import Special
     from tokjax.utf8 import Text
 
-MODEL = "byte_level_bpe"
 Normalizer = Literal["nfc"]
 
 
 @dataclass(frozen=True)
-class ByteLevelBPE:
+class ByteLevelBPE(SegmentModel):
     """A byte-level BPE tokenizer. Make one with `byte_level_bpe`; use it through the generic functions.
 
     Equal tokenizers have equal vocabularies, patterns and normalizers. It pickles without its caches, and
@@ -53,9 +48,22 @@ class ByteLevelBPE:
             they are), else `None`.
     """
 
+    model = "byte_level_bpe"
+
     vocabulary: Vocabulary
     pattern: str
     normalizer: Normalizer | None = None
+
+    @property
+    def normalization(self) -> str | None:
+        """What is done to a text before it is split."""
+        return self.normalizer
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encode stretches of ordinary text, each on its own, normalised already."""
+        return self._engine.encode_segments(segments, threads, begins_word=sources)
 
     @cached_property
     def _engine(self) -> _engine.ArrayEngine:
@@ -155,7 +163,7 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     """What defines the tokenizer, as plain JSON values, bytes in base64."""
     table = tokenizer.vocabulary
     return {
-        "model": MODEL,
+        "model": ByteLevelBPE.model,
         "pattern": tokenizer.pattern,
         "normalizer": tokenizer.normalizer,
         "ranks": [
@@ -192,11 +200,6 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
         raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
 
 
-@protocol.vocabulary_of.register
-def _vocabulary(tokenizer: ByteLevelBPE) -> Vocabulary:
-    return tokenizer.vocabulary
-
-
 @protocol.fingerprint.register
 def _fingerprint(tokenizer: ByteLevelBPE) -> str:
     return tokenizer._fingerprint
@@ -230,70 +233,15 @@ def _encode(
     simple = tokenizer._as_simple(text) if plain and isinstance(text, (str, bytes)) else None
     if simple is not None:
         return tokenizer._engine.encode_short(simple)
-    segments, rows = _split(tokenizer, [text], add_special_tokens, False, allowed_special, disallowed_special)
-    encoded = tokenizer._engine.encode_segments(segments, begins_word=False)
+    segments, rows = split_rows(
+        tokenizer,
+        [text],
+        add_special_tokens=add_special_tokens,
+        assume_normalized=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    encoded = tokenizer.encode_segments(segments, sources=False)
     if len(segments.texts) == 1 and not rows.before and not rows.after:
         return encoded.ids
     return assemble(encoded, rows).ids
-
-
-@protocol.encode_batch_result.register(ByteLevelBPE)
-def _encode_batch_result(
-    tokenizer: ByteLevelBPE,
-    texts: Sequence[Text],
-    *,
-    add_special_tokens: bool = True,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
-) -> TokenizationBatch:
-    checked_texts(texts)
-    segments, rows = _split(
-        tokenizer, texts, add_special_tokens, assume_normalized, allowed_special, disallowed_special
-    )
-    count = num_threads(threads)
-    encoded = tokenizer._engine.encode_segments(segments, count, begins_word=return_offsets)
-    assembled = assemble(encoded, rows)
-    ragged = columns_of(
-        assembled,
-        encoded.begins_word,
-        tokenizer.vocabulary,
-        masks=return_masks,
-        threads=count,
-    )
-    as_given = tokenizer.normalizer is None or assume_normalized
-    metadata = ResultMetadata(
-        MODEL,
-        tokenizer.normalizer,
-        "input_text" if as_given else "tokenizer_normalized_text",
-    )
-    return adopt_batch(ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks)
-
-
-def _split(
-    tokenizer: ByteLevelBPE,
-    texts: Sequence[Text],
-    add_special_tokens: bool,
-    assume_normalized: bool,
-    allowed_special: Special,
-    disallowed_special: Special,
-) -> tuple[Segments, Rows]:
-    """The segments of ordinary text of all rows, and the special tokens between and around them."""
-    table = tokenizer.vocabulary
-    allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    if tokenizer.normalizer is not None and not assume_normalized:
-        texts = [protocol.normalize(tokenizer, text) for text in texts]
-    segments = as_segments(texts)
-    refuse_special_in(segments.texts, disallowed)
-    special_ids, special_per_row = np.zeros(0, np.int64), np.zeros(len(texts), np.int64)
-    if allowed:
-        rows = [split_at_special(text, allowed) for text in segments.texts]
-        segments = segments._replace(texts=[piece for pieces in rows for piece in pieces[::2]])
-        special_ids = np.array([table.special[name] for pieces in rows for name in pieces[1::2]], np.int64)
-        special_per_row = np.array([len(pieces) // 2 for pieces in rows], np.int64)
-    bos, eos = (table.role_id(role) if add_special_tokens else None for role in ("bos", "eos"))
-    before, after = (() if id_ is None else (id_,) for id_ in (bos, eos))
-    return segments, Rows(special_ids, special_per_row, before, after)

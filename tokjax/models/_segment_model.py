@@ -1,0 +1,187 @@
+"""What all models of tokjax's own have in common: they encode ordinary text, and the rest is put around it.
+
+Special tokens are found in the text, or refused, or inserted; rows are put together; offsets and masks are
+made: here, once, for every model.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._threads import num_threads
+from tokjax.models._assembly import Rows, assemble, sources_end_to_end, sources_from_spans
+from tokjax.models._chunks import as_segments
+from tokjax.ragged import Ragged
+from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.text.sources import checked_texts
+from tokjax.text.special import refuse_special_in, resolve_special, split_at_special
+from tokjax.utf8 import from_characters, nbytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.models._assembly import Assembled, EncodedSegments
+    from tokjax.models._chunks import Segments
+    from tokjax.protocol import Special
+    from tokjax.utf8 import Text
+    from tokjax.vocabulary import Vocabulary
+
+
+class SegmentModel(ABC):
+    """A tokenizer that says what becomes of ordinary text.
+
+    A type that inherits from it has `vocabulary_of`, `encode_batch_result` and all that follows from them.
+    One that normalises texts also registers `normalize` and `map_offsets_to_input`.
+
+    Attributes:
+        model: the kind of tokenizer, as its results' metadata name it.
+        vocabulary: ids and bytes.
+    """
+
+    model: ClassVar[str]
+    vocabulary: Vocabulary
+
+    @property
+    @abstractmethod
+    def normalization(self) -> str | None:
+        """What is done to a text before it is split, in a word; `None` if nothing is."""
+
+    @abstractmethod
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encode stretches of ordinary text, each on its own, normalised already.
+
+        Args:
+            segments: what to encode.
+            threads: how many share the work.
+            sources: whether to tell which ids begin a word, and of which bytes each is.
+        """
+
+
+class SplitRows(NamedTuple):
+    """Texts, cut at special tokens.
+
+    Attributes:
+        segments: the ordinary text of all rows.
+        rows: the special tokens between and around the segments.
+    """
+
+    segments: Segments
+    rows: Rows
+
+
+def split_rows(
+    tokenizer: SegmentModel,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool,
+    assume_normalized: bool,
+    allowed_special: Special,
+    disallowed_special: Special,
+) -> SplitRows:
+    """The segments of ordinary text of all rows, and the special tokens between and around them.
+
+    Raises:
+        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+    """
+    table = tokenizer.vocabulary
+    allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
+    if tokenizer.normalization is not None and not assume_normalized:
+        texts = [protocol.normalize(tokenizer, text) for text in texts]
+    segments = as_segments(texts)
+    refuse_special_in(segments.texts, disallowed)
+    special_ids, special_per_row = np.zeros(0, np.int64), np.zeros(len(texts), np.int64)
+    if allowed:
+        rows = [split_at_special(text, allowed) for text in segments.texts]
+        segments = segments._replace(texts=[piece for pieces in rows for piece in pieces[::2]])
+        special_ids = np.array([table.special[name] for pieces in rows for name in pieces[1::2]], np.int64)
+        special_per_row = np.array([len(pieces) // 2 for pieces in rows], np.int64)
+    bos, eos = (table.role_id(role) if add_special_tokens else None for role in ("bos", "eos"))
+    before, after = (() if id_ is None else (id_,) for id_ in (bos, eos))
+    return SplitRows(segments, Rows(special_ids, special_per_row, before, after))
+
+
+@protocol.vocabulary_of.register(SegmentModel)
+def _vocabulary(tokenizer: SegmentModel) -> Vocabulary:
+    return tokenizer.vocabulary
+
+
+@protocol.encode_batch_result.register(SegmentModel)
+def _encode_batch_result(
+    tokenizer: SegmentModel,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+) -> TokenizationBatch:
+    checked_texts(texts)
+    split = split_rows(
+        tokenizer,
+        texts,
+        add_special_tokens=add_special_tokens,
+        assume_normalized=assume_normalized,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    count = num_threads(threads)
+    encoded = tokenizer.encode_segments(split.segments, count, sources=return_offsets)
+    assembled = assemble(encoded, split.rows)
+    columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
+    if return_offsets:
+        columns |= _source_columns(tokenizer.vocabulary, split, encoded, assembled, count)
+    if return_masks:
+        columns |= _mask_columns(tokenizer.vocabulary, assembled)
+    as_given = tokenizer.normalization is None or assume_normalized
+    metadata = ResultMetadata(
+        tokenizer.model,
+        tokenizer.normalization,
+        "input_text" if as_given else "tokenizer_normalized_text",
+    )
+    ragged = Ragged(assembled.ids, assembled.row_splits, **columns)
+    return adopt_batch(ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks)
+
+
+def _source_columns(
+    vocabulary: Vocabulary, split: SplitRows, encoded: EncodedSegments, assembled: Assembled, threads: int
+) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
+    """`offsets`, `word_ids` and `sequence_ids`."""
+    if encoded.spans is None:
+        assert encoded.begins_word is not None  # it was asked for
+        begins = encoded.begins_word
+        offsets, word_ids = sources_end_to_end(assembled, begins, vocabulary.byte_lengths, threads)
+    else:
+        texts, hold_bytes = split.segments
+        sizes = (len(from_characters(text)) if hold_bytes else nbytes_of(text) for text in texts)
+        nbytes = np.fromiter(sizes, np.int64, len(texts))
+        found = vocabulary.byte_lengths.take(split.rows.special_ids)
+        offsets, word_ids = sources_from_spans(assembled, encoded, split.rows, nbytes, found)
+    sequence_ids = np.zeros(len(assembled.ids), np.int32)
+    sequence_ids[assembled.inserted] = -1
+    return {"offsets": offsets, "word_ids": word_ids, "sequence_ids": sequence_ids}
+
+
+def _mask_columns(
+    vocabulary: Vocabulary, assembled: Assembled
+) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
+    """`special_tokens_mask` and `token_type_ids`. What ordinary text became may be special too: `[UNK]`."""
+    special_tokens_mask = np.zeros(len(assembled.ids), np.int32)
+    special_tokens_mask[assembled.special] = 1
+    unknown = vocabulary.role_id("unk")
+    if unknown is not None:
+        special_tokens_mask[assembled.ids == unknown] = 1
+    return {
+        "special_tokens_mask": special_tokens_mask,
+        "token_type_ids": np.zeros(len(assembled.ids), np.int32),
+    }
