@@ -11,7 +11,7 @@ from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
 from tokjax.formats.tokjax_json import load_tokenizer, save_tokenizer
-from tokjax.trainer.bpe import END_OF_TEXT, TrainingStats, train_bpe
+from tokjax.trainer.bpe import END_OF_TEXT, train_bpe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokjax.protocol import Special
     from tokjax.records import ResultMetadata, TokenizationBatch
     from tokjax.text.sources import Source
+    from tokjax.trainer.records import TrainingStats
     from tokjax.utf8 import Text
 
 

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
@@ -21,6 +21,20 @@ Source: TypeAlias = str | os.PathLike[str] | Iterable[os.PathLike[str]] | Iterab
 """A path, several paths (`os.PathLike`), or an iterable of texts."""
 
 _READ_SIZE = 1 << 22
+
+
+class SourceFile(NamedTuple):
+    """A file, as it was when it was read.
+
+    Attributes:
+        path: its absolute path.
+        nbytes: its size.
+        modified_ns: when it was last written, in nanoseconds since 1970.
+    """
+
+    path: str
+    nbytes: int
+    modified_ns: int
 
 
 @dataclass(frozen=True, slots=True)

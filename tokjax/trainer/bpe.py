@@ -11,17 +11,16 @@ from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
-from tokjax.text.patterns import word_splitter
-from tokjax.text.special import checked_special
-from tokjax.trainer.counting import count_pretokens
-from tokjax.trainer.merging import Merged, TieBreak, train_merges
-from tokjax.trainer.pretokens import PretokenCounts
+from tokjax.trainer.counting import counts_of, special_of
+from tokjax.trainer.merging import TieBreak, train_merges
+from tokjax.trainer.records import Trained, TrainingStats
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from concurrent.futures import Executor
 
     from tokjax.text.sources import Source
+    from tokjax.trainer.pretokens import PretokenCounts
 
 END_OF_TEXT = "<|endoftext|>"
 """The special token that is the EOS of a trained tokenizer, unless another is named."""
@@ -30,44 +29,16 @@ _log = logging.getLogger("tokjax")
 
 
 @dataclass(frozen=True)
-class TrainingStats:
-    """What training saw and how long it took.
-
-    Attributes:
-        documents: stretches of text between special tokens and ends of texts.
-        bytes: bytes of text, special tokens not counted.
-        unique_words: different words of the split pattern.
-        seconds: by phase, `"counting"` and `"merging"`.
-        bytes_per_token: on the training text.
-        exhausted: whether the text ran out of pairs before the vocabulary was full.
-    """
-
-    documents: int
-    bytes: int
-    unique_words: int
-    seconds: dict[str, float] = field(hash=False)
-    bytes_per_token: float
-    exhausted: bool
-
-
-@dataclass(frozen=True)
-class TrainedBPE:
-    """What `train_bpe` made.
+class TrainedBPE(Trained):
+    """What `train_bpe` made. Its ids are the 256 bytes, then the special tokens, then the merges.
 
     Attributes:
         tokenizer: ready to use.
         merges: the pairs of byte strings, in the order in which they were merged.
-        stats: what training saw.
     """
 
     tokenizer: ByteLevelBPE
     merges: tuple[tuple[bytes, bytes], ...] = field(repr=False)
-    stats: TrainingStats
-
-    @property
-    def vocab(self) -> Mapping[int, bytes]:
-        """Id to bytes: the 256 bytes, then the special tokens, then the merges."""
-        return self.tokenizer.vocabulary.bytes_by_id
 
 
 def train_bpe(
@@ -119,20 +90,18 @@ def train_bpe(
     >>> trained.merges
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
-    special, pattern = _what_splits(source, special_tokens, pattern)
-    num_merges = _checked_options(vocab_size, len(special), min_frequency, tie_break, pattern)
+    num_merges = _checked_options(vocab_size, special_tokens, source, min_frequency, tie_break)
     begin = time.perf_counter()
-    if isinstance(source, PretokenCounts):
-        counts = source
-    else:
-        counts = count_pretokens(
-            source,
-            special_tokens=special,
-            pattern=pattern,
-            workers=workers,
-            executor=executor,
-            progress=progress,
-        )
+    counts = counts_of(
+        source,
+        special_tokens=special_tokens,
+        pattern=pattern,
+        default_pattern="gpt2",
+        workers=workers,
+        executor=executor,
+        progress=progress,
+    )
+    special = counts.special_tokens
     counted = time.perf_counter()
     first_id = 256 + len(special)
     with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
@@ -149,7 +118,7 @@ def train_bpe(
         eos_token = END_OF_TEXT
     tokenizer = byte_level_bpe(
         {token: id_ for id_, token in merged.token.items()},
-        pattern=pattern,
+        pattern=counts.pattern,
         special_tokens={name: 256 + i for i, name in enumerate(special)},
         bos_token=bos_token,
         eos_token=eos_token,
@@ -164,48 +133,35 @@ def train_bpe(
             tokenizer.vocabulary.size,
             vocab_size,
         )
-    return TrainedBPE(
-        tokenizer,
-        tuple(merged.merges),
-        _stats(counts, merged, seconds, exhausted),
-    )
-
-
-def _stats(
-    counts: PretokenCounts, merged: Merged, seconds: Mapping[str, float], exhausted: bool
-) -> TrainingStats:
-    return TrainingStats(
+    options = {
+        "trainer": "bpe",
+        "vocab_size": vocab_size,
+        "special_tokens": list(special),
+        "pattern": counts.pattern,
+        "min_frequency": min_frequency,
+        "tie_break": tie_break,
+    }
+    stats = TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
         unique_words=len(counts),
-        seconds=dict(seconds),
+        seconds=seconds,
         bytes_per_token=counts.nbytes / merged.num_tokens if merged.num_tokens else 0.0,
         exhausted=exhausted,
+        files=counts.files,
     )
-
-
-def _what_splits(
-    source: Source | PretokenCounts, special_tokens: Sequence[str] | None, pattern: str | None
-) -> tuple[list[str], str]:
-    """The special tokens and the pattern: what was said, or what the counts were made with."""
-    if not isinstance(source, PretokenCounts):
-        return checked_special(special_tokens or ()), "gpt2" if pattern is None else pattern
-    special = checked_special(source.special_tokens if special_tokens is None else special_tokens)
-    for name, said, counted in (
-        ("special_tokens", tuple(special), source.special_tokens),
-        ("pattern", source.pattern if pattern is None else pattern, source.pattern),
-    ):
-        if said != counted:
-            raise InvalidArgumentError(
-                f"the words were counted with {name}={counted!r}, not {said!r}; leave {name} out, or "
-                "count again"
-            )
-    return special, source.pattern
+    return TrainedBPE(tokenizer, stats, options, tuple(merged.merges))
 
 
 def _checked_options(
-    vocab_size: int, num_special: int, min_frequency: int, tie_break: str, pattern: str
+    vocab_size: int,
+    special_tokens: Sequence[str] | None,
+    source: Source | PretokenCounts,
+    min_frequency: int,
+    tie_break: str,
 ) -> int:
+    """How many tokens to make."""
+    num_special = len(special_of(source, special_tokens))
     least = 256 + num_special
     vocab_size = checked_int("vocab_size", vocab_size)
     checked_int("min_frequency", min_frequency, least=1)
@@ -215,5 +171,4 @@ def _checked_options(
         )
     if tie_break not in ("lexicographic", "huggingface"):
         raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
-    word_splitter(pattern)
     return vocab_size - least

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
 from tokjax._threads import map_in_threads, num_threads
-from tokjax.errors import TrainingError
+from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sources import Chunk, Source, file_chunks, paths_of, text_chunks
@@ -79,6 +79,59 @@ def count_pretokens(
             nbytes += part.nbytes
             advance(chunk.nbytes, f"{len(counter):,} words")
     return pretoken_counts(counter.counted(), pattern, special, documents, nbytes)
+
+
+def counts_of(
+    source: Source | PretokenCounts,
+    *,
+    special_tokens: Sequence[str] | None,
+    pattern: str | None,
+    default_pattern: str,
+    workers: int | None,
+    executor: Executor | None,
+    progress: bool,
+) -> PretokenCounts:
+    """What a trainer was given, counted, unless it was counted already.
+
+    Args:
+        source: a corpus, or the counts of one.
+        special_tokens: as in `count_pretokens`; `None` for those of the counts, or none.
+        pattern: as in `count_pretokens`; `None` for that of the counts, or the default.
+        default_pattern: the trainer's own.
+        workers: as in `count_pretokens`.
+        executor: as in `count_pretokens`.
+        progress: as in `count_pretokens`.
+
+    Raises:
+        InvalidArgumentError: the words were counted with special tokens or a pattern that are not these.
+    """
+    special = special_of(source, special_tokens)
+    if not isinstance(source, PretokenCounts):
+        return count_pretokens(
+            source,
+            special_tokens=special,
+            pattern=default_pattern if pattern is None else pattern,
+            workers=workers,
+            executor=executor,
+            progress=progress,
+        )
+    for name, said, counted in (
+        ("special_tokens", special, source.special_tokens),
+        ("pattern", source.pattern if pattern is None else pattern, source.pattern),
+    ):
+        if said != counted:
+            raise InvalidArgumentError(
+                f"the words were counted with {name}={counted!r}, not {said!r}; leave {name} out, or "
+                "count again"
+            )
+    return source
+
+
+def special_of(source: Source | PretokenCounts, special_tokens: Sequence[str] | None) -> tuple[str, ...]:
+    """The special tokens: what was said, or what counts were made with, or none."""
+    if special_tokens is None and isinstance(source, PretokenCounts):
+        return source.special_tokens
+    return tuple(checked_special(special_tokens or ()))
 
 
 def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:

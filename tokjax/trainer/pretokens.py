@@ -13,6 +13,7 @@ import numpy as np
 from tokjax._files import write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._word_tables import LONGEST, Words
+from tokjax.text.sources import SourceFile
 from tokjax.trainer._word_counter import Counted, WordCounter
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ class PretokenCounts:
         special_tokens: they split the text, and were not counted.
         documents: stretches of text that are not empty, between special tokens and ends of texts.
         nbytes: bytes of text, special tokens not counted.
+        files: the files that were read, as they were then (which no comparison looks at).
     """
 
     data: NDArray[np.uint8]
@@ -45,6 +47,7 @@ class PretokenCounts:
     special_tokens: tuple[str, ...]
     documents: int
     nbytes: int
+    files: tuple[SourceFile, ...] = ()
 
     def __post_init__(self) -> None:
         """Seal the arrays."""
@@ -93,6 +96,7 @@ class PretokenCounts:
             self.special_tokens,
             self.documents + other.documents,
             self.nbytes + other.nbytes,
+            self.files + other.files,
         )
 
     def counted(self) -> Counted:
@@ -115,13 +119,18 @@ class PretokenCounts:
 
 
 def pretoken_counts(
-    counted: Counted, pattern: str, special_tokens: tuple[str, ...], documents: int, nbytes: int
+    counted: Counted,
+    pattern: str,
+    special_tokens: tuple[str, ...],
+    documents: int,
+    nbytes: int,
+    files: tuple[SourceFile, ...] = (),
 ) -> PretokenCounts:
     """The value for counted words."""
     words, counts = counted
     size = int(words.lengths.sum())
     return PretokenCounts(
-        words.data[:size], words.lengths, counts, pattern, special_tokens, documents, nbytes
+        words.data[:size], words.lengths, counts, pattern, special_tokens, documents, nbytes, files
     )
 
 
@@ -135,11 +144,12 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
         path: the file, which is replaced if it exists.
     """
     items = list(counts.items())
+    about = counts._about() | {"files": counts.files}
     columns: dict[str, Any] = {
         "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
         "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
         "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
-        "about": np.frombuffer(json.dumps(counts._about()).encode("utf-8"), np.uint8),
+        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8),
     }
 
     def write(file: BinaryIO) -> None:
@@ -167,9 +177,15 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
     fits = len(lengths) == len(counts) and lengths.sum() == len(data) and (lengths > 0).all()
     if not fits or int(lengths @ counts) != about["nbytes"]:
         raise InvalidArgumentError(f"{str(path)!r} was altered: its words and counts don't fit together")
-    special = tuple(about["special_tokens"])
     return PretokenCounts(
-        data, lengths, counts, about["pattern"], special, about["documents"], about["nbytes"]
+        data,
+        lengths,
+        counts,
+        about["pattern"],
+        tuple(about["special_tokens"]),
+        about["documents"],
+        about["nbytes"],
+        tuple(SourceFile(*file) for file in about["files"]),
     )
 
 

@@ -1,0 +1,57 @@
+"""What every trainer gives back."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokjax.models._segment_model import SegmentModel
+    from tokjax.text.sources import SourceFile
+
+
+@dataclass(frozen=True)
+class TrainingStats:
+    """What training saw and how long it took.
+
+    Attributes:
+        documents: stretches of text between special tokens and ends of texts.
+        bytes: bytes of text, special tokens not counted.
+        unique_words: different words of the split pattern.
+        seconds: by phase, for instance `"counting"` and `"merging"`.
+        bytes_per_token: on the training text.
+        exhausted: whether the text ran out before the vocabulary was full.
+        files: the files that were read, as they were then; empty where texts came from an iterable.
+        notes: what else there is to know, in words: what was split, replaced or left out.
+    """
+
+    documents: int
+    bytes: int
+    unique_words: int
+    seconds: Mapping[str, float] = field(hash=False)
+    bytes_per_token: float
+    exhausted: bool
+    files: tuple[SourceFile, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a trainer made.
+
+    Attributes:
+        tokenizer: ready to use.
+        stats: what training saw.
+        options: what was asked for: the trainer's name as `"trainer"`, and its options, as plain JSON values.
+    """
+
+    tokenizer: SegmentModel
+    stats: TrainingStats
+    options: Mapping[str, Any] = field(repr=False, hash=False)
+
+    @property
+    def vocab(self) -> Mapping[int, bytes]:
+        """Id to bytes, in the order of ids."""
+        return self.tokenizer.vocabulary.bytes_by_id
