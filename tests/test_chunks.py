@@ -12,8 +12,10 @@ from tests.oracles.training import split_words
 from tests.strategies import hard_texts
 from tokjax.text import chunks as chunks_module
 from tokjax.text.chunks import refine_boundaries
+from tokjax.text.files import text_files
 from tokjax.text.patterns import PATTERNS, word_splitter
-from tokjax.text.sources import FileChunk, SpooledTexts, file_chunks, paths_of, text_chunks
+from tokjax.text.readers import FileChunk, file_chunks
+from tokjax.text.sources import SpooledTexts, files_of, text_chunks
 from tokjax.trainer.counting import count_chunk, count_pretokens
 
 separators = st.sampled_from([b"|", b"aa", b"aba", b"<|e|>", b"\n\n"])
@@ -92,7 +94,7 @@ def test_files_in_chunks_have_the_words_of_the_file(tmp_path_factory, texts, lon
     path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
     path.write_bytes("<|e|>".join(texts).encode())
     for safe_cuts in (False, True):
-        chunks = file_chunks([path], ["<|e|>"], longest, safe_cuts=safe_cuts)
+        chunks = list(file_chunks(text_files(path), ["<|e|>"], longest, safe_cuts=safe_cuts))
         words = [
             word
             for chunk in chunks
@@ -132,26 +134,26 @@ def test_spooled_texts_can_be_read_again():
 def test_sources(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     path.write_text("text")
-    assert paths_of(str(path)) == paths_of(path) == paths_of([path]) == [path]
-    assert paths_of(["some text"]) is None
-    assert paths_of(iter([])) is None
+    assert files_of(str(path)) == files_of(path) == files_of([path]) == text_files([path])
+    assert files_of(["some text"]) is None
+    assert files_of(iter([])) is None
     monkeypatch.chdir(tmp_path)
     for wrong, message in (
         ("no such file", "is not a file"),
         ([tmp_path], "is not a file"),
         ([path, "text"], "mixes paths and texts"),
-        (["a.txt"], "pass pathlib.Path objects"),
+        (["a.txt"], "pass text_files\\("),
         (b"text", r"pass \[text\]"),
         (3, "not int"),
     ):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            paths_of(wrong)
-    assert FileChunk(path, 1, 3).read() == [(b"ex", False)]
+            files_of(wrong)
+    assert FileChunk(path, 1, 3, 2).read() == [(b"ex", False)]
 
 
 def test_a_text_that_is_too_long_for_a_name():
     with pytest.raises(tokjax.InvalidArgumentError, match="is not a file"):
-        paths_of("hello world " * 10_000)
+        files_of("hello world " * 10_000)
     with pytest.raises(tokjax.InvalidArgumentError, match=r"text 0 of the source is a path.*list\(paths\)"):
         list(text_chunks((p for p in [pathlib.Path("a.txt")]), 10))
 
@@ -160,7 +162,7 @@ def test_documents_are_counted_once_where_a_cut_would_touch_a_separator(tmp_path
     path = tmp_path / "corpus.txt"
     path.write_bytes(b"word word aa word aa word word aa" * 40)
     for size in range(5, 60):
-        chunks_of = file_chunks([path], ["aa"], size, safe_cuts=True)
+        chunks_of = file_chunks(text_files(path), ["aa"], size, safe_cuts=True)
         documents = sum(
             count_chunk(chunk, special_tokens=("aa",), pattern="gpt2").documents for chunk in chunks_of
         )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
-from tokjax.text import sources
+from tokjax.text import readers
 from tokjax.text.patterns import word_splitter
 from tokjax.trainer import count_pretokens, counting, load_pretoken_counts, save_pretoken_counts, train_bpe
 from tokjax.utf8 import from_characters, to_characters
@@ -63,14 +63,14 @@ class TestFiles:
         path.write_text("the quick brown fox jumps over the lazy dog\n" * 2000)
         monkeypatch.setattr(counting, "_CHUNK_BYTES", 1000)
         largest = 0
-        read = sources.FileChunk.read
+        read = readers.FileChunk.read
 
         def watched(chunk):
             nonlocal largest
             largest = max(largest, chunk.nbytes)
             return read(chunk)
 
-        monkeypatch.setattr(sources.FileChunk, "read", watched)
+        monkeypatch.setattr(readers.FileChunk, "read", watched)
         trained = train(path, 300, workers=1)
         assert trained.stats.documents == 1
         assert largest < 2000

@@ -13,6 +13,7 @@ FLOORS = {
     "_checks": 0,
     "_progress": 0,
     "_threads": 0,
+    "_optional": 0,
     "utf8": 1,
     "offsets": 1,
     "ragged": 1,

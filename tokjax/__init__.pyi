@@ -81,10 +81,16 @@ from .errors import (
     InvalidArgumentError as InvalidArgumentError,
 )
 from .errors import (
+    MissingExtraError as MissingExtraError,
+)
+from .errors import (
     MissingSpecialTokenError as MissingSpecialTokenError,
 )
 from .errors import (
     OffsetsContractError as OffsetsContractError,
+)
+from .errors import (
+    SourceError as SourceError,
 )
 from .errors import (
     TokenizerFormatError as TokenizerFormatError,
@@ -280,6 +286,12 @@ from .store.writer import (
 )
 from .text.chunks import (
     find_chunk_boundaries as find_chunk_boundaries,
+)
+from .text.files import (
+    TextFiles as TextFiles,
+)
+from .text.files import (
+    text_files as text_files,
 )
 from .text.patterns import (
     PATTERNS as PATTERNS,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, overload
 
@@ -14,9 +12,11 @@ from tokjax import protocol
 from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError
-from tokjax.text.sources import paths_of, read_documents
+from tokjax.text.files import TextFiles, as_they_are, text_files
+from tokjax.text.sources import read_documents
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
@@ -67,7 +67,7 @@ def encode_to_array(
 
 def encode_files(
     tokenizer: Any,
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | TextFiles,
     *,
     separator: str | None,
     add_special_tokens: bool = True,
@@ -84,7 +84,7 @@ def encode_files(
 
     Args:
         tokenizer: any registered tokenizer.
-        paths: a file, or several of them, read in this order.
+        paths: a file or a pattern of them, or several, read in this order; or `text_files(...)`.
         separator: what stands between documents, `"<|endoftext|>"` or `"\n"`, say; `None` if each file is
             one document. Empty documents are left out.
         add_special_tokens: as in `encode_batch_result`, like all arguments from here to `threads`.
@@ -108,14 +108,10 @@ def encode_files(
             "separator is the empty string; pass None if each file is one document, or '\\n' for lines"
         )
     num_threads(threads)
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    for path in given:
-        if not isinstance(path, (str, os.PathLike)):
-            raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
-    files = paths_of([Path(path) for path in given]) or []
+    files = paths if isinstance(paths, TextFiles) else text_files(paths)
 
     def batches() -> Iterator[TokenizationBatch]:
-        total = sum(path.stat().st_size for path in files)
+        total = sum(file.nbytes for file in as_they_are(files))
         gap = len((separator or "").encode("utf-8"))
         with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
             for documents in _groups(read_documents(files, separator)):

@@ -37,6 +37,14 @@ class TokenizerFormatError(TokjaxError, ValueError):
     """A tokenizer file is damaged, altered, of an unknown version or of another format."""
 
 
+class SourceError(TokjaxError, ValueError):
+    """A file of a corpus is damaged, or does not hold what its name says."""
+
+
+class MissingExtraError(TokjaxError, ImportError):
+    """What was asked for needs an optional package that is not installed."""
+
+
 class TrainingError(TokjaxError, RuntimeError):
     """A vocabulary could not be trained."""
 

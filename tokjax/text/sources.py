@@ -1,4 +1,4 @@
-"""Corpora: paths or texts, read lazily as documents or as chunks of bounded size."""
+"""Corpora: files or texts, read lazily as documents or as chunks of bounded size."""
 
 from __future__ import annotations
 
@@ -6,120 +6,50 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
+from tokjax.text.files import TextFiles, is_file, text_files
+from tokjax.text.readers import TextChunk, file_chunks
 from tokjax.utf8 import Text, from_characters, nbytes_of, to_characters
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-Source: TypeAlias = str | os.PathLike[str] | Iterable[os.PathLike[str]] | Iterable[Text]
-"""A path, several paths (`os.PathLike`), or an iterable of texts."""
+Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[str]] | Iterable[Text]
+"""A path or a pattern of paths, several (`os.PathLike`), `text_files(...)`, or an iterable of texts."""
 
 _READ_SIZE = 1 << 22
 
 
-class SourceFile(NamedTuple):
-    """A file, as it was when it was read.
-
-    Attributes:
-        path: its absolute path.
-        nbytes: its size.
-        modified_ns: when it was last written, in nanoseconds since 1970.
-    """
-
-    path: str
-    nbytes: int
-    modified_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileChunk:
-    """The bytes `[start, stop)` of a file."""
-
-    path: Path
-    start: int
-    stop: int
-
-    def read(self) -> list[tuple[Text, bool]]:
-        """The text of the chunk, and whether a document starts with it."""
-        with self.path.open("rb") as file:
-            file.seek(self.start)
-            return [(file.read(self.stop - self.start), self.start == 0)]
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes the chunk has."""
-        return self.stop - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class TextChunk:
-    """Some whole documents."""
-
-    texts: tuple[Text, ...]
-    nbytes: int
-
-    def read(self) -> list[tuple[Text, bool]]:
-        """The documents; each of them starts one."""
-        return [(text, True) for text in self.texts]
-
-
-Chunk: TypeAlias = FileChunk | TextChunk
-
-
-def paths_of(source: Source) -> list[Path] | None:
+def files_of(source: Source) -> TextFiles | None:
     """The files that a source names, or `None` where it is an iterable of texts.
 
-    A `str` or a path is one file; in a list, paths are `os.PathLike` and strings are texts.
+    A `str` or a path is one file or a pattern; in a list, paths are `os.PathLike` and strings are texts.
 
     Raises:
         InvalidArgumentError: a path that is no file; paths and texts in one list; a list of strings
             that are all names of files, which is ambiguous.
     """
+    if isinstance(source, TextFiles):
+        return source
     if isinstance(source, bytes) or not isinstance(source, (str, os.PathLike, Iterable)):
         raise InvalidArgumentError(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"
         )
     if isinstance(source, (str, os.PathLike)):
-        return [_checked_file(source)]
+        return text_files(source)
     if not isinstance(source, (list, tuple)) or not source:
         return None
     are_paths = [isinstance(item, os.PathLike) for item in source]
     if all(are_paths):
-        return [_checked_file(path) for path in source]
+        return text_files(source)
     if any(are_paths):
         raise InvalidArgumentError("source mixes paths and texts; pass the one or the other")
-    if all(isinstance(item, str) and _is_file(item) for item in source):
+    if all(isinstance(item, str) and is_file(item) for item in source):
         raise InvalidArgumentError(
             f"source is a list of strings that are all names of files, {source[0]!r} first: for the "
-            "files pass pathlib.Path objects, for the names as texts pass iter([...])"
+            "files pass text_files([...]), for the names as texts pass iter([...])"
         )
     return None
-
-
-def file_chunks(
-    paths: Sequence[Path], separators: Sequence[str], longest: int, *, safe_cuts: bool
-) -> list[FileChunk]:
-    """Cut files into chunks of about `longest` bytes at separators, and if `safe_cuts` between words."""
-    encoded = [separator.encode("utf-8") for separator in separators]
-    chunks = []
-    for path in paths:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            boundaries = [0, size] if size else [0]
-            if encoded and size > longest:
-                boundaries = find_chunk_boundaries(file, -(-size // longest), encoded)
-            if safe_cuts:
-                boundaries = refine_boundaries(file, boundaries, longest, encoded)
-        pairs = zip(boundaries, boundaries[1:], strict=False)
-        chunks += [FileChunk(path, start, stop) for start, stop in pairs]
-    return chunks
 
 
 def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
@@ -130,30 +60,29 @@ def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
         nbytes += nbytes_of(checked_text(text, f"text {i} of the source"))
         gathered.append(text)
         if nbytes >= longest:
-            yield TextChunk(tuple(gathered), nbytes)
+            yield TextChunk(tuple(gathered), nbytes, nbytes)
             gathered, nbytes = [], 0
     if gathered:
-        yield TextChunk(tuple(gathered), nbytes)
+        yield TextChunk(tuple(gathered), nbytes, nbytes)
 
 
 def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
     """The documents of a source, one by one, empty ones left out.
 
     Args:
-        source: a path, a list of paths, or an iterable of texts. Files are read some megabytes at a time, and
-            their documents are `bytes`.
-        separator: what stands between documents; `None` if a file or a text is one document.
+        source: a path, a list of paths, `text_files(...)`, or an iterable of texts. Files are read some
+            megabytes at a time; the documents of plain text are `bytes`.
+        separator: what stands between documents; `None` if a file, a record or a text is one document.
     """
-    paths = paths_of(source)
-    if paths is None:
+    files = files_of(source)
+    if files is None:
         for i, text in enumerate(source):  # type: ignore[arg-type]
             yield from _documents_in(checked_text(text, f"text {i} of the source"), separator)
         return
     separators = [] if separator is None else [separator]
-    for path in paths:
-        for chunk in file_chunks([path], separators, _READ_SIZE, safe_cuts=False):
-            for text, _ in chunk.read():
-                yield from _documents_in(text, separator)
+    for chunk in file_chunks(files, separators, _READ_SIZE, safe_cuts=False):
+        for text, _ in chunk.read():
+            yield from _documents_in(text, separator)
 
 
 def _documents_in(text: Text, separator: str | None) -> Iterable[Text]:
@@ -216,19 +145,3 @@ def checked_texts(texts: Any) -> None:
     if not {str, bytes}.issuperset(map(type, texts)):
         for i, text in enumerate(texts):
             checked_text(text, f"text {i}")
-
-
-def _checked_file(path: str | os.PathLike[str]) -> Path:
-    checked = Path(path)
-    if not _is_file(checked):
-        raise InvalidArgumentError(
-            f"source {str(path)[:200]!r} is not a file; for a text in memory pass [text]"
-        )
-    return checked
-
-
-def _is_file(path: str | Path) -> bool:
-    try:
-        return Path(path).is_file()
-    except (OSError, ValueError):  # too long, or with a NUL: a text
-        return False

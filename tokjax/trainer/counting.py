@@ -13,18 +13,23 @@ from tokjax._progress import progress_bar
 from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
+from tokjax.text.files import as_they_are
 from tokjax.text.patterns import word_splitter
-from tokjax.text.sources import Chunk, Source, file_chunks, paths_of, text_chunks
+from tokjax.text.readers import Chunk, file_chunks
+from tokjax.text.sampling import sample_chunks
+from tokjax.text.sources import Source, files_of, text_chunks
 from tokjax.text.special import checked_special, split_at_special
 from tokjax.trainer._word_counter import WordCounter
 from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from tokjax.text.files import SourceFile
     from tokjax.utf8 import Text
 
 _CHUNK_BYTES = 1 << 24
+_SAMPLED_CHUNKS = 64
 
 
 def count_pretokens(
@@ -34,6 +39,8 @@ def count_pretokens(
     pattern: str = "gpt2",
     workers: int | None = None,
     executor: Executor | None = None,
+    max_bytes: int | None = None,
+    seed: int = 0,
     progress: bool = True,
 ) -> PretokenCounts:
     """Count the words of a corpus. The counts train vocabularies of any size without reading it again.
@@ -42,18 +49,25 @@ def count_pretokens(
     number of workers.
 
     Args:
-        source: a path, a list of paths (`os.PathLike`), or an iterable of texts. Files are read in chunks,
-            cut at special tokens and (for the published patterns) between words; with a pattern of your own,
-            what stands between two special tokens is read as a whole.
+        source: a path or a pattern of paths, a list of paths (`os.PathLike`), `text_files(...)`, or an
+            iterable of texts. Text files, JSON lines (their field `"text"`) and Parquet files are told apart
+            by their names, gzipped ones too. Text is read in chunks, cut at special tokens and (for the
+            published patterns) between words; with a pattern of your own, what stands between two special
+            tokens is read as a whole.
         special_tokens: they split the text, and are not counted.
         pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`) or a regular expression.
         workers: how many chunks are counted at a time; `None` for as many as there are processors.
         executor: where they are counted; `None` for threads of this process. (A pattern of your own is
             quicker in processes: its regular expression runs in one thread at a time.)
+        max_bytes: count a random part of the corpus, of about so many bytes, in some dozens of pieces from
+            all over it; `None` for all. (The whole corpus is read through where it is compressed or
+            iterated over, and the part is then in memory.)
+        seed: draws that part; the same for any number of workers.
         progress: show a bar on standard error.
 
     Raises:
         InvalidArgumentError: an option, or the source, makes no sense.
+        SourceError: a file is damaged, or holds something else than its name says.
         TrainingError: a worker of the executor died.
 
     >>> counts = count_pretokens(["low low lower"], progress=False)
@@ -62,14 +76,17 @@ def count_pretokens(
     """
     special = tuple(checked_special(special_tokens))
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
-    chunks, total = _chunks_of(source, special, pattern)
+    sample = None
+    if max_bytes is not None:
+        sample = _Sample(checked_int("max_bytes", max_bytes, least=1), checked_int("seed", seed, least=0))
+    corpus, total, files = _chunks_of(source, special, pattern, sample)
     counter = WordCounter()
     count: Callable[[Chunk], _Size | PretokenCounts]
     count = partial(_count_into, counter, special=special, pattern=pattern)
     if executor is not None:
         count = partial(count_chunk, special_tokens=special, pattern=pattern)
     documents = nbytes = 0
-    chunks, ahead = itertools.tee(chunks)
+    chunks, ahead = itertools.tee(corpus)
     with progress_bar("counting", total, unit="bytes", enabled=progress) as advance, _clear_if_broken():
         parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, at_once, executor)
         for chunk, part in zip(chunks, parts, strict=True):
@@ -77,8 +94,8 @@ def count_pretokens(
                 counter.merge(part.counted())
             documents += part.documents
             nbytes += part.nbytes
-            advance(chunk.nbytes, f"{len(counter):,} words")
-    return pretoken_counts(counter.counted(), pattern, special, documents, nbytes)
+            advance(chunk.read_nbytes, f"{len(counter):,} words")
+    return pretoken_counts(counter.counted(), pattern, special, documents, nbytes, files)
 
 
 def counts_of(
@@ -141,6 +158,13 @@ def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) 
     return pretoken_counts(counter.counted(), pattern, special_tokens, *size)
 
 
+class _Sample(NamedTuple):
+    """How much of a corpus to count, and the seed that draws it."""
+
+    max_bytes: int
+    seed: int
+
+
 class _Size(NamedTuple):
     """How much of a corpus was counted."""
 
@@ -168,15 +192,25 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
 
 
 def _chunks_of(
-    source: Source, special_tokens: tuple[str, ...], pattern: str
-) -> tuple[Iterator[Chunk], int | None]:
-    """What to count at a time, and how many bytes there are in all, where that is known."""
+    source: Source, special_tokens: tuple[str, ...], pattern: str, sample: _Sample | None
+) -> tuple[Iterable[Chunk], int | None, tuple[SourceFile, ...]]:
+    """What to count at a time, how many bytes there are in all, where that is known, and the files."""
+    size = _CHUNK_BYTES if sample is None else min(_CHUNK_BYTES, max(sample.max_bytes // _SAMPLED_CHUNKS, 1))
     safe_cuts = word_splitter(pattern).is_named
-    paths = paths_of(source)
-    if paths is None:
-        return text_chunks(source, _CHUNK_BYTES), None  # type: ignore[arg-type]
-    in_files = file_chunks(paths, special_tokens, _CHUNK_BYTES, safe_cuts=safe_cuts)
-    return iter(in_files), sum(chunk.nbytes for chunk in in_files)
+    files = files_of(source)
+    chunks: Iterable[Chunk]
+    total: int | None = None
+    as_read: tuple[SourceFile, ...] = ()
+    if files is None:
+        chunks = text_chunks(source, size)  # type: ignore[arg-type]
+    else:
+        as_read = as_they_are(files)
+        total = sum(file.nbytes for file in as_read)
+        chunks = file_chunks(files, special_tokens, size, safe_cuts=safe_cuts)
+    if sample is not None:
+        chunks = sample_chunks(chunks, *sample)
+        total = sum(chunk.read_nbytes for chunk in chunks)
+    return chunks, total, as_read
 
 
 @contextmanager

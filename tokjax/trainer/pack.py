@@ -10,7 +10,7 @@ from tokjax._checks import checked_int
 from tokjax.errors import DatasetExistsError
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.writer import DEFAULT_SHARD_TOKENS, WrittenDataset, write_dataset
-from tokjax.text.sources import Source, SpooledTexts, paths_of, read_documents
+from tokjax.text.sources import Source, SpooledTexts, files_of, read_documents
 from tokjax.text.special import checked_special
 from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
 
@@ -74,7 +74,7 @@ def train_and_pack(
     if eos_token not in names:
         names.append(eos_token)
     with ExitStack() as stack:
-        if paths_of(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
+        if files_of(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
             source = stack.enter_context(SpooledTexts(source))  # type: ignore[arg-type]
         trained = train_bpe(
             source,

@@ -13,7 +13,7 @@ import numpy as np
 from tokjax._files import write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._word_tables import LONGEST, Words
-from tokjax.text.sources import SourceFile
+from tokjax.text.files import SourceFile
 from tokjax.trainer._word_counter import Counted, WordCounter
 
 if TYPE_CHECKING:

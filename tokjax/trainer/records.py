@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tokjax.models._segment_model import SegmentModel
-    from tokjax.text.sources import SourceFile
+    from tokjax.text.files import SourceFile
 
 
 @dataclass(frozen=True)

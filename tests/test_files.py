@@ -1,0 +1,225 @@
+"""Corpora in files: text, JSON lines and Parquet, compressed or not, by name or by pattern."""
+
+import gzip
+import json
+import sys
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.strategies import hard_texts
+from tokjax.text import readers
+from tokjax.text.files import text_files
+from tokjax.text.readers import FileChunk, file_chunks
+from tokjax.text.sampling import sample_chunks
+from tokjax.trainer import count_pretokens
+
+SEPARATOR = "<|e|>"
+TEXTS = ["low lower", "", "naïve café\nnew line", f"a{SEPARATOR}b", "日本語 text " * 50]
+
+
+def write(path, texts, field="text"):
+    """A file of documents, as its name says."""
+    lines = "".join(json.dumps({"id": i, field: text}) + "\n" for i, text in enumerate(texts))
+    if path.name.endswith(".parquet"):
+        pq.write_table(pa.table({"id": list(range(len(texts))), field: texts}), path)
+    elif path.name.endswith(".jsonl"):
+        path.write_text(lines)
+    elif path.name.endswith(".jsonl.gz"):
+        path.write_bytes(gzip.compress(lines.encode()))
+    elif path.name.endswith(".txt.gz"):
+        path.write_bytes(gzip.compress(SEPARATOR.join(texts).encode()))
+    else:
+        path.write_bytes(SEPARATOR.join(texts).encode())
+    return path
+
+
+ENDINGS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz", ".parquet")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+class TestEveryFormat:
+    def test_documents_and_counts_are_those_of_the_texts(self, tmp_path, ending):
+        path = write(tmp_path / f"corpus{ending}", TEXTS)
+        documents = [tokjax.to_utf8(text) for text in tokjax.read_documents(path, SEPARATOR)]
+        expected = [part.encode() for text in TEXTS for part in text.split(SEPARATOR) if part]
+        assert documents == expected
+        counts = count_pretokens(path, special_tokens=[SEPARATOR], progress=False)
+        assert counts == count_pretokens(iter(TEXTS), special_tokens=[SEPARATOR], progress=False)
+        (file,) = counts.files
+        assert (file.path, file.nbytes) == (str(path.resolve()), path.stat().st_size)
+
+    @given(texts=st.lists(hard_texts, max_size=8), longest=st.integers(1, 60))
+    def test_chunks_of_any_size_make_no_difference(self, tmp_path_factory, ending, texts, longest):
+        texts = [text.encode("utf-8", "replace").decode() for text in texts]
+        path = write(tmp_path_factory.mktemp("corpus") / f"corpus{ending}", texts)
+        expected = [part.encode() for text in texts for part in text.split(SEPARATOR) if part]
+        if ending.startswith(".txt"):
+            expected = [part for part in SEPARATOR.join(texts).encode().split(SEPARATOR.encode()) if part]
+        chunks = file_chunks(text_files(path), [SEPARATOR], longest, safe_cuts=False)
+        pieces = [text for chunk in chunks for text, _ in chunk.read()]
+        documents = [part for text in pieces for part in tokjax.to_utf8(text).split(SEPARATOR.encode())]
+        assert list(filter(None, documents)) == expected
+
+    def test_a_batch_of_ids_from_files(self, tmp_path, ending, plain_tokenizer):
+        path = write(tmp_path / f"corpus{ending}", TEXTS)
+        batches = tokjax.encode_files(plain_tokenizer, str(tmp_path / "corpus*"), separator=SEPARATOR)
+        decoded = [text for batch in batches for text in tokjax.decode_batch(plain_tokenizer, batch)]
+        assert decoded == [part for text in TEXTS for part in text.split(SEPARATOR) if part]
+        assert path.exists()
+
+    def test_an_empty_file_has_no_documents(self, tmp_path, ending):
+        path = write(tmp_path / f"corpus{ending}", [])
+        assert list(tokjax.read_documents(path, SEPARATOR)) == []
+        assert len(count_pretokens(path, progress=False)) == 0
+
+
+@given(
+    parts=st.lists(st.sampled_from(["aa", "a", "b", " ", "\n", "ab ", "é", "word "]), max_size=60),
+    longest=st.integers(1, 30),
+)
+def test_compressed_text_is_cut_where_words_and_separators_end(tmp_path_factory, parts, longest):
+    text = "".join(parts)
+    directory = tmp_path_factory.mktemp("corpus")
+    (directory / "c.txt.gz").write_bytes(gzip.compress(text.encode()))
+    (directory / "c.txt").write_bytes(text.encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokjax.trainer.counting._CHUNK_BYTES", longest)
+        compressed, plain = (
+            count_pretokens(directory / name, special_tokens=["aa"], progress=False)
+            for name in ("c.txt.gz", "c.txt")
+        )
+    assert compressed == plain == count_pretokens([text], special_tokens=["aa"], progress=False)
+
+
+def test_compressed_text_is_read_in_pieces(tmp_path):
+    path = tmp_path / "c.txt.gz"
+    path.write_bytes(gzip.compress(b"the quick brown fox jumps over the lazy dog\n" * 2000))
+    chunks = list(file_chunks(text_files(path), [], 1000, safe_cuts=True))
+    assert max(chunk.nbytes for chunk in chunks) < 2500
+    assert [chunk.start for chunk in chunks] == [0] + [chunk.stop for chunk in chunks[:-1]]
+    assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
+
+
+def test_patterns_of_paths(tmp_path):
+    (tmp_path / "deep").mkdir()
+    for name in ("b.txt", "a.txt", "deep/c.txt", "[odd].txt"):
+        (tmp_path / name).write_text(name)
+    assert [path.name for path in text_files(f"{tmp_path}/*.txt").paths] == ["[odd].txt", "a.txt", "b.txt"]
+    deep = text_files([f"{tmp_path}/**/*.txt", tmp_path / "a.txt"])
+    assert [path.name for path in deep.paths] == ["[odd].txt", "a.txt", "b.txt", "c.txt", "a.txt"]
+    assert list(tokjax.read_documents(str(tmp_path / "[odd].txt"), None)) == [b"[odd].txt"]
+    assert count_pretokens(str(tmp_path / "?.txt"), progress=False).documents == 2
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"no\*\.txt' matches no file; for a text"):
+        text_files(f"{tmp_path}/no*.txt")
+
+
+def test_fields_and_formats_are_said(tmp_path):
+    path = write(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
+    assert list(tokjax.read_documents(text_files(path, field="content"), None)) == ["one", "two"]
+    as_text = tokjax.read_documents(text_files(path, format="text"), None)
+    assert list(as_text) == [path.read_bytes()]
+    odd = write(tmp_path / "corpus.jsonl", ["one"]).rename(tmp_path / "corpus.dat")
+    assert list(tokjax.read_documents(text_files(odd, format="jsonl"), None)) == ["one"]
+
+
+def test_records_without_text_are_left_out(tmp_path):
+    path = tmp_path / "corpus.jsonl"
+    path.write_bytes(b'{"text": null}\r\n\n{"text": "x"}\r\n')
+    assert list(tokjax.read_documents(path, None)) == ["x"]
+    pq.write_table(pa.table({"text": [None, "x"]}), tmp_path / "corpus.parquet")
+    assert list(tokjax.read_documents(tmp_path / "corpus.parquet", None)) == ["x"]
+
+
+class TestWrongFiles:
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            (b"not json", r"c\.jsonl, the line at byte 12: not JSON: .*format='text'"),
+            (b"[1]", "a JSON object is expected, not a list"),
+            (b'{"body": "x"}', r"no field 'text', it has \['body'\]; pass text_files\(PATH, field=NAME\)"),
+            (b'{"text": 3}', "the field 'text' is a int, not a string"),
+            (b'{"text": "\xff"}', "not JSON"),
+            (b"[" * 100_000, "not JSON"),
+        ],
+    )
+    def test_lines_that_are_no_records(self, tmp_path, line, message):
+        path = tmp_path / "c.jsonl"
+        path.write_bytes(b'{"text": 1}\n'.replace(b"1", b'""', 1)[:-1] + b"\n" + line)
+        message = message.replace("byte 12", "byte 13")
+        with pytest.raises(tokjax.SourceError, match=message):
+            list(tokjax.read_documents(path, None))
+
+    @pytest.mark.parametrize("damage", ["cut", "altered", "foreign"])
+    def test_damaged_gzip(self, tmp_path, damage):
+        data = gzip.compress(b"some words " * 1000)
+        data = {"cut": data[:-20], "altered": data[:60] + b"\0\0\0" + data[63:], "foreign": b"text"}[damage]
+        (tmp_path / "c.txt.gz").write_bytes(data)
+        with pytest.raises(tokjax.SourceError, match=r"c\.txt\.gz: cut short or damaged, or not gzip"):
+            count_pretokens(tmp_path / "c.txt.gz", progress=False)
+
+    def test_damaged_parquet(self, tmp_path):
+        path = write(tmp_path / "c.parquet", TEXTS)
+        with pytest.raises(tokjax.SourceError, match=r"no column 'body', only \['id', 'text'\]"):
+            list(tokjax.read_documents(text_files(path, field="body"), None))
+        with pytest.raises(tokjax.SourceError, match="the column 'id' holds int64, not strings"):
+            list(tokjax.read_documents(text_files(path, field="id"), None))
+        path.write_bytes(path.read_bytes()[:-30])
+        with pytest.raises(tokjax.SourceError, match="cut short or damaged, or not Parquet"):
+            list(tokjax.read_documents(path, None))
+
+    def test_without_the_extra(self, tmp_path, monkeypatch):
+        path = write(tmp_path / "c.parquet", TEXTS)
+        monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        with pytest.raises(tokjax.MissingExtraError, match=r"pip install 'tokjax\[parquet\]'"):
+            list(tokjax.read_documents(path, None))
+
+    def test_options_that_make_no_sense(self, tmp_path):
+        with pytest.raises(tokjax.InvalidArgumentError, match="format must be one of .* not 'xml'"):
+            text_files(tmp_path, format="xml")
+        with pytest.raises(tokjax.InvalidArgumentError, match="field must be the name of a field, not 3"):
+            text_files(tmp_path, field=3)
+        with pytest.raises(tokjax.InvalidArgumentError, match="is not a file"):
+            text_files(tmp_path)
+        with pytest.raises(tokjax.InvalidArgumentError, match="paths must be str or os.PathLike, not int"):
+            text_files([3])
+
+
+class TestSampling:
+    @given(sizes=st.lists(st.integers(1, 9), max_size=30), budget=st.integers(1, 200), seed=st.integers(0, 3))
+    def test_as_many_chunks_as_reach_the_budget(self, sizes, budget, seed):
+        chunks = [FileChunk("", i, i + size, size) for i, size in enumerate(sizes)]
+        kept = sample_chunks(iter(chunks), budget, seed)
+        assert kept == sample_chunks(iter(chunks), budget, seed)
+        assert kept == [chunk for chunk in chunks if chunk in kept]
+        nbytes = sum(chunk.nbytes for chunk in kept)
+        assert kept == chunks if sum(sizes) < budget else budget <= nbytes < budget + 9
+
+    def test_another_seed_draws_others(self):
+        chunks = [FileChunk("", i, i + 1, 1) for i in range(100)]
+        drawn = [tuple(chunk.start for chunk in sample_chunks(chunks, 10, seed)) for seed in range(20)]
+        assert len(set(drawn)) == 20
+        assert len({start for starts in drawn for start in starts}) > 80
+
+    @pytest.mark.parametrize("ending", ENDINGS)
+    def test_a_part_of_a_corpus_is_counted(self, tmp_path, ending, monkeypatch):
+        monkeypatch.setattr(readers, "_PARQUET_ROWS", 10)
+        texts = [f"number {i} of many" for i in range(3000)]
+        path = write(tmp_path / f"c{ending}", texts)
+        options = {"special_tokens": [SEPARATOR], "progress": False, "max_bytes": 10_000}
+        counts = count_pretokens(path, **options, seed=1)
+        assert 3_000 < counts.nbytes < 11_000
+        for workers in (1, 2):
+            assert counts == count_pretokens(path, **options, seed=1, workers=workers)
+        assert counts != count_pretokens(path, **options, seed=2)
+
+    def test_options_that_make_no_sense(self):
+        with pytest.raises(tokjax.InvalidArgumentError, match="max_bytes must be at least 1, not 0"):
+            count_pretokens(["a"], max_bytes=0)
+        with pytest.raises(tokjax.InvalidArgumentError, match="seed must be an integer"):
+            count_pretokens(["a"], max_bytes=1, seed="s")

@@ -1,0 +1,241 @@
+"""Files read as chunks of bounded size, each of which can be read apart from the others."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import zlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+from tokjax._optional import optional
+from tokjax.errors import SourceError
+from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
+from tokjax.text.files import format_of, is_compressed
+from tokjax.utf8 import Text, nbytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from tokjax.text.files import TextFiles
+
+_PIECES_A_BLOCK = 8
+_PARQUET_ROWS = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunk:
+    """The bytes `[start, stop)` of a file, or of what it holds compressed.
+
+    Attributes:
+        path: the file.
+        start: where it begins, 0-based.
+        stop: where it ends.
+        read_nbytes: how far it is in the file, for a progress bar.
+        field: what the text is called, where the bytes are JSON lines.
+        data: the bytes themselves, where they were compressed.
+    """
+
+    path: Path
+    start: int
+    stop: int
+    read_nbytes: int
+    field: str | None = None
+    data: bytes | None = None
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """The texts of the chunk, and whether each starts a document."""
+        data = self._bytes() if self.data is None else self.data
+        if self.field is None:
+            return [(data, self.start == 0)]
+        return [(text, True) for text in _texts_of_lines(data, self.field, self.path, self.start)]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the chunk has."""
+        return self.stop - self.start
+
+    def _bytes(self) -> bytes:
+        with self.path.open("rb") as file:
+            file.seek(self.start)
+            return file.read(self.nbytes)
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """Some whole documents.
+
+    Attributes:
+        texts: the documents.
+        nbytes: how many bytes they have.
+        read_nbytes: how far they are in the source, for a progress bar.
+    """
+
+    texts: tuple[Text, ...]
+    nbytes: int
+    read_nbytes: int
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """The documents; each of them starts one."""
+        return [(text, True) for text in self.texts]
+
+
+Chunk: TypeAlias = FileChunk | TextChunk
+
+
+def file_chunks(
+    files: TextFiles, separators: Sequence[str], longest: int, *, safe_cuts: bool
+) -> Iterator[Chunk]:
+    """Files in chunks of about one size.
+
+    Text is cut at separators, and between words if that is safe; records are kept whole.
+
+    Args:
+        files: what to read.
+        separators: what stands between documents.
+        longest: how many bytes to aim at.
+        safe_cuts: whether text may be cut between words.
+
+    Raises:
+        SourceError: a file is damaged, or holds something else than its format says.
+    """
+    encoded = [separator.encode("utf-8") for separator in separators]
+    for path in files.paths:
+        kind = format_of(path, files)
+        field = None if kind == "text" else files.field
+        if kind == "parquet":
+            yield from _parquet_chunks(path, files.field, longest)
+        elif is_compressed(path):
+            yield from _compressed_chunks(path, field, encoded, longest, safe_cuts=safe_cuts)
+        else:
+            with path.open("rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                boundaries = _boundaries(file, size, field, encoded, longest, safe_cuts=safe_cuts)
+            for start, stop in zip(boundaries, boundaries[1:], strict=False):
+                yield FileChunk(path, start, stop, stop - start, field)
+
+
+def _boundaries(
+    file: BinaryIO,
+    size: int,
+    field: str | None,
+    separators: Sequence[bytes],
+    longest: int,
+    *,
+    safe_cuts: bool,
+) -> list[int]:
+    """Where to cut a file, its ends among them: before newlines if it has records."""
+    ends = [0, size] if size else [0]
+    pieces = -(-size // longest)
+    if field is not None:
+        return find_chunk_boundaries(file, pieces, b"\n") if pieces > 1 else ends
+    boundaries = find_chunk_boundaries(file, pieces, separators) if separators and pieces > 1 else ends
+    return refine_boundaries(file, boundaries, longest, separators) if safe_cuts else boundaries
+
+
+def _compressed_chunks(
+    path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
+) -> Iterator[FileChunk]:
+    with path.open("rb") as compressed, gzip.GzipFile(fileobj=compressed) as file:
+        start = done = 0
+        held = b""
+        while True:
+            block = _decompressed(path, file, max(longest, len(held)))
+            held += block
+            cut = len(held) if not block else _last_cut(held, field, separators, safe_cuts=safe_cuts)
+            if cut:
+                reached = compressed.tell()
+                yield FileChunk(path, start, start + cut, reached - done, field, held[:cut])
+                start, held, done = start + cut, held[cut:], reached
+            if not block:
+                return
+
+
+def _decompressed(path: Path, file: gzip.GzipFile, size: int) -> bytes:
+    try:
+        return file.read(size)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise SourceError(f"{path}: cut short or damaged, or not gzip: {error}") from error
+
+
+def _last_cut(held: bytes, field: str | None, separators: Sequence[bytes], *, safe_cuts: bool) -> int:
+    """The last place in what was read so far that can be cut whatever follows; 0 if there is none."""
+    if field is not None:
+        return held.rfind(b"\n") + 1
+    window = io.BytesIO(held)
+    certain = len(held) - max(map(len, separators), default=1)  # a separator might begin behind it
+    step = -(-len(held) // _PIECES_A_BLOCK)
+    cuts = [0]
+    if separators:
+        cuts += find_chunk_boundaries(window, _PIECES_A_BLOCK, separators)[:-1]
+    if safe_cuts:
+        cuts += refine_boundaries(window, [0, len(held)], step, separators)[:-1]
+    return max(cut for cut in cuts if cut <= max(certain, 0))
+
+
+def _texts_of_lines(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
+    """The texts of JSON lines; records whose text is null have none."""
+    place = start
+    for line in data.split(b"\n"):
+        if line.strip():
+            text = _text_of_record(line, field, f"{path}, the line at byte {place}")
+            if text is not None:
+                yield text
+        place += len(line) + 1
+
+
+def _text_of_record(line: bytes, field: str, where: str) -> str | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{where}: not JSON: {error}; to read the file as plain text pass text_files(PATH, format='text')"
+        ) from error
+    if not isinstance(record, dict):
+        raise SourceError(f"{where}: a JSON object is expected, not a {type(record).__name__}")
+    if field not in record:
+        raise SourceError(
+            f"{where}: the record has no field {field!r}, it has {list(record)[:20]}; pass "
+            "text_files(PATH, field=NAME)"
+        )
+    text = record[field]
+    if not isinstance(text, str | None):
+        raise SourceError(f"{where}: the field {field!r} is a {type(text).__name__}, not a string")
+    return text
+
+
+def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk]:
+    parquet = optional("pyarrow.parquet", f"reading {path}")
+    pyarrow = optional("pyarrow", f"reading {path}")
+    try:
+        with parquet.ParquetFile(path) as file:
+            _check_column(path, column, file.schema_arrow, pyarrow.types)
+            nbytes_a_row = path.stat().st_size / max(file.metadata.num_rows, 1)
+            texts: list[str] = []
+            rows = nbytes = 0
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
+                rows += batch.num_rows
+                new = [text for text in batch.column(0).to_pylist() if text is not None]
+                texts += new
+                nbytes += sum(map(nbytes_of, new))
+                if nbytes >= longest:
+                    yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
+                    texts, rows, nbytes = [], 0, 0
+            if texts:
+                yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
+    except (pyarrow.ArrowException, OSError) as error:
+        raise SourceError(f"{path}: cut short or damaged, or not Parquet: {error}") from error
+
+
+def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
+    if column not in schema.names:
+        raise SourceError(
+            f"{path}: there is no column {column!r}, only {schema.names[:20]}; pass "
+            "text_files(PATH, field=NAME)"
+        )
+    kind = schema.field(column).type
+    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)):
+        raise SourceError(f"{path}: the column {column!r} holds {kind}, not strings")
