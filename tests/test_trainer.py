@@ -34,11 +34,20 @@ def naive_merges(texts, num_tokens, special_tokens=(), pattern="gpt2", **options
 
 
 @settings(max_examples=300)
-@given(st.lists(st.text("ab", max_size=12), max_size=8), st.integers(0, 25), st.integers(1, 3))
-def test_tiny_alphabets(texts, num_tokens, min_frequency):
+@given(
+    st.lists(st.text("ab", max_size=12), max_size=8),
+    st.integers(0, 25),
+    st.integers(1, 3),
+    st.sampled_from([None, 1, 2, 3, 5]),
+    st.sampled_from([0, 2, 16]),
+)
+def test_tiny_alphabets(texts, num_tokens, min_frequency, longest, slow):
     """Where ties, overlaps and merges that make the same bytes are everywhere."""
-    trained = train(texts, 256 + num_tokens, min_frequency=min_frequency)
-    assert list(trained.merges) == naive_merges(texts, num_tokens, min_frequency=min_frequency)
+    options = {"min_frequency": min_frequency, "max_token_length": longest}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(merging, "_SLOW_STEPS", slow)
+        trained = train(texts, 256 + num_tokens, **options)
+    assert list(trained.merges) == naive_merges(texts, num_tokens, **options)
 
 
 @settings(max_examples=300)

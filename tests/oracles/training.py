@@ -1,5 +1,6 @@
 """Byte-pair training one merge at a time, recounting everything each time."""
 
+import math
 from collections import Counter
 
 import regex
@@ -19,8 +20,9 @@ def split_words(text, special_tokens, pattern):
     ]
 
 
-def train_naively(words, num_tokens, min_frequency=1):
+def train_naively(words, num_tokens, min_frequency=1, max_token_length=None):
     """The merges, ties going to the lexicographically greatest pair of byte strings."""
+    longest = max_token_length or math.inf
     counts = Counter(words)
     split = {word: [bytes([byte]) for byte in word] for word in counts}
     known = {bytes([i]) for i in range(256)}
@@ -30,7 +32,8 @@ def train_naively(words, num_tokens, min_frequency=1):
         pairs = Counter()
         for word, parts in split.items():
             for pair in zip(parts, parts[1:], strict=False):
-                pairs[pair] += counts[word]
+                if len(pair[0] + pair[1]) <= longest:
+                    pairs[pair] += counts[word]
         if not pairs:
             break
         best = max(pairs, key=lambda pair: (pairs[pair], pair))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -14,10 +14,34 @@ if TYPE_CHECKING:
 
     from tokjax.trainer.pretokens import PretokenCounts
 
-    Symbols = NDArray[np.int32]
+    Ids = NDArray[np.int32]
     Places = NDArray[np.int32]
 
 _BETWEEN_WORDS, SWALLOWED = -1, -2
+
+
+class Symbols(NamedTuple):
+    """Words as they are at some time of training, those of one symbol left out.
+
+    Attributes:
+        ids: the symbols of all words, end to end, `int32`.
+        lengths: how many symbols each word has, at least two, `int64`.
+        counts: how often each word stands in the corpus, `int64`.
+        num_single: how often words of one symbol stand in the corpus.
+    """
+
+    ids: Ids
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    num_single: int
+
+
+def symbols_of(counts: PretokenCounts) -> Symbols:
+    """The bytes of counted words."""
+    long = counts.lengths > 1
+    starts = (np.cumsum(counts.lengths) - counts.lengths)[long]
+    ids = counts.data.take(ranges(starts, counts.lengths[long])).astype(np.int32)
+    return Symbols(ids, counts.lengths[long], counts.counts[long], int(counts.counts[~long].sum()))
 
 
 class LinkedWords:
@@ -30,34 +54,43 @@ class LinkedWords:
         weight: how often the word of a place stands in the corpus, `int64`.
     """
 
-    def __init__(self, counts: PretokenCounts) -> None:
-        long = np.flatnonzero(counts.lengths > 1)  # no pair is in the others
-        lengths = counts.lengths[long]
+    def __init__(self, symbols: Symbols) -> None:
+        lengths = symbols.lengths
         stops = np.cumsum(lengths + 1)
         size = int(stops[-1]) if len(stops) else 1
-        self.symbol: Symbols = np.full(size, _BETWEEN_WORDS, np.int32)
-        word_starts = (np.cumsum(counts.lengths) - counts.lengths)[long]
-        self.symbol[ranges(stops - lengths - 1, lengths)] = counts.data.take(ranges(word_starts, lengths))
+        self.symbol: Ids = np.full(size, _BETWEEN_WORDS, np.int32)
+        self.symbol[ranges(stops - lengths - 1, lengths)] = symbols.ids
         self.after: Places = np.arange(1, size + 1, dtype=np.int32)
         self.before: Places = np.arange(-1, size - 1, dtype=np.int32)
         self.after[-1] = self.before[0] = size - 1  # a place between words
         self.weight = np.zeros(size, np.int64)
         if len(stops):
-            self.weight[:] = np.repeat(counts.counts[long], lengths + 1)
-        self._tokens_of_short = int(counts.counts.sum() - counts.counts[long].sum())
+            self.weight[:] = np.repeat(symbols.counts, lengths + 1)
+        self._num_single = symbols.num_single
         self._is_fresh = np.zeros(size, bool)
 
-    def pairs_of_bytes(self) -> Places:
-        """The places of all pairs of symbols, before any is merged."""
+    def as_symbols(self) -> Symbols:
+        """The words as they are now."""
+        ends = np.flatnonzero(self.symbol == _BETWEEN_WORDS)
+        standing = np.flatnonzero(self.symbol >= 0)
+        lengths = np.diff(np.searchsorted(standing, ends), prepend=0)
+        counts = self.weight[ends]
+        long = lengths > 1
+        kept = np.repeat(long, lengths)
+        num_single = int(counts[lengths == 1].sum()) + self._num_single
+        return Symbols(self.symbol[standing[kept]], lengths[long], counts[long], num_single)
+
+    def places_of_pairs(self) -> Places:
+        """Where a pair of symbols stands, before any is merged here."""
         return np.flatnonzero((self.symbol[:-1] >= 0) & (self.symbol[1:] >= 0)).astype(np.int32)
 
-    def holds(self, at: Places, left: Symbols, right: Symbols) -> NDArray[np.bool_]:
+    def holds(self, at: Places, left: Ids, right: Ids) -> NDArray[np.bool_]:
         """Whether a pair of symbols still stands at each place."""
         same: NDArray[np.bool_] = self.symbol[at] == left
         same &= self.symbol[self.after[at]] == right
         return same
 
-    def merge(self, at: Places, new: Symbols) -> tuple[NDArray[np.int64], Places]:
+    def merge(self, at: Places, new: Ids) -> tuple[NDArray[np.int64], Places]:
         """Merge the symbols at some places, no two of which overlap, with those behind them.
 
         Args:
@@ -82,14 +115,14 @@ class LinkedWords:
 
     def num_tokens(self) -> int:
         """How many symbols the corpus has."""
-        return int(self.weight[self.symbol >= 0].sum()) + self._tokens_of_short
+        return int(self.weight[self.symbol >= 0].sum()) + self._num_single
 
 
-def key_of_pair(left: Symbols, right: Symbols) -> NDArray[np.int64]:
+def key_of_pair(left: Ids, right: Ids) -> NDArray[np.int64]:
     """Two ids in one number."""
     return left.astype(np.int64) << ID_BITS | right
 
 
-def ids_of_key(key: NDArray[np.int64]) -> tuple[Symbols, Symbols]:
+def ids_of_key(key: NDArray[np.int64]) -> tuple[Ids, Ids]:
     """The two ids of each number."""
     return (key >> ID_BITS).astype(np.int32), (key & ((1 << ID_BITS) - 1)).astype(np.int32)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.trainer._linked_words import LinkedWords, Places, Symbols
+    from tokjax.trainer._linked_words import Ids, LinkedWords, Places
 
 _MOST_PROMOTED = 4000
 
@@ -51,8 +51,8 @@ class Best(NamedTuple):
         which: the pair of each place.
     """
 
-    left: Symbols
-    right: Symbols
+    left: Ids
+    right: Ids
     counts: NDArray[np.int64]
     rows: NDArray[np.int64]
     at: Places

@@ -33,12 +33,20 @@ class RarePairs:
         words: the corpus.
         pairs: all pairs of it.
         tie_key: of an id, what rises as its pairs come later among equally frequent ones.
+        may_merge: whether a pair may be merged at all.
     """
 
-    def __init__(self, words: LinkedWords, pairs: PairTable, tie_key: Callable[[int], Any]) -> None:
+    def __init__(
+        self,
+        words: LinkedWords,
+        pairs: PairTable,
+        tie_key: Callable[[int], Any],
+        may_merge: Callable[[int], bool],
+    ) -> None:
         self._symbol, self._weight = words.symbol.data, words.weight.data
         self._after, self._before = words.after.data, words.before.data
         self._tie_key = tie_key
+        self._may_merge = may_merge
         self._keys, bounds, self._places_of_row = pairs.most_frequent_first()
         self._negative_bounds = -bounds  # rising, to be searched
         self._by_key = np.argsort(self._keys)
@@ -93,6 +101,8 @@ class RarePairs:
             if symbol[following] >= 0:
                 born[new << ID_BITS | symbol[following]].append(place)
         for key, places in born.items():
+            if not self._may_merge(key):
+                continue
             if is_known:
                 places.extend(self._standing(key, key >> ID_BITS, key & _RIGHT, but=set(places)))
             self._places[key] = places

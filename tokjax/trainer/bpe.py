@@ -5,17 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
 
 from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
+from tokjax.trainer._checkpoints import CheckpointFile
 from tokjax.trainer.counting import counts_of, special_of
-from tokjax.trainer.merging import TieBreak, train_merges
+from tokjax.trainer.merging import Rules, TieBreak, train_merges
 from tokjax.trainer.records import Trained, TrainingStats
+from tokjax.vocabulary import MAX_ID
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
@@ -48,7 +52,9 @@ def train_bpe(
     special_tokens: Sequence[str] | None = None,
     pattern: str | None = None,
     min_frequency: int = 1,
+    max_token_length: int | None = None,
     tie_break: TieBreak = "lexicographic",
+    checkpoint: str | os.PathLike[str] | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
     progress: bool = True,
@@ -72,8 +78,11 @@ def train_bpe(
         pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`) or a regular expression:
             the words inside which pairs are merged. `None` for that of the counts, or `"gpt2"`.
         min_frequency: pairs that are rarer are not merged.
+        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit.
         tie_break: of equally frequent pairs, `"lexicographic"` takes the greatest pair of byte strings, and
             `"huggingface"` the one that the trainer of Hugging Face's tokenizers takes.
+        checkpoint: a file that is written every half minute while pairs are merged, and at the end. Where
+            it exists, training goes on from it, and the result is the same; also for a larger `vocab_size`.
         workers: as in `count_pretokens`.
         executor: as in `count_pretokens`.
         progress: show a bar for each phase, on standard error.
@@ -83,14 +92,17 @@ def train_bpe(
         unk_token: which special token stands for the unknown, if any.
 
     Raises:
-        InvalidArgumentError: an option, or the source, makes no sense.
+        InvalidArgumentError: an option, or the source, makes no sense; or the checkpoint is of another
+            training, damaged, or has more merges than asked for.
         TrainingError: a worker of the executor died.
 
     >>> trained = train_bpe(["low low low lower"], vocab_size=259, progress=False)
     >>> trained.merges
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
-    num_merges = _checked_options(vocab_size, special_tokens, source, min_frequency, tie_break)
+    num_special = len(special_of(source, special_tokens))
+    rules = _checked_rules(256 + num_special, min_frequency, max_token_length, tie_break)
+    num_merges = _checked_num_merges(vocab_size, num_special)
     begin = time.perf_counter()
     counts = counts_of(
         source,
@@ -103,14 +115,12 @@ def train_bpe(
     )
     special = counts.special_tokens
     counted = time.perf_counter()
-    first_id = 256 + len(special)
     with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
         merged = train_merges(
             counts,
             num_tokens=num_merges,
-            first_id=first_id,
-            min_frequency=min_frequency,
-            tie_break=tie_break,
+            rules=rules,
+            checkpoint=None if checkpoint is None else _checkpoint_file(checkpoint, counts, rules),
             advance=advance,
         )
     seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
@@ -139,6 +149,7 @@ def train_bpe(
         "special_tokens": list(special),
         "pattern": counts.pattern,
         "min_frequency": min_frequency,
+        "max_token_length": max_token_length,
         "tie_break": tie_break,
     }
     stats = TrainingStats(
@@ -150,25 +161,31 @@ def train_bpe(
         exhausted=exhausted,
         files=counts.files,
     )
-    return TrainedBPE(tokenizer, stats, options, tuple(merged.merges))
+    return TrainedBPE(tokenizer, stats, options, merged.merges)
 
 
-def _checked_options(
-    vocab_size: int,
-    special_tokens: Sequence[str] | None,
-    source: Source | PretokenCounts,
-    min_frequency: int,
-    tie_break: str,
-) -> int:
-    """How many tokens to make."""
-    num_special = len(special_of(source, special_tokens))
+def _checkpoint_file(path: str | os.PathLike[str], counts: PretokenCounts, rules: Rules) -> CheckpointFile:
+    return CheckpointFile(Path(path), {"counts": counts.fingerprint, **rules._asdict()})
+
+
+def _checked_num_merges(vocab_size: int, num_special: int) -> int:
     least = 256 + num_special
     vocab_size = checked_int("vocab_size", vocab_size)
-    checked_int("min_frequency", min_frequency, least=1)
     if vocab_size < least:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; 256 bytes and {num_special} special tokens need at least {least}"
         )
-    if tie_break not in ("lexicographic", "huggingface"):
-        raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
+    if vocab_size > MAX_ID + 1:
+        raise InvalidArgumentError(f"vocab_size is {vocab_size}; there are at most {MAX_ID + 1} ids")
     return vocab_size - least
+
+
+def _checked_rules(
+    first_id: int, min_frequency: int, max_token_length: int | None, tie_break: TieBreak
+) -> Rules:
+    checked_int("min_frequency", min_frequency, least=1)
+    if max_token_length is not None:
+        checked_int("max_token_length", max_token_length, least=1)
+    if tie_break not in get_args(TieBreak):
+        raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
+    return Rules(first_id, min_frequency, tie_break, max_token_length)

@@ -87,7 +87,7 @@ def count_pretokens(
         count = partial(count_chunk, special_tokens=special, pattern=pattern)
     documents = nbytes = 0
     chunks, ahead = itertools.tee(corpus)
-    with progress_bar("counting", total, unit="bytes", enabled=progress) as advance, _clear_if_broken():
+    with progress_bar("counting", total, unit="bytes", enabled=progress) as advance, _clear_if_stopped():
         parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, at_once, executor)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
@@ -214,10 +214,12 @@ def _chunks_of(
 
 
 @contextmanager
-def _clear_if_broken() -> Iterator[None]:
-    """An error of this library where an executor lost a worker."""
+def _clear_if_stopped() -> Iterator[None]:
+    """Clear words where an executor lost a worker, or the user had enough."""
     try:
         yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt("counting was interrupted; nothing was kept") from None
     except BrokenExecutor as error:
         raise TrainingError(
             "a counting process died (killed, or out of memory?); nothing was trained. Try again, with "

@@ -9,13 +9,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax.trainer._linked_words import LinkedWords, key_of_pair
+from tokjax.errors import InvalidArgumentError
+from tokjax.trainer._checkpoints import Checkpoint, CheckpointFile
+from tokjax.trainer._linked_words import LinkedWords, key_of_pair, symbols_of
 from tokjax.trainer._pair_table import Best, PairTable
 from tokjax.trainer._rare_pairs import RarePairs
+from tokjax.trainer._safe_prefix import before_clash, before_newcomer, places_of, without_overlaps
+from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,9 +27,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._progress import Advance
-    from tokjax.trainer._linked_words import Places
+    from tokjax.trainer._linked_words import Ids, Places
     from tokjax.trainer.pretokens import PretokenCounts
 
+_RIGHT = (1 << ID_BITS) - 1
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
 _LEAST_WIDTH, _MOST_WIDTH = 16, 512
@@ -36,28 +41,48 @@ _SLOW_STEPS = 16
 """After so many steps in a row that had little to merge, it is one at a time."""
 
 
+class Rules(NamedTuple):
+    """Which pair is merged next: of those that are frequent and short enough, the most frequent.
+
+    Attributes:
+        first_id: the id of the first new token; single bytes have the ids 0 to 255.
+        min_frequency: pairs that are rarer are not merged.
+        tie_break: which of equally frequent pairs is merged first.
+        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit.
+    """
+
+    first_id: int
+    min_frequency: int
+    tie_break: TieBreak
+    max_token_length: int | None
+
+
 @dataclass
 class Merged:
     """What merging made.
 
     Attributes:
         token: the bytes of each id.
-        merges: the pairs, in the order in which they were merged.
+        made: each merge, in order: the ids of the pair, and the id that it became.
         num_tokens: how many tokens the corpus has.
     """
 
     token: dict[int, bytes] = field(default_factory=lambda: {i: bytes([i]) for i in range(256)})
-    merges: list[tuple[bytes, bytes]] = field(default_factory=list)
+    made: list[tuple[int, int, int]] = field(default_factory=list)
     num_tokens: int = 0
+
+    @property
+    def merges(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The bytes of the pairs, in the order in which they were merged."""
+        return tuple((self.token[left], self.token[right]) for left, right, _ in self.made)
 
 
 def train_merges(
     counts: PretokenCounts,
     *,
     num_tokens: int,
-    first_id: int,
-    min_frequency: int,
-    tie_break: TieBreak,
+    rules: Rules,
+    checkpoint: CheckpointFile | None,
     advance: Advance,
 ) -> Merged:
     """Merge until there are `num_tokens` new tokens, or no pair is frequent enough.
@@ -65,72 +90,119 @@ def train_merges(
     Args:
         counts: the words, and how often each stands in the corpus.
         num_tokens: how many tokens to make.
-        first_id: the id of the first of them; single bytes have the ids 0 to 255.
-        min_frequency: pairs that are rarer are not merged.
-        tie_break: which of equally frequent pairs is merged first.
+        rules: which pair comes next.
+        checkpoint: where to go on from, and to write to now and then; `None` for nowhere.
         advance: reports new tokens.
     """
-    merger = _Merger(LinkedWords(counts), first_id, tie_break)
-    made = 0
-    while made < num_tokens:
-        if merger.slow_steps < _SLOW_STEPS:
-            new = merger.step(num_tokens - made, min_frequency)
-        else:
-            new = merger.merge_one(min_frequency)
-        if new is None:
-            break
-        made += new
-        advance(new)
+    held = checkpoint.load() if checkpoint else None
+    merger = _Merger(held or Checkpoint((), symbols_of(counts)), rules)
+    done = merger.num_new
+    if checkpoint and done > num_tokens:
+        raise InvalidArgumentError(
+            f"{checkpoint.path} holds {done} new tokens, more than the {num_tokens} asked for; pass another "
+            "checkpoint, or a larger vocab_size"
+        )
+    advance(done)
+    try:
+        while merger.num_new < num_tokens:
+            new = merger.advance(num_tokens - merger.num_new)
+            if new is None:
+                break
+            advance(new)
+            if checkpoint and checkpoint.is_due():
+                checkpoint.save(merger.checkpoint())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(merger.num_new, num_tokens, checkpoint)) from None
+    if checkpoint and merger.num_new > done:
+        checkpoint.save(merger.checkpoint())
     merger.merged.num_tokens = merger.words.num_tokens()
     return merger.merged
+
+
+def _interrupted(done: int, asked: int, checkpoint: CheckpointFile | None) -> str:
+    said = f"training was interrupted after {done:,} of {asked:,} merges; "
+    if checkpoint is None:
+        return said + "nothing was kept. With checkpoint=PATH it could go on from there"
+    if not checkpoint.num_saved:
+        return said + f"{checkpoint.path} was not written yet"
+    return (
+        said + f"{checkpoint.path} has {checkpoint.num_saved:,} of them, and the same call goes on from there"
+    )
+
+
+def _order_of_pairs(left: Ids, right: Ids) -> NDArray[np.int64]:
+    """What puts pairs in the order of their ids."""
+    if left.max(initial=0) < 256 and right.max(initial=0) < 256:
+        return np.argsort((left << 8 | right).astype(np.uint16), kind="stable")  # (so short, it is quick)
+    return np.argsort(key_of_pair(left, right))
 
 
 class _Merger:
     """The state of training."""
 
-    def __init__(self, words: LinkedWords, first_id: int, tie_break: TieBreak) -> None:
-        self.words = words
+    def __init__(self, begun: Checkpoint, rules: Rules) -> None:
+        self.words = LinkedWords(begun.symbols)
         self.merged = Merged()
-        self._next_id = first_id
+        self._rules = rules
+        self._next_id = rules.first_id
         self._id_of = {token: id_ for id_, token in self.merged.token.items()}
-        self._tie_key = TIE_KEYS[tie_break](self.merged.token)
+        for merge in begun.made:
+            self._record(*merge)
+        self._tie_key = TIE_KEYS[rules.tie_break](self.merged.token)
         self._width = _LEAST_WIDTH
-        self.slow_steps = 0
-        at = words.pairs_of_bytes()
-        left, right = words.symbol[at], words.symbol[at + 1]
-        order = np.argsort((left << 8 | right).astype(np.uint16), kind="stable")  # (so short, it is quick)
-        self._pairs = PairTable(words, key_of_pair(left, right)[order], at[order])
+        self._slow_steps = 0
+        at = self.words.places_of_pairs()
+        left, right = self.words.symbol[at], self.words.symbol[at + 1]
+        order = _order_of_pairs(left, right)
+        self._pairs = PairTable(self.words, *self._short_enough(key_of_pair(left, right)[order], at[order]))
 
-    def step(self, most: int, min_frequency: int) -> int | None:
-        """Merge some pairs: how many tokens they make; `None` if no pair is frequent enough."""
+    @property
+    def num_new(self) -> int:
+        """How many tokens were made."""
+        return self._next_id - self._rules.first_id
+
+    def checkpoint(self) -> Checkpoint:
+        """All that is needed to go on from here."""
+        return Checkpoint(self.merged.made, self.words.as_symbols())
+
+    def advance(self, most: int) -> int | None:
+        """Merge some pairs: how many tokens they make; `None` if no pair is frequent enough.
+
+        Args:
+            most: how many tokens to make at most.
+        """
+        return self._step(most) if self._slow_steps < _SLOW_STEPS else self._merge_one()
+
+    def _step(self, most: int) -> int | None:
+        """Merge as many as is safe."""
         best = self._pairs.best(self._width)
         if best is None:
             return None
-        ranking = self._ranked(best, min(most, _MOST_AT_ONCE), min_frequency)
+        ranking = self._ranked(best, min(most, _MOST_AT_ONCE))
         if not len(ranking):
             return None
-        at, rank = _places_of(best, ranking)
+        at, rank = places_of(best, ranking)
         safe = min(
-            _before_clash(self.words, at, rank, len(ranking)),
-            _before_newcomer(self.words, at, rank, best.counts[ranking]),
+            before_clash(self.words, at, rank, len(ranking)),
+            before_newcomer(self.words, at, rank, best.counts[ranking]),
         )
         safe_ranking = ranking[:safe]
         made, new = self._named(best.left[safe_ranking].tolist(), best.right[safe_ranking].tolist())
         ids = np.array(made, np.int32)
         ranking = ranking[: len(ids)]
         at, rank = at[rank < len(ids)], rank[rank < len(ids)]
-        at, rank = _without_overlaps(self.words, at, rank, (best.left == best.right)[ranking])
+        at, rank = without_overlaps(self.words, at, rank, (best.left == best.right)[ranking])
         self._pairs.drop(best.rows[ranking])
         keys, places = self.words.merge(at, ids[rank])
-        self._pairs.add(keys, places, may_be_known=new < len(ids))
+        self._pairs.add(*self._short_enough(keys, places), may_be_known=new < len(ids))
         self._adapt(len(ids), safe, len(best.rows))
         takes_long = _PLACES_A_MERGE * len(ids) + len(at) > _PLACES_A_STEP
-        self.slow_steps = 0 if takes_long else self.slow_steps + 1
+        self._slow_steps = 0 if takes_long else self._slow_steps + 1
         return new
 
-    def merge_one(self, min_frequency: int) -> int | None:
-        """Merge one pair: how many tokens that makes; `None` if no pair is frequent enough."""
-        pair = self._rare.best(min_frequency)
+    def _merge_one(self) -> int | None:
+        """Merge one pair."""
+        pair = self._rare.best(self._rules.min_frequency)
         if pair is None:
             return None
         ids, new = self._named([pair[0]], [pair[1]])
@@ -139,11 +211,11 @@ class _Merger:
 
     @cached_property
     def _rare(self) -> RarePairs:
-        return RarePairs(self.words, self._pairs, self._tie_key)
+        return RarePairs(self.words, self._pairs, self._tie_key, self._is_short_enough)
 
-    def _ranked(self, best: Best, most: int, min_frequency: int) -> NDArray[np.int64]:
+    def _ranked(self, best: Best, most: int) -> NDArray[np.int64]:
         """The pairs that one at a time would merge next if merging changed nothing, in that order."""
-        chosen = np.flatnonzero(best.counts >= min_frequency)
+        chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
         if len(chosen) > most:
             least = np.partition(best.counts[chosen], -most)[-most]
             chosen = chosen[best.counts[chosen] >= least]
@@ -168,18 +240,36 @@ class _Merger:
         token, first = self.merged.token, self._next_id
         ids: list[int] = []
         for left, right in zip(lefts, rights, strict=True):
-            made = token[left] + token[right]
-            id_ = self._id_of.get(made, self._next_id)
+            id_ = self._id_of.get(token[left] + token[right], self._next_id)
             if first <= id_ < self._next_id:
                 break  # made in this very step
             ids.append(id_)
-            self.merged.merges.append((token[left], token[right]))
-            if id_ != self._next_id:
+            is_new = id_ == self._next_id
+            self._record(left, right, id_)
+            if not is_new:
                 break
-            token[id_] = made
-            self._id_of[made] = id_
-            self._next_id += 1
         return ids, self._next_id - first
+
+    def _record(self, left: int, right: int, made: int) -> None:
+        self.merged.made.append((left, right, made))
+        if made == self._next_id:
+            token = self.merged.token[left] + self.merged.token[right]
+            self.merged.token[made] = token
+            self._id_of[token] = made
+            self._next_id += 1
+
+    def _short_enough(self, keys: NDArray[np.int64], at: Places) -> tuple[NDArray[np.int64], Places]:
+        """Pairs that may become tokens, and their places."""
+        if self._rules.max_token_length is None:
+            return keys, at
+        pairs, which = np.unique(keys, return_inverse=True)
+        fits = np.fromiter(map(self._is_short_enough, pairs.tolist()), bool, len(pairs))[which]
+        return keys[fits], at[fits]
+
+    def _is_short_enough(self, key: int) -> bool:
+        longest, token = self._rules.max_token_length, self.merged.token
+        left, right = key >> ID_BITS, key & _RIGHT
+        return longest is None or len(token[left]) + len(token[right]) <= longest
 
     def _adapt(self, merged: int, safe: int, looked_at: int) -> None:
         """Look at more pairs next time if all could be merged, and at fewer if few could."""
@@ -187,67 +277,6 @@ class _Merger:
             self._width = min(2 * self._width, _MOST_WIDTH)
         elif merged < looked_at // 8:
             self._width = max(self._width // 2, _LEAST_WIDTH)
-
-
-def _places_of(best: Best, ranking: NDArray[np.int64]) -> tuple[Places, NDArray[np.int64]]:
-    """Where the ranked pairs stand, and the rank of the pair of each place."""
-    rank_of = np.full(len(best.rows), len(ranking))
-    rank_of[ranking] = np.arange(len(ranking))
-    rank = rank_of[best.which]
-    ranked = rank < len(ranking)
-    return best.at[ranked], rank[ranked]
-
-
-def _before_clash(words: LinkedWords, at: Places, rank: NDArray[np.int64], pairs: int) -> int:
-    """How many of the pairs, from the first, share no symbol with another of them."""
-    touched = np.concatenate([at, words.after[at]])
-    order = np.argsort(touched)
-    touched, owner = touched[order], np.concatenate([rank, rank])[order]
-    clash = np.flatnonzero((touched[1:] == touched[:-1]) & (owner[1:] != owner[:-1]))
-    return int(np.maximum(owner[clash], owner[clash + 1]).min(initial=pairs))
-
-
-def _before_newcomer(
-    words: LinkedWords, at: Places, rank: NDArray[np.int64], counts: NDArray[np.int64]
-) -> int:
-    """How many of the pairs, from the first, are certainly more frequent than all that they bring forth.
-
-    A pair that comes up is as frequent at most as the merged pair with that neighbour.
-
-    Args:
-        words: the corpus.
-        at: where the pairs stand.
-        rank: the pair of each place.
-        counts: how often each pair stands, falling.
-    """
-    most = np.zeros(len(counts), np.int64)
-    for neighbour in (words.symbol[words.before[at]], words.symbol[words.after[words.after[at]]]):
-        real = np.flatnonzero(neighbour >= 0)
-        if len(real):
-            keys = rank[real] << 32 | neighbour[real]
-            order = np.argsort(keys)
-            keys = keys[order]
-            first = np.flatnonzero(np.diff(keys, prepend=-1))
-            together = np.add.reduceat(words.weight[at[real[order]]], first)
-            np.maximum.at(most, keys[first] >> 32, together)
-    late = np.flatnonzero(np.maximum.accumulate(most)[:-1] >= counts[1:])
-    return int(late[0]) + 1 if len(late) else len(counts)
-
-
-def _without_overlaps(
-    words: LinkedWords, at: Places, rank: NDArray[np.int64], is_double: NDArray[np.bool_]
-) -> tuple[Places, NDArray[np.int64]]:
-    """Of pairs of one symbol twice that overlap, as in `aaaa`, every other, from the left."""
-    if not is_double[rank].any():
-        return at, rank
-    order = np.lexsort((at, rank))
-    at, rank = at[order], rank[order]
-    overlaps = np.zeros(len(at), bool)
-    overlaps[1:] = (words.after[at[:-1]] == at[1:]) & (rank[1:] == rank[:-1])
-    index = np.arange(len(at))
-    since = index - np.maximum.accumulate(np.where(overlaps, 0, index))
-    kept = since % 2 == 0
-    return at[kept], rank[kept]
 
 
 def _lexicographic(token: dict[int, bytes]) -> Callable[[int], str]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zipfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -99,6 +101,14 @@ class PretokenCounts:
             self.files + other.files,
         )
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short name for exactly these words and counts, in any order."""
+        digest = hashlib.sha256(json.dumps(self._about(), sort_keys=True).encode("utf-8"))
+        for column in self._in_order().values():
+            digest.update(column.tobytes())
+        return f"sha256:{digest.hexdigest()}"
+
     def counted(self) -> Counted:
         """The words as the engine has them."""
         data = np.concatenate([self.data, np.zeros(LONGEST, np.uint8)])
@@ -107,6 +117,15 @@ class PretokenCounts:
     def _words(self) -> Iterator[bytes]:
         data, stops = self.data.tobytes(), np.cumsum(self.lengths).tolist()
         return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
+
+    def _in_order(self) -> dict[str, NDArray[Any]]:
+        """`data`, `lengths` and `counts` of the words in the order of `items`."""
+        items = list(self.items())
+        return {
+            "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
+            "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
+            "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
+        }
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -143,13 +162,9 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
         counts: the counts.
         path: the file, which is replaced if it exists.
     """
-    items = list(counts.items())
     about = counts._about() | {"files": counts.files}
-    columns: dict[str, Any] = {
-        "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
-        "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
-        "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
-        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8),
+    columns: dict[str, Any] = counts._in_order() | {
+        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8)
     }
 
     def write(file: BinaryIO) -> None:

@@ -1,0 +1,153 @@
+"""A training that was stopped goes on from its checkpoint, to the same result."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tokjax.trainer import _checkpoints, count_pretokens, merging, train_bpe
+
+
+class StoppedError(Exception):
+    """Ends a training."""
+
+
+def train(source, vocab_size, **options):
+    return train_bpe(source, vocab_size=vocab_size, progress=False, **options)
+
+
+def stop_after(patch, merges, error=StoppedError):
+    """Let training write a checkpoint whenever it can, and end it when so many merges are done."""
+    patch.setattr(_checkpoints, "_SECONDS_BETWEEN", 0.0)
+    save = _checkpoints.CheckpointFile.save
+
+    def save_and_stop(self, checkpoint):
+        save(self, checkpoint)
+        if len(checkpoint.made) >= merges:
+            raise error
+
+    patch.setattr(_checkpoints.CheckpointFile, "save", save_and_stop)
+
+
+@settings(max_examples=150)
+@given(
+    texts=st.lists(st.text("abc", max_size=12), max_size=8),
+    num_tokens=st.integers(1, 30),
+    stops=st.lists(st.integers(1, 30), max_size=3),
+    tie_break=st.sampled_from(["lexicographic", "huggingface"]),
+    slow=st.sampled_from([0, 2, 16]),
+)
+def test_any_stop_changes_nothing(tmp_path_factory, texts, num_tokens, stops, tie_break, slow):
+    path = tmp_path_factory.mktemp("training") / "checkpoint.npz"
+    options = {"tie_break": tie_break, "max_token_length": 6}
+    for merges in stops:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(merging, "_SLOW_STEPS", slow)
+            stop_after(patch, merges)
+            try:
+                train(texts, 256 + num_tokens, checkpoint=path, **options)
+            except StoppedError:
+                assert path.exists()
+    resumed, whole = (
+        train(texts, 256 + num_tokens, checkpoint=checkpoint, **options) for checkpoint in (path, None)
+    )
+    assert resumed.merges == whole.merges
+    assert resumed.tokenizer == whole.tokenizer
+    assert resumed.stats.bytes_per_token == whole.stats.bytes_per_token
+
+
+def test_a_larger_vocabulary_goes_on_where_a_smaller_one_ended(corpus, tmp_path, monkeypatch):
+    path = tmp_path / "checkpoint.npz"
+    train(corpus, 400, checkpoint=path)
+    asked = []
+    step = merging._Merger.advance
+    monkeypatch.setattr(merging._Merger, "advance", lambda self, most: asked.append(most) or step(self, most))
+    assert train(corpus, 500, checkpoint=path).merges == train(corpus, 500).merges
+    assert asked[0] == 100
+    with pytest.raises(tokjax.InvalidArgumentError, match="holds 244 new tokens, more than the 44 asked for"):
+        train(corpus, 300, checkpoint=path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"texts": ["other"]}, "of another training: its counts is 'sha256:"),
+        ({"min_frequency": 2}, "its min_frequency is 1, not 2; pass another path, or delete it"),
+        ({"tie_break": "huggingface"}, "its tie_break is 'lexicographic', not 'huggingface'"),
+        ({"special_tokens": ["<x>"]}, "of another training"),
+    ],
+)
+def test_a_checkpoint_of_another_training_is_refused(corpus, tmp_path, change, message):
+    path = tmp_path / "checkpoint.npz"
+    train(corpus, 300, checkpoint=path)
+    texts = change.pop("texts", corpus)
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        train(texts, 300, checkpoint=path, **change)
+
+
+def test_damaged_checkpoints_are_refused(corpus, tmp_path):
+    path = tmp_path / "checkpoint.npz"
+    train(corpus, 300, checkpoint=path)
+    data = path.read_bytes()
+    for damaged in (data[:-100], data[:2000], b"", b"text", data[:3000] + b"\xff" * 8 + data[3008:]):
+        path.write_bytes(damaged)
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"point\.npz is no checkpoint, or damaged"):
+            train(corpus, 300, checkpoint=path)
+    np.savez(path, made=np.zeros(3))
+    with pytest.raises(tokjax.InvalidArgumentError, match="is no checkpoint, or damaged: .*training"):
+        train(corpus, 300, checkpoint=path)
+
+
+def test_counts_have_a_fingerprint_whatever_their_order(corpus):
+    counts = [count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1], corpus[:-1])]
+    assert counts[0].fingerprint == counts[1].fingerprint != counts[2].fingerprint
+
+
+class TestInterrupted:
+    def test_without_a_checkpoint(self, corpus, monkeypatch):
+        def interrupt(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(merging._Merger, "advance", interrupt)
+        with pytest.raises(KeyboardInterrupt, match="after 0 of 44 merges; nothing.*checkpoint=PATH"):
+            train(corpus, 300)
+        with pytest.raises(KeyboardInterrupt, match="was not written yet"):
+            train(corpus, 300, checkpoint="nowhere.npz")
+
+    def test_with_a_checkpoint(self, corpus, tmp_path, monkeypatch):
+        path = tmp_path / "checkpoint.npz"
+        stop_after(monkeypatch, 20, KeyboardInterrupt)
+        with pytest.raises(
+            KeyboardInterrupt, match=r"npz has 20 of them, and the same call goes on from there"
+        ):
+            train(corpus, 400, checkpoint=path)
+
+
+PROGRAM = """
+import sys
+from tokjax.trainer import _checkpoints, train_bpe
+_checkpoints._SECONDS_BETWEEN = 0.0
+texts = [chr(97 + i % 26) * (i % 7) + str(i * i) for i in range(20_000)]
+train_bpe(texts, vocab_size=5000, progress=False, checkpoint=sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
+def test_a_killed_process_left_a_whole_checkpoint(tmp_path):
+    path = tmp_path / "checkpoint.npz"
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
+    while not path.exists():
+        assert process.poll() is None
+        time.sleep(0.01)
+    time.sleep(0.2)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    texts = [chr(97 + i % 26) * (i % 7) + str(i * i) for i in range(20_000)]
+    assert train(texts, 1000, checkpoint=None).merges == train(texts, 5000, checkpoint=path).merges[:744]
