@@ -10,6 +10,7 @@ FLOORS = {
     "errors": 0,
     "_namespace": 0,
     "_files": 0,
+    "_directories": 0,
     "_checks": 0,
     "_progress": 0,
     "_threads": 0,

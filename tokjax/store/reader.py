@@ -11,6 +11,7 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
+from tokjax._directories import incomplete_path, replaced_path
 from tokjax._files import sha256_of_file
 from tokjax._namespace import as_integers
 from tokjax.errors import (
@@ -23,7 +24,6 @@ from tokjax.formats.tokjax_json import load_tokenizer
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.manifest import Manifest, Shard, read_manifest
-from tokjax.store.writer import incomplete_path, replaced_path
 
 if TYPE_CHECKING:
     import os

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,10 +13,10 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
-from tokjax._files import sha256_of_file, sync_directory, write_atomically
+from tokjax._directories import DirectoryKind, exclusive_place
+from tokjax._files import sha256_of_file, write_atomically
 from tokjax._progress import progress_bar
 from tokjax.errors import (
-    DatasetError,
     DatasetExistsError,
     DisallowedSpecialTokenError,
     InvalidArgumentError,
@@ -39,8 +38,13 @@ Documents: TypeAlias = "Iterable[Text] | Iterable[tuple[int, Text]]"
 DEFAULT_SHARD_TOKENS = 100_000_000
 _BATCH_BYTES = 1 << 21
 _BATCH_DOCUMENTS = 1 << 14
-_OUR_FILES = re.compile(
-    r"manifest\.json|tokenizer\.tokjax\.json|shard-\d{5,}\.(tokens|num_tokens|doc_id)\.npy|\..*\.partial"
+_DATASET = DirectoryKind(
+    "dataset",
+    read_manifest,
+    re.compile(
+        r"manifest\.json|tokenizer\.tokjax\.json|shard-\d{5,}\.(tokens|num_tokens|doc_id)\.npy|\..*\.partial"
+    ),
+    DatasetExistsError,
 )
 
 
@@ -102,7 +106,7 @@ def write_dataset(
         )
     shard_tokens = checked_int("shard_tokens", shard_tokens, least=1)
     target = Path(path).resolve()
-    with _exclusive_place(target, overwrite) as directory:
+    with exclusive_place(target, _DATASET, overwrite=overwrite) as directory:
         with progress_bar("packing", None, unit="bytes", enabled=progress) as advance:
             writer = _ShardWriter(directory, field, shard_tokens)
             for batch in _batches(documents):
@@ -113,16 +117,6 @@ def write_dataset(
     return WrittenDataset(
         writer.num_tokens, writer.num_documents, writer.num_bytes, len(writer.shards), target
     )
-
-
-def incomplete_path(path: Path) -> Path:
-    """Where a dataset is while it is being written."""
-    return path.with_name(path.name + ".incomplete")
-
-
-def replaced_path(path: Path) -> Path:
-    """Where a dataset is between being replaced and being deleted."""
-    return path.with_name(path.name + ".replaced")
 
 
 class _Batch(NamedTuple):
@@ -288,86 +282,3 @@ def _manifest(directory: Path, field: PackedTokenField, writer: _ShardWriter) ->
         num_bytes=writer.num_bytes,
         shards=tuple(writer.shards),
     )
-
-
-@contextmanager
-def _exclusive_place(target: Path, overwrite: bool) -> Iterator[Path]:
-    """An empty directory to write in, renamed to `target` when the work is done."""
-    from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
-
-    _refuse_existing(target, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lock_path = target.with_name(target.name + ".lock")
-    lock = FileLock(lock_path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise DatasetExistsError(f"another process is writing {target} (it holds {lock_path})") from None
-    try:
-        _finish_replacement(target)
-        _refuse_existing(target, overwrite)
-        directory = incomplete_path(target)
-        _remove_own(directory)
-        directory.mkdir()
-        try:
-            yield directory
-        except Exception:
-            _remove_own(directory)
-            raise
-        _move_into_place(directory, target)
-    finally:
-        lock_path.unlink(missing_ok=True)
-        lock.release()
-
-
-def _refuse_existing(target: Path, overwrite: bool) -> None:
-    if not target.exists():
-        return
-    if not overwrite:
-        raise DatasetExistsError(f"{target} exists; to replace it, pass overwrite=True")
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    try:
-        read_manifest(target)
-    except DatasetError as error:
-        raise DatasetExistsError(
-            f"{target} exists and is no dataset, so it is not replaced: {error}"
-        ) from None
-    _refuse_foreign(target)
-
-
-def _refuse_foreign(directory: Path) -> None:
-    """Refuse to delete what holds anything that no writer of ours put there."""
-    foreign = (
-        [entry.name for entry in directory.iterdir() if not _OUR_FILES.fullmatch(entry.name)]
-        if directory.is_dir()
-        else [directory.name]
-    )
-    if foreign:
-        raise DatasetExistsError(
-            f"{directory} holds {foreign[0]!r}, which no dataset has, so it is not deleted; move it away"
-        )
-
-
-def _remove_own(directory: Path) -> None:
-    if directory.exists():
-        _refuse_foreign(directory)
-        shutil.rmtree(directory)
-
-
-def _finish_replacement(target: Path) -> None:
-    """If a writer was killed while it replaced a dataset, put back the one that it moved, or delete it."""
-    moved = replaced_path(target)
-    if moved.exists() and not target.exists():
-        moved.rename(target)
-        sync_directory(target.parent)
-    _remove_own(moved)
-
-
-def _move_into_place(directory: Path, target: Path) -> None:
-    sync_directory(directory)
-    if target.exists():
-        target.rename(replaced_path(target))
-    directory.rename(target)
-    sync_directory(target.parent)
-    _remove_own(replaced_path(target))

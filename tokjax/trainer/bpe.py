@@ -159,6 +159,7 @@ def train_bpe(
         seconds=seconds,
         bytes_per_token=counts.nbytes / merged.num_tokens if merged.num_tokens else 0.0,
         exhausted=exhausted,
+        fingerprint=counts.fingerprint,
         files=counts.files,
     )
     return TrainedBPE(tokenizer, stats, options, merged.merges)

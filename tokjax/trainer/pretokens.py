@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import zipfile
 from dataclasses import dataclass
@@ -12,9 +11,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokjax._files import write_atomically
+from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._word_tables import LONGEST, Words
+from tokjax.ragged import ranges
 from tokjax.text.files import SourceFile
 from tokjax.trainer._word_counter import Counted, WordCounter
 
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _VERSION = 1
+_WORDS_AT_ONCE = 1 << 16
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,11 +105,9 @@ class PretokenCounts:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short name for exactly these words and counts, in any order."""
-        digest = hashlib.sha256(json.dumps(self._about(), sort_keys=True).encode("utf-8"))
-        for column in self._in_order().values():
-            digest.update(column.tobytes())
-        return f"sha256:{digest.hexdigest()}"
+        """A short name for these words and counts, in any order (no proof against forgers)."""
+        described = [self._about(), [_checksum(self.counted(), multiplier) for multiplier in _MULTIPLIERS]]
+        return checksum_of_json(described)
 
     def counted(self) -> Counted:
         """The words as the engine has them."""
@@ -117,15 +117,6 @@ class PretokenCounts:
     def _words(self) -> Iterator[bytes]:
         data, stops = self.data.tobytes(), np.cumsum(self.lengths).tolist()
         return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
-
-    def _in_order(self) -> dict[str, NDArray[Any]]:
-        """`data`, `lengths` and `counts` of the words in the order of `items`."""
-        items = list(self.items())
-        return {
-            "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
-            "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
-            "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
-        }
 
     def _about(self) -> dict[str, Any]:
         return {
@@ -162,9 +153,13 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
         counts: the counts.
         path: the file, which is replaced if it exists.
     """
+    items = list(counts.items())
     about = counts._about() | {"files": counts.files}
-    columns: dict[str, Any] = counts._in_order() | {
-        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8)
+    columns: dict[str, Any] = {
+        "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
+        "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
+        "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
+        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8),
     }
 
     def write(file: BinaryIO) -> None:
@@ -206,3 +201,19 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
 
 def _order(item: tuple[bytes, int]) -> tuple[int, bytes]:
     return len(item[0]), item[0]
+
+
+def _checksum(counted: Counted, multiplier: int) -> int:
+    """The sum over all words of a number for the word, times its count: the same in any order."""
+    words, counts = counted
+    powers = np.cumprod(np.full(int(words.lengths.max(initial=0)), multiplier, np.uint64))
+    total = np.zeros(1, np.uint64)
+    for first in range(0, len(counts), _WORDS_AT_ONCE):
+        some = slice(first, first + _WORDS_AT_ONCE)
+        lengths = words.lengths[some]
+        letters = words.data.take(ranges(words.starts[some], lengths)).astype(np.uint64) + np.uint64(1)
+        letters *= powers.take(ranges(np.zeros(len(lengths), np.int64), lengths))
+        numbers = np.add.reduceat(letters, np.cumsum(lengths) - lengths)
+        numbers = (numbers ^ numbers >> np.uint64(31)) * np.uint64(multiplier)
+        total += ((numbers ^ numbers >> np.uint64(29)) * counts[some].astype(np.uint64)).sum()
+    return int(total[0])

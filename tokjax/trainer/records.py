@@ -23,6 +23,8 @@ class TrainingStats:
         seconds: by phase, for instance `"counting"` and `"merging"`.
         bytes_per_token: on the training text.
         exhausted: whether the text ran out before the vocabulary was full.
+        fingerprint: a short name for the words of the corpus and their counts, `PretokenCounts.fingerprint`;
+            `None` where words were not counted.
         files: the files that were read, as they were then; empty where texts came from an iterable.
         notes: what else there is to know, in words: what was split, replaced or left out.
     """
@@ -33,6 +35,7 @@ class TrainingStats:
     seconds: Mapping[str, float] = field(hash=False)
     bytes_per_token: float
     exhausted: bool
+    fingerprint: str | None = None
     files: tuple[SourceFile, ...] = ()
     notes: tuple[str, ...] = ()
 

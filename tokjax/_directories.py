@@ -1,0 +1,129 @@
+"""Directories that are either whole or absent: written beside their place, then renamed to it."""
+
+from __future__ import annotations
+
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokjax._files import sync_directory
+from tokjax.errors import TokjaxError
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+
+class DirectoryKind(NamedTuple):
+    """What a directory of ours holds.
+
+    Attributes:
+        noun: what it is called.
+        check: raises a `TokjaxError` where a directory is none of them.
+        own_files: matches the name of every file that one can hold.
+        exists_error: what is raised where a directory is in the way.
+    """
+
+    noun: str
+    check: Callable[[Path], object]
+    own_files: re.Pattern[str]
+    exists_error: type[TokjaxError]
+
+
+@contextmanager
+def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterator[Path]:
+    """An empty directory to write in, renamed to `target` when the work is done.
+
+    Until then it is `TARGET.incomplete`, and what a killed writer left there is replaced by the next one. A
+    directory that is replaced is `TARGET.replaced` for the moment between two renames; should the writer be
+    killed just there, the next one puts it back first.
+    """
+    from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
+
+    _refuse_existing(target, kind, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock_path = target.with_name(target.name + ".lock")
+    lock = FileLock(lock_path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise kind.exists_error(f"another process is writing {target} (it holds {lock_path})") from None
+    try:
+        _finish_replacement(target, kind)
+        _refuse_existing(target, kind, overwrite)
+        directory = incomplete_path(target)
+        _remove_own(directory, kind)
+        directory.mkdir()
+        try:
+            yield directory
+        except Exception:
+            _remove_own(directory, kind)
+            raise
+        _move_into_place(directory, target, kind)
+    finally:
+        lock_path.unlink(missing_ok=True)
+        lock.release()
+
+
+def incomplete_path(path: Path) -> Path:
+    """Where a directory is while it is being written."""
+    return path.with_name(path.name + ".incomplete")
+
+
+def replaced_path(path: Path) -> Path:
+    """Where a directory is between being replaced and being deleted."""
+    return path.with_name(path.name + ".replaced")
+
+
+def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not overwrite:
+        raise kind.exists_error(f"{target} exists; to replace it, pass overwrite=True")
+    if target.is_dir() and not any(target.iterdir()):
+        return
+    try:
+        kind.check(target)
+    except TokjaxError as error:
+        raise kind.exists_error(
+            f"{target} exists and is no {kind.noun}, so it is not replaced: {error}"
+        ) from None
+    _refuse_foreign(target, kind)
+
+
+def _refuse_foreign(directory: Path, kind: DirectoryKind) -> None:
+    """Refuse to delete what holds anything that no writer of ours put there."""
+    foreign = (
+        [entry.name for entry in directory.iterdir() if not kind.own_files.fullmatch(entry.name)]
+        if directory.is_dir()
+        else [directory.name]
+    )
+    if foreign:
+        raise kind.exists_error(
+            f"{directory} holds {foreign[0]!r}, which no {kind.noun} has, so it is not deleted; move it away"
+        )
+
+
+def _remove_own(directory: Path, kind: DirectoryKind) -> None:
+    if directory.exists():
+        _refuse_foreign(directory, kind)
+        shutil.rmtree(directory)
+
+
+def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
+    """If a writer was killed while it replaced a directory, put back the one that it moved, or delete it."""
+    moved = replaced_path(target)
+    if moved.exists() and not target.exists():
+        moved.rename(target)
+        sync_directory(target.parent)
+    _remove_own(moved, kind)
+
+
+def _move_into_place(directory: Path, target: Path, kind: DirectoryKind) -> None:
+    sync_directory(directory)
+    if target.exists():
+        target.rename(replaced_path(target))
+    directory.rename(target)
+    sync_directory(target.parent)
+    _remove_own(replaced_path(target), kind)
