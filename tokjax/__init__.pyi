@@ -60,6 +60,12 @@ from .bulk import (
     encode_to_array as encode_to_array,
 )
 from .errors import (
+    BundleError as BundleError,
+)
+from .errors import (
+    BundleExistsError as BundleExistsError,
+)
+from .errors import (
     DatasetCorruptError as DatasetCorruptError,
 )
 from .errors import (

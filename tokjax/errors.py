@@ -67,3 +67,11 @@ class DatasetCorruptError(DatasetError, ValueError):
 
 class DatasetMismatchError(DatasetError, ValueError):
     """The dataset was made with another tokenizer, type or version than the one asked for."""
+
+
+class BundleError(TokjaxError, ValueError):
+    """A training bundle is damaged, altered or of an unknown version."""
+
+
+class BundleExistsError(BundleError, FileExistsError):
+    """The place of a new training bundle is taken, or another process is writing it."""

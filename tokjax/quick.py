@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax import protocol
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
-from tokjax.formats.tokjax_json import load_tokenizer, save_tokenizer
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, load_tokenizer
 from tokjax.trainer.bpe import END_OF_TEXT, train_bpe
+from tokjax.trainer.bundles import save_training_bundle
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
@@ -205,16 +206,18 @@ def quick_train_bundle(
     vocab_size: int,
     directory: str | os.PathLike[str],
     special_tokens: Sequence[str] = (END_OF_TEXT,),
+    overwrite: bool = False,
     progress: bool = False,
     **train_options: Any,
 ) -> QuickBundle:
-    """Train a tokenizer, save it, read it back, and check that it encodes and decodes a sample.
+    """Train a tokenizer, save it as a bundle, read it back, and check that it encodes and decodes a sample.
 
     Args:
         texts: a path, a list of paths, or an iterable of texts.
         vocab_size: as in `trainer.train_bpe`.
-        directory: where to save it; made if it is not there.
+        directory: where to save it, as `trainer.save_training_bundle` does.
         special_tokens: as in `trainer.train_bpe`.
+        overwrite: replace a bundle that is there already.
         progress: show bars on standard error.
         **train_options: any other option of `trainer.train_bpe`.
     """
@@ -225,16 +228,14 @@ def quick_train_bundle(
         progress=progress,
         **train_options,
     )
-    place = Path(directory)
-    place.mkdir(parents=True, exist_ok=True)
-    file = save_tokenizer(trained.tokenizer, place)
-    tokenizer = load_tokenizer(place)
+    bundle = save_training_bundle(trained, directory, overwrite=overwrite)
+    tokenizer = bundle.trained.tokenizer
     sample = "Hello, wörld: 1, 2, 3."
     ids = protocol.encode(tokenizer, sample, disallowed_special=())
     decoded = protocol.decode(tokenizer, ids)
     if decoded != sample:
         raise TokjaxError(f"the saved tokenizer decodes {sample!r} as {decoded!r}")
-    return QuickBundle(place, tokenizer, file, trained.stats, ids, decoded)
+    return QuickBundle(bundle.path, tokenizer, bundle.path / TOKENIZER_FILE, trained.stats, ids, decoded)
 
 
 def _resolve(tokenizer_or_path: Any) -> Any:

@@ -1,20 +1,30 @@
 """Trainers: from text to a vocabulary, and to packed arrays made with it."""
 
 from tokjax.trainer.bpe import TrainedBPE, train_bpe
+from tokjax.trainer.bundles import (
+    BundleSource,
+    TrainingBundle,
+    load_training_bundle,
+    save_training_bundle,
+)
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pack import TrainedAndPacked, train_and_pack
 from tokjax.trainer.pretokens import PretokenCounts, load_pretoken_counts, save_pretoken_counts
 from tokjax.trainer.records import Trained, TrainingStats
 
 __all__ = [
+    "BundleSource",
     "PretokenCounts",
     "Trained",
     "TrainedAndPacked",
     "TrainedBPE",
+    "TrainingBundle",
     "TrainingStats",
     "count_pretokens",
     "load_pretoken_counts",
+    "load_training_bundle",
     "save_pretoken_counts",
+    "save_training_bundle",
     "train_and_pack",
     "train_bpe",
 ]

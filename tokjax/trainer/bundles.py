@@ -1,0 +1,248 @@
+"""Training bundles: a directory with a tokenizer and all that there is to know of how it came about.
+
+It holds
+
+* `tokenizer.tokjax.json`, as `save_tokenizer` writes it;
+* `merges.json`, for byte-pair vocabularies: the two ids of each merge, in order;
+* `report.md`, for people;
+* `manifest.json`, written last: `"format"`: `"tokjax-training-bundle"`; `"version"`: 1; `"created"`: the time
+  in UTC; `"options"`: what the trainer was asked for; `"sources"`: path, size and SHA-256 of each file that
+  was read (no SHA-256 if the file was gone or changed by then); `"stats"`: what training saw; `"tokenizer"`:
+  its fingerprint; `"versions"`: of Python and of the libraries; `"digests"`: the SHA-256 of each other file;
+  `"checksum"`: of the object without this field, as in `tokjax_json`.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import re
+from dataclasses import asdict
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax import protocol
+from tokjax._directories import DirectoryKind, exclusive_place
+from tokjax._files import checksum_of_json, sha256_of_file, write_atomically
+from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, load_tokenizer, save_tokenizer
+from tokjax.text.files import SourceFile
+from tokjax.trainer.bpe import TrainedBPE
+from tokjax.trainer.records import Trained, TrainingStats
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.models._segment_model import SegmentModel
+
+_FORMAT, _VERSION = "tokjax-training-bundle", 1
+_MANIFEST, _MERGES, _REPORT = "manifest.json", "merges.json", "report.md"
+_LIBRARIES = ("tokjax", "numpy", "regex", "sentencepiece")
+
+
+class BundleSource(NamedTuple):
+    """A file that a vocabulary was trained on.
+
+    Attributes:
+        path: its absolute path.
+        nbytes: its size when it was read.
+        modified_ns: when it was last written by then, in nanoseconds since 1970.
+        sha256: of its bytes, or `None` if it was gone or changed when the bundle was written.
+    """
+
+    path: str
+    nbytes: int
+    modified_ns: int
+    sha256: str | None
+
+
+class TrainingBundle(NamedTuple):
+    """A training bundle on disk.
+
+    Attributes:
+        path: the directory.
+        trained: what the trainer gave: the tokenizer, the statistics, the options, the merges.
+        sources: the files that were read; empty where texts came from an iterable.
+        created: when the bundle was written, in UTC, as in ISO 8601.
+        versions: of Python and of the libraries that made it.
+    """
+
+    path: Path
+    trained: Trained
+    sources: tuple[BundleSource, ...]
+    created: str
+    versions: Mapping[str, str]
+
+
+def save_training_bundle(
+    trained: Trained, path: str | os.PathLike[str], *, overwrite: bool = False
+) -> TrainingBundle:
+    """Write what a trainer made to a directory, whole or not at all.
+
+    The files that were read are read once more, for their checksums.
+
+    Args:
+        trained: what any `train_` function gave.
+        path: the directory.
+        overwrite: replace a bundle that is there already.
+
+    Returns:
+        The bundle, read back.
+
+    Raises:
+        BundleExistsError: `path` exists and `overwrite` is not set, or holds anything but a bundle, or
+            another process is writing it.
+    """
+    target = Path(path).resolve()
+    with exclusive_place(target, _BUNDLE, overwrite=overwrite) as directory:
+        save_tokenizer(trained.tokenizer, directory / TOKENIZER_FILE)
+        if isinstance(trained, TrainedBPE):
+            _write_text(directory / _MERGES, json.dumps(_merges_as_ids(trained)))
+        manifest = _manifest(trained)
+        _write_text(directory / _REPORT, _report(trained, manifest))
+        manifest["digests"] = {file.name: sha256_of_file(file) for file in sorted(directory.iterdir())}
+        manifest["checksum"] = checksum_of_json(manifest)
+        _write_text(directory / _MANIFEST, json.dumps(manifest, indent=1))
+    return load_training_bundle(target)
+
+
+def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
+    """Read what `save_training_bundle` wrote.
+
+    Raises:
+        BundleError: there is no bundle; or a file of it is missing, damaged or altered, or it is of a version
+            that this tokjax does not read.
+    """
+    directory = Path(path)
+    manifest = _read_manifest(directory)
+    for name, digest in manifest["digests"].items():
+        file = directory / name
+        if not file.is_file():
+            raise BundleError(f"{directory}: {name} is missing")
+        if sha256_of_file(file) != digest:
+            raise BundleError(f"{file}: altered or damaged: its SHA-256 is not the one of the manifest")
+    try:
+        tokenizer = load_tokenizer(directory / TOKENIZER_FILE)
+        stats = _stats_from(manifest)
+        trained = Trained(tokenizer, stats, manifest["options"])
+        if _MERGES in manifest["digests"]:
+            merges = _merges_from(json.loads((directory / _MERGES).read_bytes()), tokenizer)
+            trained = TrainedBPE(tokenizer, stats, manifest["options"], merges)  # type: ignore[arg-type]
+        sources = tuple(BundleSource(**source) for source in manifest["sources"])
+        return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
+    except (TokenizerFormatError, KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{directory}: the bundle's values don't fit together: {error}") from error
+
+
+def _read_manifest(directory: Path) -> dict[str, Any]:
+    file = directory / _MANIFEST
+    if not file.is_file():
+        raise BundleError(f"{directory} holds no training bundle: there is no {_MANIFEST} in it")
+    try:
+        manifest = json.loads(file.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{file}: not JSON, or cut short: {error}") from error
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        raise BundleError(f"{file}: not the manifest of a training bundle")
+    if manifest.get("version") != _VERSION:
+        raise BundleError(
+            f"{file}: written in version {manifest.get('version')!r} of the format; this tokjax reads "
+            f"version {_VERSION}"
+        )
+    stored = manifest.pop("checksum", None)
+    if stored != checksum_of_json(manifest):
+        raise BundleError(f"{file}: altered or damaged: it says checksum {stored!r}, which is not its own")
+    return manifest
+
+
+def _manifest(trained: Trained) -> dict[str, Any]:
+    stats = asdict(trained.stats)
+    del stats["files"]
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "options": dict(trained.options),
+        "sources": [_source(file)._asdict() for file in trained.stats.files],
+        "stats": stats,
+        "tokenizer": protocol.fingerprint(trained.tokenizer),
+        "versions": {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES},
+    }
+
+
+def _source(file: SourceFile) -> BundleSource:
+    path = Path(file.path)
+    try:
+        stat = path.stat()
+        unchanged = (stat.st_size, stat.st_mtime_ns) == (file.nbytes, file.modified_ns)
+        return BundleSource(*file, sha256_of_file(path) if unchanged else None)
+    except OSError:
+        return BundleSource(*file, None)
+
+
+def _stats_from(manifest: Mapping[str, Any]) -> TrainingStats:
+    files = tuple(
+        SourceFile(source["path"], source["nbytes"], source["modified_ns"]) for source in manifest["sources"]
+    )
+    values = manifest["stats"] | {"files": files, "notes": tuple(manifest["stats"]["notes"])}
+    return TrainingStats(**values)
+
+
+def _merges_as_ids(trained: TrainedBPE) -> list[tuple[int, int]]:
+    id_of = trained.tokenizer.vocabulary.ordinary
+    return [(id_of[left], id_of[right]) for left, right in trained.merges]
+
+
+def _merges_from(pairs: Sequence[Sequence[int]], tokenizer: SegmentModel) -> tuple[tuple[bytes, bytes], ...]:
+    token = tokenizer.vocabulary.bytes_by_id
+    return tuple((token[left], token[right]) for left, right in pairs)
+
+
+def _report(trained: Trained, manifest: Mapping[str, Any]) -> str:
+    """What a person wants to know first."""
+    stats, table = trained.stats, trained.tokenizer.vocabulary
+    longest = sorted(table.ordinary, key=lambda token: (-len(token), token))[:10]
+    lines = [
+        f"# {trained.options['trainer']} vocabulary of {table.size:,} ids",
+        "",
+        f"Trained {manifest['created']} with tokjax {manifest['versions']['tokjax']}.",
+        "",
+        "| | |",
+        "|---|---|",
+        f"| documents | {stats.documents:,} |",
+        f"| bytes of text | {stats.bytes:,} |",
+        f"| unique words | {stats.unique_words:,} |",
+        f"| bytes per token, on that text | {stats.bytes_per_token:.3f} |",
+        *(f"| {phase} | {seconds:.1f} s |" for phase, seconds in stats.seconds.items()),
+        *(f"| {name} | {_cell(value)} |" for name, value in trained.options.items()),
+        f"| special tokens | {_cell(dict(table.special))} |",
+        f"| longest tokens | {_cell([table.strings[table.ordinary[token]] for token in longest])} |",
+        "",
+        *(f"- {note}" for note in stats.notes),
+        *(["- The text ran out before the vocabulary was full."] if stats.exhausted else []),
+        *(
+            f"- `{source['path']}`, {source['nbytes']:,} bytes, SHA-256 {source['sha256'] or 'unknown'}"
+            for source in manifest["sources"]
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: object) -> str:
+    """A value in a cell of a Markdown table."""
+    return "`" + json.dumps(value, ensure_ascii=False).replace("|", "\\|").replace("`", "\\u0060") + "`"
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda file: file.write(text.encode("utf-8", "surrogatepass")))
+
+
+_BUNDLE = DirectoryKind(
+    "training bundle",
+    _read_manifest,
+    re.compile(r"manifest\.json|merges\.json|report\.md|tokenizer\.tokjax\.json|\..*\.partial"),
+    BundleExistsError,
+)
