@@ -109,6 +109,18 @@ def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Te
     return _matcher(special).split(text)
 
 
+def between_special(text: Text, special: frozenset[str]) -> list[Text]:
+    """The ordinary text before, between and after special tokens, as `split_at_special` finds them.
+
+    >>> between_special("a<x>b", frozenset({"<x>"}))
+    ['a', 'b']
+    """
+    if len(special) != 1:
+        return split_at_special(text, special)[::2]
+    (name,) = special
+    return [*text.split(name)] if isinstance(text, str) else [*text.split(name.encode("utf-8"))]
+
+
 @lru_cache(maxsize=256)
 def _matcher(names: frozenset[str]) -> re.Pattern[str]:
     longest_first = sorted(names, key=lambda name: (-len(name), name))

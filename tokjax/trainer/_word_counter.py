@@ -98,18 +98,24 @@ class WordCounter:
         """Give a place to each word that waits, one to all that are alike, and count them."""
         with self._lock:
             waiting, self._waiting, self._num_waiting = self._waiting, [], 0
-            if not waiting:
-                return
-            words = joined([part.words for part in waiting])
-            example, which = self._tables.different(words)
-            different = words.take(example)
-            places = self._tables.find(different)  # some were learned while they waited
-            absent = np.flatnonzero(places == ABSENT)
-            first = len(self._counts)
-            places[absent] = np.arange(first, first + len(absent))
-            new = joined([different.take(absent)])
-            self._known.append(new)
-            self._counts = np.concatenate([self._counts, np.zeros(len(absent), np.int64)])
-            self._tables.add(new, places[absent])
+        if not waiting:
+            return
+        words = joined([part.words for part in waiting])
+        example, which = self._tables.different(words)
+        different = words.take(example)
+        with self._lock:
+            places = self._places_of(different)
             counts = np.concatenate([part.counts for part in waiting])
             np.add.at(self._counts, places.take(which), counts)
+
+    def _places_of(self, different: Words) -> NDArray[np.int64]:
+        """The places of words, new ones for those that have none; no two of them are alike."""
+        places = self._tables.find(different)  # some were learned while they waited
+        absent = np.flatnonzero(places == ABSENT)
+        first = len(self._counts)
+        places[absent] = np.arange(first, first + len(absent))
+        new = joined([different.take(absent)])
+        self._known.append(new)
+        self._counts = np.concatenate([self._counts, np.zeros(len(absent), np.int64)])
+        self._tables.add(new, places[absent])
+        return places

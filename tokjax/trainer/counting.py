@@ -18,7 +18,7 @@ from tokjax.text.patterns import word_splitter
 from tokjax.text.readers import Chunk, file_chunks
 from tokjax.text.sampling import sample_chunks
 from tokjax.text.sources import Source, files_of, text_chunks
-from tokjax.text.special import checked_special, split_at_special
+from tokjax.text.special import between_special, checked_special
 from tokjax.trainer._word_counter import WordCounter
 from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
 
@@ -179,7 +179,7 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
     ordinary: list[Text] = []
     documents = nbytes = 0
     for text, starts_document in chunk.read():
-        stretches: list[Text] = split_at_special(text, names)[::2]
+        stretches = between_special(text, names)
         goes_on = bool(stretches[0]) and not starts_document  # from the chunk before
         stretches = list(filter(None, stretches))
         documents += len(stretches) - goes_on
