@@ -86,8 +86,8 @@ class LinkedWords:
 
     def holds(self, at: Places, left: Ids, right: Ids) -> NDArray[np.bool_]:
         """Whether a pair of symbols still stands at each place."""
-        same: NDArray[np.bool_] = self.symbol[at] == left
-        same &= self.symbol[self.after[at]] == right
+        same: NDArray[np.bool_] = self.symbol.take(at) == left
+        same &= self.symbol.take(self.after.take(at)) == right
         return same
 
     def merge(self, at: Places, new: Ids) -> tuple[NDArray[np.int64], Places]:

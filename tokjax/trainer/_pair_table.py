@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.ragged import ranges
-from tokjax.trainer._linked_words import ids_of_key
+from tokjax.trainer._linked_words import ids_of_key, key_of_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,6 +39,47 @@ class _Pairs(NamedTuple):
         return _Pairs(*(column[rows] for column in self))
 
 
+class Grouped(NamedTuple):
+    """Places of pairs, those of one pair together.
+
+    Attributes:
+        keys: the pairs, as of `key_of_pair`.
+        bound: how often each stands, `int64`.
+        length: how many places each has.
+        at: the places.
+    """
+
+    keys: NDArray[np.int64]
+    bound: NDArray[np.int64]
+    length: NDArray[np.int64]
+    at: Places
+
+
+def grouped(words: LinkedWords, keys: NDArray[np.int64], at: Places) -> Grouped:
+    """Places of pairs, put together.
+
+    Args:
+        words: the corpus.
+        keys: the pair of each place, as of `key_of_pair`.
+        at: the places.
+    """
+    order = np.argsort(keys)
+    keys, at = keys.take(order), at.take(order)
+    first = np.flatnonzero(np.diff(keys, prepend=-1))
+    bound = np.add.reduceat(words.weight.take(at), first) if len(first) else np.zeros(0, np.int64)
+    return Grouped(keys.take(first), bound, np.diff(first, append=len(keys)), at)
+
+
+def grouped_pairs_of_bytes(words: LinkedWords, at: Places) -> Grouped:
+    """The same for the places of pairs of bytes, of which there are few: quicker."""
+    pairs = (words.symbol.take(at) << 8 | words.symbol.take(at + 1)).astype(np.uint16)
+    length = np.bincount(pairs)
+    found = np.flatnonzero(length)
+    bound = np.bincount(pairs, words.weight.take(at)).take(found).astype(np.int64)
+    keys = key_of_pair((found >> 8).astype(np.int32), (found & 0xFF).astype(np.int32))
+    return Grouped(keys, bound, length.take(found), at.take(np.argsort(pairs, kind="stable")))
+
+
 class Best(NamedTuple):
     """The most frequent pairs, counted anew.
 
@@ -62,24 +103,23 @@ class Best(NamedTuple):
 class PairTable:
     """All pairs. Those that can be the next to be merged are active; others wait until those are used up.
 
-    Places are never taken out of the pool: a place where a pair no longer stands is passed over when the pair
-    is counted anew. Until then its count is an upper bound.
+    A place where a pair no longer stands is taken out when the pair is counted anew. Until then its count is
+    an upper bound.
 
     Args:
         words: the corpus.
-        keys: the pair of each place, as of `key_of_pair`, rising.
-        at: the places.
+        pairs: all pairs of it.
     """
 
-    def __init__(self, words: LinkedWords, keys: NDArray[np.int64], at: Places) -> None:
+    def __init__(self, words: LinkedWords, pairs: Grouped) -> None:
         self._words = words
-        self._pool = np.empty(2 * len(at) + 1024, np.int32)
+        self._pool = np.empty(2 * len(pairs.at) + 1024, np.int32)
         self._used = 0
         self._active = _no_pairs()
         self._waiting = [_no_pairs()]
         self._threshold = np.iinfo(np.int64).max
         """No pair that waits is more frequent than this less one."""
-        self._add_ordered(keys, at)
+        self._add(pairs)
 
     def add(self, keys: NDArray[np.int64], at: Places, *, may_be_known: bool = False) -> None:
         """Pairs that came up.
@@ -91,8 +131,7 @@ class PairTable:
         """
         if may_be_known:
             keys, at = self._with_known(keys, at)
-        order = np.argsort(keys)
-        self._add_ordered(keys[order], at[order])
+        self._add(grouped(self._words, keys, at))
 
     def best(self, width: int) -> Best | None:
         """The pairs that are certainly the most frequent, those of equal counts all of them or none.
@@ -130,16 +169,15 @@ class PairTable:
 
         return pairs.key, pairs.bound, places_of
 
-    def _add_ordered(self, keys: NDArray[np.int64], at: Places) -> None:
-        if not len(keys):
-            return
-        first = np.flatnonzero(np.diff(keys, prepend=-1))
-        bound = np.add.reduceat(self._words.weight[at], first)
-        start = self._added_to_pool(at)
-        new = _Pairs(keys[first], bound, first + start, np.diff(first, append=len(keys)))
-        rising = bound >= self._threshold
-        self._active = _joined([self._active, new.take(rising)])
-        self._waiting.append(new.take(~rising))
+    def _add(self, pairs: Grouped) -> None:
+        start = self._added_to_pool(pairs.at)
+        first = np.cumsum(pairs.length) - pairs.length
+        new = _Pairs(pairs.keys, pairs.bound, first + start, pairs.length)
+        rising = new.bound >= self._threshold
+        if rising.any():
+            self._active = _joined([self._active, new.take(rising)])
+            new = new.take(~rising)
+        self._waiting.append(new)
 
     def _counted(self, top: int) -> tuple[Best, int]:
         """The pairs of the highest bounds, counted; and the least count that no other pair can have."""
@@ -152,10 +190,12 @@ class PairTable:
         at = self._pool.take(ranges(picked.start, picked.length))
         which = np.repeat(np.arange(top), picked.length)
         left, right = ids_of_key(picked.key)
-        stands = self._words.holds(at, left[which], right[which])
-        at, which = at[stands], which[stands]
-        count = np.bincount(which, self._words.weight[at], minlength=top).astype(np.int64)
+        stands = np.flatnonzero(self._words.holds(at, left.take(which), right.take(which)))
+        at, which = at.take(stands), which.take(stands)
+        count = np.bincount(which, self._words.weight.take(at), minlength=top).astype(np.int64)
         pairs.bound[rows] = count
+        pairs.length[rows] = length = np.bincount(which, minlength=top)
+        self._pool[ranges(picked.start, length)] = at  # the others need not be looked at again
         return Best(left, right, count, rows, at, which), max(others + 1, self._threshold, 1)
 
     def _promote(self) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 from tokjax.errors import InvalidArgumentError
 from tokjax.trainer._checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer._linked_words import LinkedWords, key_of_pair, symbols_of
-from tokjax.trainer._pair_table import Best, PairTable
+from tokjax.trainer._pair_table import Best, Grouped, PairTable, grouped, grouped_pairs_of_bytes
 from tokjax.trainer._rare_pairs import RarePairs
 from tokjax.trainer._safe_prefix import before_clash, before_newcomer, places_of, without_overlaps
 from tokjax.vocabulary import ID_BITS
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._progress import Advance
-    from tokjax.trainer._linked_words import Ids, Places
+    from tokjax.trainer._linked_words import Places
     from tokjax.trainer.pretokens import PretokenCounts
 
 _RIGHT = (1 << ID_BITS) - 1
@@ -130,13 +130,6 @@ def _interrupted(done: int, asked: int, checkpoint: CheckpointFile | None) -> st
     )
 
 
-def _order_of_pairs(left: Ids, right: Ids) -> NDArray[np.int64]:
-    """What puts pairs in the order of their ids."""
-    if left.max(initial=0) < 256 and right.max(initial=0) < 256:
-        return np.argsort((left << 8 | right).astype(np.uint16), kind="stable")  # (so short, it is quick)
-    return np.argsort(key_of_pair(left, right))
-
-
 class _Merger:
     """The state of training."""
 
@@ -151,10 +144,7 @@ class _Merger:
         self._tie_key = TIE_KEYS[rules.tie_break](self.merged.token)
         self._width = _LEAST_WIDTH
         self._slow_steps = 0
-        at = self.words.places_of_pairs()
-        left, right = self.words.symbol[at], self.words.symbol[at + 1]
-        order = _order_of_pairs(left, right)
-        self._pairs = PairTable(self.words, *self._short_enough(key_of_pair(left, right)[order], at[order]))
+        self._pairs = PairTable(self.words, self._all_pairs())
 
     @property
     def num_new(self) -> int:
@@ -182,10 +172,9 @@ class _Merger:
         if not len(ranking):
             return None
         at, rank = places_of(best, ranking)
-        safe = min(
-            before_clash(self.words, at, rank, len(ranking)),
-            before_newcomer(self.words, at, rank, best.counts[ranking]),
-        )
+        safe = before_clash(self.words, at, rank, len(ranking))
+        at, rank = at[rank < safe], rank[rank < safe]
+        safe = before_newcomer(self.words, at, rank, best.counts[ranking[:safe]])
         safe_ranking = ranking[:safe]
         made, new = self._named(best.left[safe_ranking].tolist(), best.right[safe_ranking].tolist())
         ids = np.array(made, np.int32)
@@ -257,6 +246,13 @@ class _Merger:
             self.merged.token[made] = token
             self._id_of[token] = made
             self._next_id += 1
+
+    def _all_pairs(self) -> Grouped:
+        at = self.words.places_of_pairs()
+        if not self.merged.made and self._rules.max_token_length is None:
+            return grouped_pairs_of_bytes(self.words, at)
+        keys = key_of_pair(self.words.symbol[at], self.words.symbol[at + 1])
+        return grouped(self.words, *self._short_enough(keys, at))
 
     def _short_enough(self, keys: NDArray[np.int64], at: Places) -> tuple[NDArray[np.int64], Places]:
         """Pairs that may become tokens, and their places."""
