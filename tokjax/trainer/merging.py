@@ -1,8 +1,7 @@
 """Byte-pair merging of counted words: as if one pair at a time, always the most frequent, but many a step.
 
-A step takes the most frequent pairs, ranks them as one at a time would, and merges the longest prefix of
-which no two pairs share a symbol, and no pair that comes up on the way could be more frequent than one that
-is still to come. So the merges, and their order, are those of the slow way.
+A step counts the most frequent pairs, follows the order in which one at a time would merge them for as long
+as that is certain, and merges them all together. So the merges, and their order, are those of the slow way.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from tokjax.trainer._checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer._linked_words import LinkedWords, key_of_pair, symbols_of
 from tokjax.trainer._pair_table import Best, Grouped, PairTable, grouped, grouped_pairs_of_bytes
 from tokjax.trainer._rare_pairs import RarePairs
-from tokjax.trainer._safe_prefix import before_clash, before_newcomer, places_of, without_overlaps
+from tokjax.trainer._safe_batch import Ranked, SafeBatches, places_of, without_overlaps
 from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -145,6 +144,7 @@ class _Merger:
         self._width = _LEAST_WIDTH
         self._slow_steps = 0
         self._pairs = PairTable(self.words, self._all_pairs())
+        self._batches = SafeBatches(self.words)
 
     @property
     def num_new(self) -> int:
@@ -169,23 +169,21 @@ class _Merger:
         if best is None:
             return None
         ranking = self._ranked(best, min(most, _MOST_AT_ONCE))
-        if not len(ranking):
+        if not ranking:
             return None
-        at, rank = places_of(best, ranking)
-        safe = before_clash(self.words, at, rank, len(ranking))
-        at, rank = at[rank < safe], rank[rank < safe]
-        safe = before_newcomer(self.words, at, rank, best.counts[ranking[:safe]])
-        safe_ranking = ranking[:safe]
-        made, new = self._named(best.left[safe_ranking].tolist(), best.right[safe_ranking].tolist())
-        ids = np.array(made, np.int32)
-        ranking = ranking[: len(ids)]
-        at, rank = at[rank < len(ids)], rank[rank < len(ids)]
-        at, rank = without_overlaps(self.words, at, rank, (best.left == best.right)[ranking])
-        self._pairs.drop(best.rows[ranking])
-        keys, places = self.words.merge(at, ids[rank])
-        self._pairs.add(*self._short_enough(keys, places), may_be_known=new < len(ids))
-        self._adapt(len(ids), safe, len(best.rows))
-        takes_long = _PLACES_A_MERGE * len(ids) + len(at) > _PLACES_A_STEP
+        rows = np.array([entry[-1] for entry in ranking])
+        is_double = best.left == best.right
+        batch = self._batches.find(places_of(best, rows), ranking, is_double[rows])
+        rows = rows[batch]
+        made, new = self._named(best.left[rows].tolist(), best.right[rows].tolist())
+        rows = rows[: len(made)]
+        places = self._batches.undisputed(places_of(best, rows))
+        at, rank = without_overlaps(self.words, places, is_double[rows])
+        self._pairs.drop(best.rows[rows])
+        keys, born_at = self.words.merge(at, np.array(made, np.int32)[rank])
+        self._pairs.add(*self._short_enough(keys, born_at), may_be_known=new < len(made))
+        self._adapt(len(made), len(best.rows))
+        takes_long = _PLACES_A_MERGE * len(made) + len(at) > _PLACES_A_STEP
         self._slow_steps = 0 if takes_long else self._slow_steps + 1
         return new
 
@@ -202,13 +200,13 @@ class _Merger:
     def _rare(self) -> RarePairs:
         return RarePairs(self.words, self._pairs, self._tie_key, self._is_short_enough)
 
-    def _ranked(self, best: Best, most: int) -> NDArray[np.int64]:
+    def _ranked(self, best: Best, most: int) -> Ranked:
         """The pairs that one at a time would merge next if merging changed nothing, in that order."""
         chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
         if len(chosen) > most:
             least = np.partition(best.counts[chosen], -most)[-most]
             chosen = chosen[best.counts[chosen] >= least]
-        keys = [
+        keys: Ranked = [
             (-count, self._tie_key(left), self._tie_key(right), i)
             for count, left, right, i in zip(
                 best.counts[chosen].tolist(),
@@ -218,7 +216,7 @@ class _Merger:
                 strict=True,
             )
         ]
-        return np.array([key[-1] for key in sorted(keys)[:most]], np.int64)
+        return sorted(keys)[:most]
 
     def _named(self, lefts: list[int], rights: list[int]) -> tuple[list[int], int]:
         """Ids for what pairs become, and how many of them are new.
@@ -267,9 +265,9 @@ class _Merger:
         left, right = key >> ID_BITS, key & _RIGHT
         return longest is None or len(token[left]) + len(token[right]) <= longest
 
-    def _adapt(self, merged: int, safe: int, looked_at: int) -> None:
-        """Look at more pairs next time if all could be merged, and at fewer if few could."""
-        if merged == safe == looked_at:
+    def _adapt(self, merged: int, looked_at: int) -> None:
+        """Look at more pairs next time if most could be merged, and at fewer if few could."""
+        if 2 * merged >= looked_at:
             self._width = min(2 * self._width, _MOST_WIDTH)
         elif merged < looked_at // 8:
             self._width = max(self._width // 2, _LEAST_WIDTH)
