@@ -89,6 +89,66 @@ def short_table(record: dict[str, Any]) -> str:
     return "\n".join([*rows, "", f"Microseconds, in brackets times tiktoken. {_host(record)}"])
 
 
+def train_table(record: dict[str, Any]) -> str:
+    """Seconds from file to vocabulary, in brackets times tokjax's, and the most memory; a column a size."""
+    columns = [
+        (megabytes, size)
+        for megabytes, result in record["results"].items()
+        for size in dict.fromkeys(int(run.split("; ")[0]) for run in result["medians"])
+    ]
+    names = dict.fromkeys(
+        run.split("; ")[1] for result in record["results"].values() for run in result["medians"]
+    )
+    rows = [
+        "| | " + " | ".join(f"{megabytes} MB, {size:,}" for megabytes, size in columns) + " | memory, MB |",
+        "|---" * (len(columns) + 2) + "|",
+    ]
+    for name in names:
+        cells = [_seconds(record["results"][megabytes]["medians"], size, name) for megabytes, size in columns]
+        memory = max(
+            row["megabytes"]
+            for result in record["results"].values()
+            for run, row in result["medians"].items()
+            if run.endswith(f"; {name}")
+        )
+        rows.append(f"| {name} | " + " | ".join(cells) + f" | {memory:,.0f} |")
+    note = f"Seconds, in brackets times tokjax; {record['workers']} workers. {_host(record)}"
+    return "\n".join([*rows, "", note])
+
+
+def _seconds(medians: dict[str, dict[str, float]], size: int, name: str) -> str:
+    row, ours = medians.get(f"{size}; {name}"), medians[f"{size}; tokjax"]["seconds"]
+    return "" if row is None else f"{row['seconds']:.1f} ({row['seconds'] / ours:.2f})"
+
+
+def phases_table(record: dict[str, Any]) -> str:
+    """Where tokjax's time goes."""
+    rows = ["| text | vocabulary | counting | merging | memory, MB |", "|---" * 5 + "|"]
+    for megabytes, result in record["results"].items():
+        for run, row in result["medians"].items():
+            size, name = run.split("; ")
+            if name == "tokjax":
+                cells = [f"{row[phase]:.2f} s" for phase in ("counting", "merging")]
+                shown = " | ".join([f"{megabytes} MB", f"{int(size):,}", *cells, f"{row['megabytes']:,.0f}"])
+                rows.append(f"| {shown} |")
+    return "\n".join(rows)
+
+
+def ladder_table(record: dict[str, Any]) -> str:
+    """Seconds to merge, one row a text and vocabulary."""
+    ways = list(record["rungs"][0]["medians"])
+    rows = ["| text | vocabulary | " + " | ".join(ways) + " |", "|---" * (len(ways) + 2) + "|"]
+    for rung in record["rungs"]:
+        about = rung["input"]
+        cells = [
+            "too long to wait for" if rung["medians"][way] is None else f"{rung['medians'][way]:.3g} s"
+            for way in ways
+        ]
+        text = f"{about['bytes'] / 1e6:.3g} MB, {about['unique_words']:,} words"
+        rows.append(f"| {text} | {about['vocab_size']:,} | " + " | ".join(cells) + " |")
+    return "\n".join([*rows, "", _host(record)])
+
+
 def _warm(medians: dict[str, dict[str, float]], run: str) -> str:
     return f"{medians[run]['warm_megabytes_per_second']:.1f}" if run in medians else ""
 
@@ -105,6 +165,9 @@ TABLES = {
     "encode-summary": ("encode", summary_table),
     "growth": ("growth", growth_table),
     "short": ("short", short_table),
+    "train": ("train", train_table),
+    "train-phases": ("train", phases_table),
+    "ladder": ("ladder", ladder_table),
 }
 
 
