@@ -81,6 +81,9 @@ from .errors import (
     InvalidArgumentError as InvalidArgumentError,
 )
 from .errors import (
+    MissingExtraError as MissingExtraError,
+)
+from .errors import (
     MissingSpecialTokenError as MissingSpecialTokenError,
 )
 from .errors import (
@@ -262,6 +265,30 @@ from .records import (
 )
 from .records import (
     TokenizationResult as TokenizationResult,
+)
+from .report.as_json import (
+    report_to_json as report_to_json,
+)
+from .report.curves import (
+    SizeCurve as SizeCurve,
+)
+from .report.curves import (
+    size_curves as size_curves,
+)
+from .report.measuring import (
+    vocabulary_report as vocabulary_report,
+)
+from .report.records import (
+    TextSize as TextSize,
+)
+from .report.records import (
+    TokenUse as TokenUse,
+)
+from .report.records import (
+    VocabularyReport as VocabularyReport,
+)
+from .report.tables import (
+    report_tables as report_tables,
 )
 from .store.fields import (
     PackedTokenField as PackedTokenField,

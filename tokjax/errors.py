@@ -33,6 +33,10 @@ class UnsupportedTokenizerError(TokjaxError, TypeError):
     """The generic function has no implementation for this tokenizer's type."""
 
 
+class MissingExtraError(TokjaxError, ImportError):
+    """A library is needed that only an optional extra of tokjax installs."""
+
+
 class TokenizerFormatError(TokjaxError, ValueError):
     """A tokenizer file is damaged, altered, of an unknown version or of another format."""
 
