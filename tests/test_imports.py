@@ -45,7 +45,7 @@ def test_the_command_starts_without_jax():
 
 
 def test_reports_load_what_shows_them_only_when_they_are_shown():
-    code = "import tokjax; tokjax.vocabulary_report; tokjax.report_tables"
+    code = "import tokjax; tokjax.vocabulary_report; tokjax.report_tables; tokjax.save_report_html"
     assert loaded_after(code) == []
 
 

@@ -278,6 +278,9 @@ from .report.curves import (
 from .report.measuring import (
     vocabulary_report as vocabulary_report,
 )
+from .report.page import (
+    save_report_html as save_report_html,
+)
 from .report.records import (
     TextSize as TextSize,
 )

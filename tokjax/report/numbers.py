@@ -26,11 +26,13 @@ class Number(NamedTuple):
     Attributes:
         name: the record's attribute.
         label: what it is called.
+        meaning: what it is, in words.
         form: how it is written.
     """
 
     name: str
     label: str
+    meaning: str
     form: str
 
     def of(self, record: TextSize | TokenUse) -> Any:
@@ -50,29 +52,38 @@ def shown(value: float, form: str = RATIO) -> str:
 _count, _ratio, _share = (partial(Number, form=form) for form in (COUNT, RATIO, SHARE))
 
 OF_TEXT = (
-    _count("documents", "documents"),
-    _count("nbytes", "bytes"),
-    _count("characters", "characters"),
-    _count("words", "words"),
+    _count("documents", "documents", "texts that are not empty"),
+    _count("nbytes", "bytes", "bytes of UTF-8, of the texts as given"),
+    _count("characters", "characters", "code points; a byte that is no UTF-8 is one"),
+    _count("words", "words", "runs of characters between white space"),
 )
 """Of a `TextSize`."""
 OF_VOCABULARY = (
-    _count("vocab_size", "ids"),
-    _count("num_ordinary", "ordinary tokens"),
-    _count("num_special", "special tokens"),
+    _count("vocab_size", "ids", "the largest id plus one"),
+    _count("num_ordinary", "ordinary tokens", "tokens of the vocabulary that are not special"),
+    _count("num_special", "special tokens", "tokens of the vocabulary that are special"),
 )
 """Of a `TokenUse`, and of no text."""
 OF_USE = (
-    _count("tokens", "tokens"),
-    _ratio("bytes_per_token", "bytes per token"),
-    _ratio("characters_per_token", "characters per token"),
-    _ratio("tokens_per_word", "tokens per word"),
-    _ratio("bits_per_token", "bits per token"),
-    _ratio("bits_per_byte", "bits per byte"),
-    _share("unused_share", "never used"),
-    _share("single_use_share", "used once"),
-    _share("unknown_share", "unknown tokens"),
-    _share("single_byte_share", "single-byte tokens"),
+    _count("tokens", "tokens", "what the texts became; BOS and EOS are not inserted"),
+    _ratio("bytes_per_token", "bytes per token", "bytes of text / tokens"),
+    _ratio("characters_per_token", "characters per token", "characters of text / tokens"),
+    _ratio("tokens_per_word", "tokens per word", "tokens / words of text (also called fertility)"),
+    _ratio(
+        "bits_per_token",
+        "bits per token",
+        "entropy of the distribution of single tokens: the sum of -p log2(p) over the ids that came up, "
+        "where p is the id's share of all tokens",
+    ),
+    _ratio("bits_per_byte", "bits per byte", "that entropy by the byte: bits per token / bytes per token"),
+    _share("unused_share", "never used", "of the ordinary tokens, those that no text has"),
+    _share("single_use_share", "used once", "of the ordinary tokens, those that the texts have once"),
+    _share("unknown_share", "unknown tokens", "of the texts' tokens, the one for what is unknown"),
+    _share(
+        "single_byte_share",
+        "single-byte tokens",
+        "of the texts' tokens, those that stand for one byte, byte fallback among them",
+    ),
 )
 """Of a `TokenUse`, and of its text."""
 

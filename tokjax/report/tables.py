@@ -144,7 +144,15 @@ def _bar(count: int, column: Sequence[int]) -> tuple[str, str]:
 def _table(title: str, first: str, columns: Sequence[str]) -> Table:
     from rich.table import Table  # noqa: PLC0415 (slow to import)
 
-    table = Table(title=_text(title), title_justify="left", box=None, header_style="bold", pad_edge=False)
+    heading = _text(title)
+    table = Table(
+        title=heading,
+        title_justify="left",
+        min_width=heading.cell_len,  # (a table is else as wide as its columns, and breaks its title)
+        box=None,
+        header_style="bold",
+        pad_edge=False,
+    )
     table.add_column(_text(first))
     for column in columns:
         table.add_column(_text(column), justify="right")
