@@ -45,10 +45,17 @@ def save_report_html(
     Raises:
         MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
     """
+    check_libraries()
     target = Path(path)
     page = _page(report, curves).encode("utf-8")
     write_atomically(target, lambda file: file.write(page))
     return target
+
+
+def check_libraries() -> None:
+    """Raise `MissingExtraError` where a page can't be made."""
+    for library in ("matplotlib", "jinja2"):
+        import_optional(library, extra="report", purpose="the page of a report")
 
 
 def _page(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str:
