@@ -5,6 +5,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -294,6 +295,13 @@ def test_a_fault_inside_an_optional_library_is_not_hidden(tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_part"):
         import_optional("half_installed", extra="report", purpose="x")
+
+
+def test_the_docs_define_every_number():
+    page = (Path(__file__).parents[1] / "docs" / "vocabulary-report.md").read_text("utf-8")
+    for numbers, prefix in ((OF_TEXT, "text."), (OF_VOCABULARY, ""), (OF_USE, "")):
+        for number in numbers:
+            assert f"| {number.label} | `{prefix}{number.name}` |" in page
 
 
 def test_bins_of_lengths():
