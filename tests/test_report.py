@@ -236,6 +236,16 @@ def test_errors_of_tokenizers():
         report_of("gpt2", ["a"])
 
 
+def test_as_many_tokens_as_are_asked_for(tokenizer, corpus):
+    use = report_of(tokenizer, corpus).use()
+    for listed in (use.longest, use.most_frequent):
+        assert listed(3) == listed()[:3]
+        assert listed(0) == ()
+        assert len(listed(10_000)) > 20
+        with pytest.raises(tokjax.InvalidArgumentError, match="count must be at least 0, not -1"):
+            listed(-1)
+
+
 def test_names_that_a_report_does_not_have(tokenizer):
     report = report_of(tokenizer, ["a"])
     with pytest.raises(tokjax.InvalidArgumentError, match=r"no tokenizer 'x'; it has \['tokenizer'\]"):

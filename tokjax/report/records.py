@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._checks import checked_int
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -214,12 +215,12 @@ class TokenUse:
 
     def most_frequent(self, count: int = 20) -> tuple[CountedToken, ...]:
         """The tokens that come up most often, special ones too; of two alike, the lower id first."""
-        order = np.argsort(-self.counts, kind="stable")[:count]
+        order = np.argsort(-self.counts, kind="stable")[: checked_int("count", count, least=0)]
         return self._counted(order[self.counts[order] > 0])
 
     def longest(self, count: int = 20) -> tuple[CountedToken, ...]:
         """The ordinary tokens of most bytes, used or not; of two alike, the lower id first."""
-        order = np.argsort(-self._lengths, kind="stable")[:count]
+        order = np.argsort(-self._lengths, kind="stable")[: checked_int("count", count, least=0)]
         return self._counted(self._ordinary[order])
 
     @cached_property
