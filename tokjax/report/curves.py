@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tokjax._progress import Advance
     from tokjax.models._word_tables import Words
     from tokjax.report.inputs import Texts
+    from tokjax.text.sources import Source
     from tokjax.trainer.pretokens import PretokenCounts
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
@@ -142,20 +143,17 @@ def size_curves(
     given = None if sizes is None else sorted({checked_int("a size", size, least=1) for size in sizes})
     sizes_of = {label: _sizes_of(label, each, given) for label, each in tokenizers.items()}
     splits = {_split_of(each): each for each in tokenizers.values()}
-    counted = {}
-    for kind, source in sources.items():
-        with readable_again(source) if len(splits) > 1 else nullcontext(source) as again:
-            for split, each in splits.items():
-                documents = documents_of(again, separator)
-                counted[kind, split] = _count(each, documents, threads=threads, progress=progress)
+    counted = {
+        kind: _counted(splits, source, separator, threads=threads, progress=progress)
+        for kind, source in sources.items()
+    }
     curves = []
     steps = sum(map(len, sizes_of.values()))
     with progress_bar("encoding words", steps, unit="sizes", enabled=progress) as advance:
         for label, each in tokenizers.items():
-            of_kinds = [counted[kind, _split_of(each)] for kind in sources]
-            tokens = _tokens_by_size(
-                [words for words, _ in of_kinds], each.vocabulary, sizes_of[label], advance
-            )
+            of_kinds = [by_split[_split_of(each)] for by_split in counted.values()]
+            words = [words for words, _ in of_kinds]
+            tokens = _tokens_by_size(words, each.vocabulary, sizes_of[label], advance)
             curves += [
                 SizeCurve(label, kind, nbytes, sizes_of[label], of_kind)
                 for kind, (_, nbytes), of_kind in zip(sources, of_kinds, tokens, strict=True)
@@ -191,6 +189,22 @@ def _sizes_of(name: str, tokenizer: Any, given: list[int] | None) -> tuple[int, 
             f"sizes has none that tokenizer {name!r} can be cut to: those from {least} to {table.size}"
         )
     return sizes
+
+
+def _counted(
+    splits: Mapping[_Split, ByteLevelBPE],
+    source: Source,
+    separator: str | None,
+    *,
+    threads: int | None,
+    progress: bool,
+) -> dict[_Split, _Counted]:
+    """The words of one kind of text, for each way to split it, one of whose tokenizers is given."""
+    with readable_again(source) if len(splits) > 1 else nullcontext(source) as again:
+        return {
+            split: _count(tokenizer, documents_of(again, separator), threads=threads, progress=progress)
+            for split, tokenizer in splits.items()
+        }
 
 
 def _count(
