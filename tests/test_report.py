@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokjax
@@ -25,6 +25,7 @@ class KnownWords:
 
     words: tuple[bytes, ...] = (b"hello", b"low", b"lower", b"a")
     most_at_once: int = 1000
+    unknown: int = 99
 
 
 @tokjax.vocabulary_of.register
@@ -38,7 +39,8 @@ def _(tokenizer: KnownWords, texts, *, add_special_tokens=True, **options):
     assert len(texts) <= tokenizer.most_at_once
     table = tokjax.vocabulary_of(tokenizer)
     rows = [
-        [101] * add_special_tokens + [table.ordinary.get(word, 99) for word in tokjax.to_utf8(text).split()]
+        [101] * add_special_tokens
+        + [table.ordinary.get(word, tokenizer.unknown) for word in tokjax.to_utf8(text).split()]
         for text in texts
     ]
     return tokjax.TokenizationBatch(
@@ -77,6 +79,7 @@ def test_every_number(texts, tokenizer):
         assert report.use() == report.use("tokenizer", "text")
 
 
+@settings(max_examples=40)
 @given(first=all_texts, second=all_texts)
 def test_kinds_and_others_side_by_side(first, second, tokenizer):
     report = report_of(
@@ -234,6 +237,9 @@ def test_errors(texts, options, message):
 def test_errors_of_tokenizers():
     with pytest.raises(tokjax.UnsupportedTokenizerError, match="no implementation for 'str'"):
         report_of("gpt2", ["a"])
+    for no_token in (1, 102, -1):
+        with pytest.raises(tokjax.UnknownTokenError, match=f"the vocabulary has no id {no_token} "):
+            report_of(KnownWords(unknown=no_token), ["low what"])
 
 
 def test_as_many_tokens_as_are_asked_for(tokenizer, corpus):

@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tokjax
@@ -41,13 +41,16 @@ def test_a_curve_is_that_of_the_cut_vocabularies(texts, tokenizer):
         assert math.isnan(found) if not tokens else found == curve.nbytes / tokens
 
 
+@settings(max_examples=40)
 @given(first=all_texts, second=all_texts)
+@example(first=["e\u0301 \u00e9"], second=["e\u0301e\u0301"])
 def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):
-    """Patterns and normalisers of all kinds; the sources are iterators, though four counts are needed."""
+    """Patterns and normalisers of all kinds; the sources are iterators, though several counts are needed."""
     ordinary = dict(tokenizer.vocabulary.ordinary)
     against = {
         "same words": BYTES,
         "qwen2": tokjax.byte_level_bpe(ordinary, pattern="qwen2", special_tokens={"e\u0301": 999}),
+        "qwen2 too": tokjax.byte_level_bpe(ordinary, pattern="qwen2"),
         "own": tokjax.byte_level_bpe(ordinary, pattern=r"(?<=a)b|[^\s]+|\s+"),
     }
     found = curves_of(

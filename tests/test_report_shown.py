@@ -46,7 +46,7 @@ def evil():
     """Names and tokens that would steer a page, a terminal or a plot if they were not taken for text."""
     ranks = {bytes([i]): i for i in range(256)} | {EVIL.encode(): 256, b"\x1b[2J\xe2\x80\xae[red]": 257}
     tokenizer = tokjax.byte_level_bpe(ranks, pattern=r"\S+")
-    texts = {f"$\\frac{EVIL}": [EVIL] * 9, "_日本\x00\x1b[2J": ["\x1b[2J\u202e[red]"] * 9}
+    texts = {f"$\\frac$ {EVIL}": [EVIL] * 9, "_日本\x00\x1b[2J": ["\x1b[2J\u202e[red]"] * 9}
     options = {"name": f'"{EVIL}', "against": {"_{{ 7 * 6 }}[red]": tokenizer}, "progress": False}
     return (
         tokjax.vocabulary_report(tokenizer, texts, **options),
@@ -212,6 +212,7 @@ def test_the_page_loads_nothing(report, curves, tmp_path):
         assert name != "src"
         assert not name.startswith("on")
         assert name not in ("href", "xlink:href") or value.startswith("#"), (name, value)
+    assert ("http-equiv", "Content-Security-Policy") in page.attributes
     assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
 
 
@@ -235,14 +236,14 @@ def test_names_and_tokens_do_not_steer_a_page(evil, tmp_path):
     assert EVIL in page.texts  # as the text of a token
     assert any(f'"{EVIL}' in heading for heading in page.texts)
     assert any("{{ 7 * 6 }}" in heading for heading in page.texts)
-    assert f"$\\frac{EVIL}" in page.texts  # in a plot
+    assert f"$\\frac$ {EVIL}" in page.texts  # in a plot
     assert not set(text) & set("\x1b\x00\u202e")
 
 
 def test_one_report_gives_the_same_bytes_and_changes_no_settings(report, curves, tmp_path):
     import matplotlib as mpl
 
-    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30}):
+    with mpl.rc_context({"lines.linewidth": 20, "font.size": 30}):
         before = dict(mpl.rcParams)
         first = saved(report, curves, tmp_path / "1.html")
         assert dict(mpl.rcParams) == before

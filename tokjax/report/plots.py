@@ -193,7 +193,7 @@ def _svg(name: str, draw: Callable[[Any], None], rows: int = 1) -> str:
         warnings.filterwarnings("ignore", "Glyph .* missing from")  # the page's font draws it
         figure = figures.Figure(figsize=(_WIDTH, _HEIGHT * rows), layout="constrained")
         draw(figure)
-        figure.savefig(drawn, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(drawn, format="svg", transparent=True)
     return _for_a_page(ElementTree.fromstring(drawn.getvalue()), name)
 
 
@@ -204,8 +204,8 @@ def _for_a_page(svg: ElementTree.Element, name: str) -> str:
         attributes = {_local(key): value for key, value in element.items()}
         element.attrib.clear()
         element.attrib.update({key: _attribute(key, value, name) for key, value in attributes.items()})
-    for described in svg.findall("metadata"):
-        svg.remove(described)
+    for about in svg.findall("metadata"):  # (the date, among others)
+        svg.remove(about)
     for size in ("width", "height"):
         del svg.attrib[size]
     svg.set("role", "img")
