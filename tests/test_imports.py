@@ -8,7 +8,7 @@ import pytest
 
 import tokjax
 
-HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer")
+HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
 
 
 def loaded_after(statement):
@@ -42,6 +42,11 @@ def test_batching_on_numpy_never_loads_jax():
 
 def test_the_command_starts_without_jax():
     assert "jax" not in loaded_after("import tokjax.cli.commands")
+
+
+def test_reports_load_what_shows_them_only_when_they_are_shown():
+    code = "import tokjax; tokjax.vocabulary_report; tokjax.report_tables; tokjax.save_report_html"
+    assert loaded_after(code) == []
 
 
 def test_all_names_resolve():

@@ -275,6 +275,33 @@ from .records import (
 from .records import (
     TokenizationResult as TokenizationResult,
 )
+from .report.as_json import (
+    report_to_json as report_to_json,
+)
+from .report.curves import (
+    SizeCurve as SizeCurve,
+)
+from .report.curves import (
+    size_curves as size_curves,
+)
+from .report.measuring import (
+    vocabulary_report as vocabulary_report,
+)
+from .report.page import (
+    save_report_html as save_report_html,
+)
+from .report.records import (
+    TextSize as TextSize,
+)
+from .report.records import (
+    TokenUse as TokenUse,
+)
+from .report.records import (
+    VocabularyReport as VocabularyReport,
+)
+from .report.tables import (
+    report_tables as report_tables,
+)
 from .store.fields import (
     PackedTokenField as PackedTokenField,
 )

@@ -1,31 +1,30 @@
-"""The only importer of optional extras: where one is missing, the error says how to install it."""
+"""The libraries that only an extra installs: imported here, and nowhere else."""
 
 from __future__ import annotations
 
-from importlib import import_module
+import importlib
 from typing import Any
 
 from tokjax.errors import MissingExtraError
 
-_EXTRA_OF = {"pyarrow": "parquet"}
 
-
-def optional(module: str, purpose: str) -> Any:
-    """A module of an optional extra, imported.
+def import_optional(module: str, *, extra: str, purpose: str) -> Any:
+    """A module of an optional library.
 
     Args:
-        module: its name, dots and all.
-        purpose: what needs it, to begin the error's text.
+        module: its full name.
+        extra: the extra of tokjax that installs it.
+        purpose: what needs it, as the subject of a sentence.
 
     Raises:
-        MissingExtraError: it is not installed.
+        MissingExtraError: the library is not installed.
     """
-    package = module.split(".", maxsplit=1)[0]
     try:
-        return import_module(module)
+        return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] != package:
+        library = module.split(".", 1)[0]
+        if error.name != library:
             raise
         raise MissingExtraError(
-            f"{purpose} needs {package}; install it with: pip install 'tokjax[{_EXTRA_OF[package]}]'"
+            f"{purpose} needs {library}, which is not installed; pip install 'tokjax[{extra}]'"
         ) from error

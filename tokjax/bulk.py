@@ -101,12 +101,7 @@ def encode_files(
     Raises:
         InvalidArgumentError: an argument makes no sense, or a path is no file: at once.
     """
-    if not isinstance(separator, (str, NoneType)):
-        raise InvalidArgumentError(f"separator must be str or None, not {type(separator).__name__}")
-    if separator == "":
-        raise InvalidArgumentError(
-            "separator is the empty string; pass None if each file is one document, or '\\n' for lines"
-        )
+    check_separator(separator)
     num_threads(threads)
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
 
@@ -114,7 +109,7 @@ def encode_files(
         total = sum(file.nbytes for file in as_they_are(files))
         gap = len((separator or "").encode("utf-8"))
         with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
-            for documents in _groups(read_documents(files, separator)):
+            for documents in groups_of_texts(read_documents(files, separator)):
                 yield protocol.encode_batch_result(
                     tokenizer,
                     documents,
@@ -190,14 +185,24 @@ def count_tokens(
             disallowed_special=disallowed_special,
             threads=threads,
         ).lengths
-        for group in _groups([texts] if isinstance(texts, (str, bytes)) else texts)
+        for group in groups_of_texts([texts] if isinstance(texts, (str, bytes)) else texts)
     ]
     if isinstance(texts, (str, bytes)):
         return int(counts[0][0])
     return np.concatenate([np.zeros(0, np.int64), *counts])
 
 
-def _groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
+def check_separator(separator: object) -> None:
+    """Refuse what can't stand between documents."""
+    if not isinstance(separator, (str, NoneType)):
+        raise InvalidArgumentError(f"separator must be str or None, not {type(separator).__name__}")
+    if separator == "":
+        raise InvalidArgumentError(
+            "separator is the empty string; pass None if each file is one document, or '\\n' for lines"
+        )
+
+
+def groups_of_texts(texts: Iterable[Text]) -> Iterator[list[Text]]:
     """Texts in lists of some megabytes."""
     group: list[Text] = []
     size = 0

@@ -1,4 +1,4 @@
-"""Commands: `tokjax train`, `pack`, `inspect` and `stats`."""
+"""Commands: `tokjax train`, `pack`, `inspect`, `stats` and `report`."""
 
 from __future__ import annotations
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import tokjax
+from tokjax.cli.report import report
 from tokjax.cli.tables import stats_table, token_table, training_table
 from tokjax.trainer import train_bpe
 from tokjax.trainer.bpe import END_OF_TEXT
@@ -138,6 +139,9 @@ def stats(
     if verify:
         opened.verify()
     Console().print(stats_table(opened))
+
+
+app.command()(report)
 
 
 def _special_options(special: InText) -> dict[str, Any]:

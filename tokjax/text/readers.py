@@ -10,7 +10,7 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-from tokjax._optional import optional
+from tokjax._optional import import_optional
 from tokjax.errors import SourceError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
 from tokjax.text.files import format_of, is_compressed
@@ -208,8 +208,9 @@ def _text_of_record(line: bytes, field: str, where: str) -> str | None:
 
 
 def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk]:
-    parquet = optional("pyarrow.parquet", f"reading {path}")
-    pyarrow = optional("pyarrow", f"reading {path}")
+    purpose = f"reading {path}"
+    pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
+    parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
     try:
         with parquet.ParquetFile(path) as file:
             _check_column(path, column, file.schema_arrow, pyarrow.types)

@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
@@ -122,6 +123,13 @@ class SpooledTexts:
         self._file.seek(0)
         for line in self._file:
             yield from_characters(json.loads(line))
+
+
+def readable_again(source: Source) -> AbstractContextManager[Source]:
+    """A source that can be read several times: an iterator's texts are kept in a temporary file."""
+    if files_of(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
+        return SpooledTexts(source)  # type: ignore[arg-type]
+    return nullcontext(source)
 
 
 def checked_text(text: object, what: str) -> Text:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -10,7 +9,7 @@ from tokjax._checks import checked_int
 from tokjax.errors import DatasetExistsError
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.writer import DEFAULT_SHARD_TOKENS, WrittenDataset, write_dataset
-from tokjax.text.sources import Source, SpooledTexts, files_of, read_documents
+from tokjax.text.sources import Source, read_documents, readable_again
 from tokjax.text.special import checked_special
 from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
 
@@ -73,11 +72,9 @@ def train_and_pack(
     names = checked_special(special_tokens)
     if eos_token not in names:
         names.append(eos_token)
-    with ExitStack() as stack:
-        if files_of(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
-            source = stack.enter_context(SpooledTexts(source))  # type: ignore[arg-type]
+    with readable_again(source) as texts:
         trained = train_bpe(
-            source,
+            texts,
             vocab_size=vocab_size,
             special_tokens=names,
             eos_token=eos_token,
@@ -85,7 +82,7 @@ def train_and_pack(
             **train_options,
         )
         dataset = write_dataset(
-            read_documents(source, eos_token),
+            read_documents(texts, eos_token),
             PackedTokenField(
                 trained.tokenizer,
                 chunk_tokens,

@@ -1,0 +1,77 @@
+"""The numbers of a report, by loops over ids and characters."""
+
+import math
+import re
+
+NAN = float("nan")
+
+
+def quotient(dividend, divisor):
+    return dividend / divisor if divisor else NAN
+
+
+def text_size(texts):
+    documents = nbytes = characters = words = 0
+    for text in texts:
+        if not text:
+            continue
+        documents += 1
+        if isinstance(text, bytes):
+            nbytes += len(text)
+            readable = text.decode("utf-8", "surrogateescape")
+            characters += len(readable)
+        else:
+            readable = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            nbytes += len(readable.encode("utf-8"))
+            characters += len(text)
+        words += len(re.findall(r"\S+", readable))
+    return {"documents": documents, "nbytes": nbytes, "characters": characters, "words": words}
+
+
+def token_use(texts, rows, vocabulary):
+    """Every number of a `TokenUse`.
+
+    Args:
+        texts: the texts.
+        rows: the ids of each.
+        vocabulary: the tokenizer's.
+    """
+    size = text_size(texts)
+    times = dict.fromkeys(vocabulary.bytes_by_id, 0)
+    for row in rows:
+        for id_ in row:
+            times[id_] += 1
+    tokens = sum(times.values())
+    ordinary = sorted((id_, token) for token, id_ in vocabulary.ordinary.items())
+    entropy = sum(-n / tokens * math.log2(n / tokens) for n in times.values() if n) if tokens else NAN
+    single = {id_ for id_, token in ordinary if len(token) == 1}
+    fallback = {id_ for id_, token in ordinary if token in {b"<0x%02X>" % i for i in range(256)}}
+    if len(fallback) == 256:
+        single |= fallback
+    longest = max((len(token) for _, token in ordinary), default=-1)
+    return {
+        "tokens": tokens,
+        "vocab_size": max(vocabulary.bytes_by_id) + 1,
+        "num_ordinary": len(ordinary),
+        "num_special": len(vocabulary.special),
+        "bytes_per_token": quotient(size["nbytes"], tokens),
+        "characters_per_token": quotient(size["characters"], tokens),
+        "tokens_per_word": quotient(tokens, size["words"]),
+        "bits_per_token": entropy,
+        "bits_per_byte": quotient(entropy * tokens, size["nbytes"]),
+        "unused_share": quotient(sum(times[id_] == 0 for id_, _ in ordinary), len(ordinary)),
+        "single_use_share": quotient(sum(times[id_] == 1 for id_, _ in ordinary), len(ordinary)),
+        "unknown_share": quotient(times.get(vocabulary.role_id("unk"), 0), tokens),
+        "single_byte_share": quotient(sum(times[id_] for id_ in single), tokens),
+        "frequencies": sorted((n for n in times.values() if n), reverse=True),
+        "vocabulary_lengths": [sum(len(token) == n for _, token in ordinary) for n in range(longest + 1)],
+        "used_lengths": [
+            sum(times[id_] for id_, token in ordinary if len(token) == n) for n in range(longest + 1)
+        ],
+        "longest": [
+            (id_, len(token), times[id_]) for id_, token in sorted(ordinary, key=lambda t: (-len(t[1]), t[0]))
+        ][:20],
+        "most_frequent": sorted(
+            ((id_, n) for id_, n in times.items() if n), key=lambda item: (-item[1], item[0])
+        )[:20],
+    }

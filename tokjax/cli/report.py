@@ -1,0 +1,100 @@
+"""The command `tokjax report`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+import tokjax
+from tokjax._files import write_atomically
+from tokjax.report.inputs import ONLY_KIND
+from tokjax.report.page import check_libraries
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tokjax.models._segment_model import SegmentModel
+
+
+def report(
+    tokenizer: Annotated[
+        Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
+    ],
+    files: Annotated[list[Path] | None, typer.Argument(help="Text files, in UTF-8.")] = None,
+    against: Annotated[
+        list[Path] | None,
+        typer.Option("--against", help="Another tokenizer, beside the first; may be repeated."),
+    ] = None,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="NAME=PATH", help="A file of one kind of text; may be repeated."),
+    ] = None,
+    separator: Annotated[
+        str | None,
+        typer.Option(help="What stands between the documents of a file. Default: the first EOS token."),
+    ] = None,
+    curve: Annotated[
+        bool, typer.Option("--curve", help="Also bytes per token by size, of byte-level BPE tokenizers.")
+    ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers as JSON.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no tables.")] = False,
+) -> None:
+    """Show what a vocabulary is like on text files, beside others. Special tokens in them are plain text."""
+    if html is not None:
+        check_libraries()  # (now, rather than when all is measured)
+    sources = _sources(files or [], kind or [])
+    tokenizers = _tokenizers([tokenizer, *(against or [])])
+    if separator is None:
+        separator = next(iter(tokenizers.values())).vocabulary.roles.get("eos")
+    options: dict[str, Any] = {"separator": separator or None, "progress": not quiet}
+    measured = tokjax.vocabulary_report(texts=sources, **_named(tokenizers), **options)
+    curves: tuple[tokjax.SizeCurve, ...] = ()
+    if curve:
+        byte_level = {
+            name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)
+        }
+        curves = tokjax.size_curves(texts=sources, **_named(byte_level or tokenizers), **options)
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        tokjax.save_report_html(measured, html, curves=curves)
+    if json_file is not None:
+        json_file.parent.mkdir(parents=True, exist_ok=True)
+        described = json.dumps(tokjax.report_to_json(measured, curves), indent=1).encode("ascii")
+        write_atomically(json_file, lambda file: file.write(described))
+    if not quiet:
+        for table in tokjax.report_tables(measured, curves):
+            Console().print(table, "")
+
+
+def _sources(files: list[Path], kinds: list[str]) -> dict[str, list[Path]]:
+    """The files of each kind of text, those without a name first."""
+    sources = {ONLY_KIND: list(files)} if files else {}
+    for given in kinds:
+        name, equals, path = given.partition("=")
+        if not (name and equals and path):
+            raise typer.BadParameter(f"{given!r} is not NAME=PATH", param_hint="--kind")
+        sources.setdefault(name, []).append(Path(path))
+    if not sources:
+        raise typer.BadParameter("there is no text: name files, or kinds of text with --kind NAME=PATH")
+    return sources
+
+
+def _tokenizers(paths: list[Path]) -> dict[str, SegmentModel]:
+    """The tokenizers, named as their files are, with the directories where that does not tell them apart."""
+    if len(set(paths)) < len(paths):
+        raise typer.BadParameter("a tokenizer is given twice", param_hint="--against")
+    names = [path.stem for path in paths]
+    if len(set(names)) < len(names):
+        names = list(map(str, paths))
+    return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
+
+
+def _named(tokenizers: Mapping[str, SegmentModel]) -> dict[str, Any]:
+    """What functions that compare tokenizers take them as."""
+    (name, first), *others = tokenizers.items()
+    return {"name": name, "tokenizer": first, "against": dict(others)}

@@ -1,0 +1,89 @@
+"""A report as a page: one file, which needs nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tokjax._display import visible
+from tokjax._files import write_atomically
+from tokjax._optional import import_optional
+from tokjax.report.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, readable_name, sections, shown
+from tokjax.report.plots import (
+    bytes_per_token_plot,
+    colour_of,
+    curves_plot,
+    lengths_plot,
+    rank_frequency_plot,
+)
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from tokjax.report.curves import SizeCurve
+    from tokjax.report.records import VocabularyReport
+
+_TEMPLATE = Path(__file__).with_name("page.html")
+
+
+def save_report_html(
+    report: VocabularyReport, path: str | os.PathLike[str], *, curves: Sequence[SizeCurve] = ()
+) -> Path:
+    """Write a report as a page, whole or not at all: one file of HTML, without scripts, that loads nothing.
+
+    The same report gives the same bytes, with one version of matplotlib.
+
+    Args:
+        report: what `vocabulary_report` gave.
+        path: the file.
+        curves: what `size_curves` gave for the same tokenizers and texts, if they are wanted too.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
+    """
+    check_libraries()
+    target = Path(path)
+    page = _page(report, curves).encode("utf-8")
+    write_atomically(target, lambda file: file.write(page))
+    return target
+
+
+def check_libraries() -> None:
+    """Raise `MissingExtraError` where a page can't be made."""
+    for library in ("matplotlib", "jinja2"):
+        import_optional(library, extra="report", purpose="the page of a report")
+
+
+def _page(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str:
+    jinja2 = import_optional("jinja2", extra="report", purpose="the page of a report")
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters |= {"visible": visible, "shown": shown}
+    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
+    plots = [
+        (
+            "Bytes per token",
+            "Higher is shorter: fewer tokens for the same text.",
+            bytes_per_token_plot(report),
+        ),
+        ("Lengths of tokens", "Of the vocabulary, and weighted by use.", lengths_plot(report)),
+        ("Rank and frequency", "From the most frequent token to the rarest.", rank_frequency_plot(report)),
+    ]
+    if curves:
+        about = "What the first ids alone would give: the vocabulary, had it been trained smaller."
+        plots.insert(1, ("Size of the vocabulary", about, curves_plot(curves, report.tokenizers)))
+    page: str = template.render(
+        names=list(map(readable_name, report.tokenizers)),
+        kinds=list(map(readable_name, report.kinds)),
+        colours=[colour_of(i) for i in range(len(report.tokenizers))],
+        overall=[report.use(name) for name in report.tokenizers],
+        sections=sections(report),
+        of_text=OF_TEXT,
+        of_vocabulary=OF_VOCABULARY,
+        of_use=OF_USE,
+        plots=plots,
+    )
+    return page
