@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
+from tokjax.errors import InvalidArgumentError
 from tokjax.text.bert_characters import (
     ACCENT,
     CHINESE,
@@ -48,6 +49,13 @@ class BertNormalizer:
     handle_chinese_chars: bool = True
     strip_accents: bool = True
     lowercase: bool = True
+
+    def __post_init__(self) -> None:
+        """Check that each step is said to be done or not."""
+        for step in fields(self):
+            value = getattr(self, step.name)
+            if not isinstance(value, bool):
+                raise InvalidArgumentError(f"{step.name} must be True or False, not {value!r}")
 
     @property
     def is_idle(self) -> bool:

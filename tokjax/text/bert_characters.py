@@ -1,8 +1,8 @@
 """What every code point is to BERT's normaliser and to the splitter after it.
 
 The reference is Hugging Face's `tokenizers`, which takes its tables from three versions of Unicode, none of
-them Python's. `bert_characters.txt` holds what that library does, and a test compares all code points with the
-installed one.
+them Python's. `bert_characters.txt` holds what that library does, and a test compares all code points with
+the installed one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 DROPPED, ACCENT, PUNCTUATION, CHINESE, DECOMPOSES, COMBINES = 1, 2, 4, 8, 16, 32
-"""Bits: `DROPPED` from clean text, `ACCENT` that is stripped, `PUNCTUATION` that is a word by itself, `CHINESE`
-that is set between blanks, `DECOMPOSES` in form NFD, `COMBINES` with a class other than 0."""
+"""Bits: `DROPPED` from clean text, `ACCENT` that is stripped, `PUNCTUATION` that is a word by itself,
+`CHINESE` that is set between blanks, `DECOMPOSES` in form NFD, `COMBINES` with a class other than 0."""
 
 DOTTED_CAPITAL_I = 0x130
 _LOWER_OF_DOTTED = "i\u0307"  # the one character whose lower case is two

@@ -1,4 +1,4 @@
-"""The published split patterns, by name, and any other pattern, as a splitter of text into words.
+"""Split patterns that are known by name, and any other pattern, as a splitter of text into words.
 
 A word here is what the pattern matches: the unit inside which byte-pair merging happens.
 """
@@ -38,9 +38,11 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
                 r"\s*[\r\n]+|\s+(?!\S)|\s+",
             ]
         ),
+        "whitespace": r"\s*\S+|\s+",
     }
 )
-"""The split patterns that are known by name. Each of them matches all of any text."""
+"""The split patterns that are known by name: published ones, and `"whitespace"`, whose words are runs of
+other characters with the white space before them. Each of them matches all of any text."""
 
 
 @dataclass(frozen=True)
