@@ -123,7 +123,7 @@ def word_level(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         may_lack=_MAY_LACK,
     )
-    return _checked(table, splitter, lowercase)
+    return word_level_of(table, splitter, lowercase)
 
 
 def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
@@ -143,10 +143,16 @@ def from_json(described: Mapping[str, Any]) -> WordLevelTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        return _checked(words_from_json(described), described["splitter"], described["lowercase"])
+        return word_level_of(words_from_json(described), described["splitter"], described["lowercase"])
 
 
-def _checked(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
+def word_level_of(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
+    """The tokenizer of a vocabulary that is there already.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense.
+        MissingSpecialTokenError: the vocabulary has no token for the unknown.
+    """
     if splitter not in SPLITTERS:
         raise InvalidArgumentError(f"splitter must be {' or '.join(map(repr, SPLITTERS))}, not {splitter!r}")
     vocabulary.require_role("unk", "a vocabulary of words")

@@ -14,7 +14,8 @@ from tokjax.models._word_model import (
     words_from_json,
     words_to_json,
 )
-from tokjax.text.bert import BertNormalizer
+from tokjax.text.bert import BertNormalizer, bert_normalizer
+from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -134,13 +135,13 @@ def wordpiece(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token, "mask": mask_token},
         may_lack=_MAY_LACK,
     )
-    normalizer = BertNormalizer(
+    normalizer = bert_normalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
         clean_text=clean_text,
         handle_chinese_chars=handle_chinese_chars,
-        strip_accents=lowercase if strip_accents is None else strip_accents,
-        lowercase=lowercase,
     )
-    return _checked(table, normalizer, continuing_prefix, max_word_characters)
+    return wordpiece_of(table, normalizer, continuing_prefix, max_word_characters)
 
 
 def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
@@ -161,7 +162,7 @@ def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        return _checked(
+        return wordpiece_of(
             words_from_json(described),
             BertNormalizer(**{step.name: described[step.name] for step in fields(BertNormalizer)}),
             described["continuing_prefix"],
@@ -169,11 +170,19 @@ def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
         )
 
 
-def _checked(
+def wordpiece_of(
     vocabulary: Vocabulary, normalizer: BertNormalizer, continuing_prefix: str, max_word_characters: int
 ) -> WordPieceTokenizer:
-    if not isinstance(continuing_prefix, str):
-        raise InvalidArgumentError(f"continuing_prefix must be a string, not {continuing_prefix!r}")
+    """The tokenizer of a vocabulary that is there already.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense.
+        MissingSpecialTokenError: the vocabulary has no token for the unknown.
+    """
+    if not isinstance(continuing_prefix, str) or not is_encodable(continuing_prefix):
+        raise InvalidArgumentError(
+            f"continuing_prefix must be a string without surrogates, not {continuing_prefix!r}"
+        )
     most = checked_int("max_word_characters", max_word_characters, least=1)
     vocabulary.require_role("unk", "WordPiece")
     return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, most)

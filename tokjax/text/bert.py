@@ -52,7 +52,7 @@ class BertNormalizer:
 
     def __post_init__(self) -> None:
         """Check that each step is said to be done or not."""
-        for step in fields(self):
+        for step in reversed(fields(self)):  # (`lowercase` first, since it often decides on `strip_accents`)
             value = getattr(self, step.name)
             if not isinstance(value, bool):
                 raise InvalidArgumentError(f"{step.name} must be True or False, not {value!r}")
@@ -74,6 +74,18 @@ class BertNormalizer:
         """How `normalize(text, kept)` changed the text."""
         steps = _steps(self)
         return align(text, kept, steps.groups, steps.of_group)
+
+
+def bert_normalizer(
+    *, lowercase: bool, strip_accents: bool | None, clean_text: bool, handle_chinese_chars: bool
+) -> BertNormalizer:
+    """The normaliser of BERT's options, where `strip_accents=None` stands for what `lowercase` says."""
+    return BertNormalizer(
+        clean_text=clean_text,
+        handle_chinese_chars=handle_chinese_chars,
+        strip_accents=lowercase if strip_accents is None else strip_accents,
+        lowercase=lowercase,
+    )
 
 
 class _Steps:

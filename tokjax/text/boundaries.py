@@ -26,6 +26,8 @@ from tokjax.text.unicode_classes import (
     LOWER,
     MARK,
     NEWLINE,
+    NEXT_LINE,
+    NEXT_LINE_BYTES,
     NUMBER,
     OTHER,
     SLASH,
@@ -174,7 +176,14 @@ def _cut_mixed_case(starts: Flags, classes: Classes, contracted: list[tuple[int,
     starts[at[after_lower | is_last]] = True
 
 
-def _whitespace(classes: Classes, codes: NDArray[Any]) -> Flags:  # noqa: ARG001 (as all finders take them)
+def _whitespace(classes: Classes, codes: NDArray[Any]) -> Flags:
+    classes[(codes == _VERTICAL_TAB) | (codes == _FORM_FEED)] = OTHER
+    if codes.dtype == np.uint8:
+        lead, rest = NEXT_LINE_BYTES
+        at = np.flatnonzero((codes[:-1] == lead) & (codes[1:] == rest))
+        classes[at] = classes[at + 1] = OTHER
+    else:
+        classes[codes == NEXT_LINE] = OTHER
     starts, _ = _by_neighbours(_WHITESPACE_TABLE, classes)
     return starts
 
@@ -351,6 +360,7 @@ def _neighbours(
 
 
 _CLASSES = 12
+_VERTICAL_TAB, _FORM_FEED = 0x0B, 0x0C
 _WIDEST = 4
 _FIRST_LEAD = 0xC0
 _DIGITS = 3

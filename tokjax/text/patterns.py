@@ -23,6 +23,9 @@ _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CL100K = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_PUNCTUATION_AND_SPACE}"
 
+# White space but for control characters that BERT drops from a text: a word goes on behind them.
+_BLANK, _NO_BLANK = r"[^\S\x0b\x0c\x85]", r"[\S\x0b\x0c\x85]"
+
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
         "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -38,11 +41,12 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
                 r"\s*[\r\n]+|\s+(?!\S)|\s+",
             ]
         ),
-        "whitespace": r"\s*\S+|\s+",
+        "whitespace": rf"{_BLANK}*{_NO_BLANK}+|{_BLANK}+",
     }
 )
 """The split patterns that are known by name: published ones, and `"whitespace"`, whose words are runs of
-other characters with the white space before them. Each of them matches all of any text."""
+other characters with the white space before them (vertical tab, form feed and U+0085 are none here). Each of
+them matches all of any text."""
 
 
 @dataclass(frozen=True)
