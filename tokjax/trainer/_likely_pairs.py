@@ -66,9 +66,10 @@ class LikelyPairs:
         """The two symbols of a row."""
         return int(self._left[row]), int(self._right[row])
 
-    def places(self, row: int) -> NDArray[np.int32]:
-        """Where the pair of a row came up; it may have gone since."""
-        return np.concatenate(self._places[row])
+    def take_places(self, row: int) -> NDArray[np.int32]:
+        """Where the pair of a row came up (it may have gone since); forgotten, as it is merged now."""
+        places, self._places[row] = self._places[row], []
+        return np.concatenate(places)
 
     def remove(self, keys: NDArray[np.int64], weights: NDArray[np.int64]) -> None:
         """Pairs that are no longer there, each so often."""

@@ -108,13 +108,13 @@ class _Merging:
         is_new = new == len(self._forms)
         if is_new:
             self._forms.append(form)
-        self._merge(self._places_of(row, left, right), new)
+        self._merge(self._taken_places(row, left, right), new)
         self._pairs.rescore(left, right, new)
         return form if is_new else ""
 
-    def _places_of(self, row: int, left: int, right: int) -> Places:
+    def _taken_places(self, row: int, left: int, right: int) -> Places:
         """Where a pair stands that can be merged: of those that overlap, every other one."""
-        at: Places = self._pairs.places(row)
+        at: Places = self._pairs.take_places(row)
         at = at[(self._symbol[at] == left) & (self._symbol[self._after[at]] == right)]
         if left != right or len(at) < 2:
             return at
