@@ -232,6 +232,11 @@ def test_any_bytes(texts):
         assert bool(unknown) <= bool(trained.stats.notes)
 
 
+def test_a_vocabulary_that_no_memory_holds_is_as_large_as_the_text_makes_it():
+    trained = train(["low low"], 10**12)
+    assert tokens_of(trained)[5:] == ["l", "o", "w", "##o", "##w", "##ow", "low"]
+
+
 def test_no_text():
     trained = train([], 20)
     assert tokens_of(trained) == SPECIAL

@@ -76,9 +76,8 @@ class _Merging:
         self._weight = np.append(np.repeat(of_words, lengths + 1), 0)
         self._is_swallowed = np.zeros(size, bool)
         held = self._symbol >= 0
-        self._counts = np.bincount(self._symbol[held], self._weight[held], len(alphabet) + num_tokens).astype(
-            np.int64
-        )
+        room = len(alphabet) + min(num_tokens, size)  # each merge leaves one symbol less
+        self._counts = np.bincount(self._symbol[held], self._weight[held], room).astype(np.int64)
         self._pairs = LikelyPairs(self._forms, self._counts, min_frequency)
         self._add(np.flatnonzero(held[:-1] & held[1:]).astype(np.int32))
         self._pairs.rescore_all()
