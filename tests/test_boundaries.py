@@ -37,6 +37,8 @@ ALPHABET = [
     "\u2028",
     "ſ",
     "l",
+    "\x0c",
+    "\x85",
 ]
 EXPRESSIONS = {name: regex.compile(pattern) for name, pattern in PATTERNS.items()}
 

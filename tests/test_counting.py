@@ -8,13 +8,14 @@ from io import BytesIO
 import loky
 import numpy as np
 import pytest
+import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
 from tokjax.text import readers
-from tokjax.text.patterns import word_splitter
+from tokjax.text.patterns import PATTERNS, word_splitter
 from tokjax.trainer import count_pretokens, counting, load_pretoken_counts, save_pretoken_counts, train_bpe
 from tokjax.utf8 import from_characters, to_characters
 
@@ -158,3 +159,38 @@ class TestCounts:
         assert there == back
         assert len({there, back}) == 1
         assert there != count_pretokens(corpus[1:], progress=False)
+
+
+class TestWhiteSpace:
+    """The pattern by which words are counted that are to be normalised afterwards."""
+
+    def test_words_are_runs_with_the_white_space_before_them(self):
+        counts = count_pretokens(
+            ["a  b.c\n\u3000d \n", " a", "a\x0cb\x85c\x0bd e"], pattern="whitespace", progress=False
+        )
+        assert dict(counts.items()) == {
+            b"a": 1,
+            b"  b.c": 1,
+            "\n\u3000d".encode(): 1,
+            b" \n": 1,
+            b" a": 1,
+            "a\x0cb\x85c\x0bd".encode(): 1,
+            b" e": 1,
+        }
+
+    @given(texts=st.lists(st.one_of(hard_texts, byte_strings), max_size=4))
+    def test_any_texts_as_by_the_expression(self, texts):
+        counts = count_pretokens(texts, pattern="whitespace", progress=False)
+        expression = regex.compile(PATTERNS["whitespace"])
+        words = Counter(
+            from_characters(word) for text in texts for word in expression.findall(to_characters(text))
+        )
+        assert dict(counts.items()) == words
+
+    def test_files_are_cut_where_no_word_changes(self, tmp_path, monkeypatch, corpus):
+        path = tmp_path / "corpus.txt"
+        path.write_text("\n".join(corpus * 20))
+        whole = count_pretokens(path, pattern="whitespace", progress=False)
+        for size in (50, 777):
+            monkeypatch.setattr(counting, "_CHUNK_BYTES", size)
+            assert count_pretokens(path, pattern="whitespace", progress=False, workers=2) == whole

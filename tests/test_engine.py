@@ -200,7 +200,7 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
     ranks = tokenizer.vocabulary.ordinary
     words = words_of([b"xqxq%d" % i for i in range(50)])
     expected = [merge_word(text, ranks) for text in words.texts()]
-    known, elsewhere = _known_words.KnownWords(ranks), _known_words.KnownWords(ranks)
+    known, elsewhere = (_known_words.KnownWords(ranks, BatchMerger(ranks)) for _ in range(2))
     for part in (words.take(np.arange(20, 50)), words):
         elsewhere.learn([elsewhere.find(part)])
     before = [known.find(words), elsewhere.find(words), known.find(words.take(np.arange(5)))]

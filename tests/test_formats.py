@@ -36,6 +36,35 @@ def test_round_trip(tmp_path_factory, tokens, special, pattern):
     assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
 
 
+@given(
+    tokens=st.sets(st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable()), max_size=8),
+    steps=st.tuples(*[st.booleans()] * 4),
+    prefix=st.sampled_from(["##", "", "é"]),
+    most=st.integers(1, 200),
+    splitter=st.sampled_from(["whitespace", "bert"]),
+)
+def test_round_trip_of_words(tmp_path_factory, tokens, steps, prefix, most, splitter):
+    table = ["[UNK]", "[SEP]", "<x>", *sorted(tokens)]
+    names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
+    options = dict(zip(names, steps, strict=True))
+    path = tmp_path_factory.mktemp("formats")
+    for tokenizer in (
+        tokjax.wordpiece(
+            {token: 3 * i for i, token in enumerate(table)},
+            special_tokens=["<x>"],
+            continuing_prefix=prefix,
+            max_word_characters=most,
+            **options,
+        ),
+        tokjax.word_level(table, splitter=splitter, lowercase=steps[0], eos_token="[SEP]"),
+    ):
+        tokjax.save_tokenizer(tokenizer, path)
+        again = tokjax.load_tokenizer(path)
+        assert again == tokenizer
+        assert type(again) is type(tokenizer)
+        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+
+
 def test_it_is_plain_json(saved, tokenizer):
     contents = json.loads(saved.read_text("ascii"))
     assert contents["format"] == "tokjax-tokenizer"
@@ -104,6 +133,70 @@ def test_a_forged_file(saved, change, message):
     saved.write_text(json.dumps(contents))
     with pytest.raises(tokjax.TokenizerFormatError, match=message):
         tokjax.load_tokenizer(saved)
+
+
+WORDS = ["[UNK]", "[SEP]", "a", "##b"]
+SAVED_WORDS = {
+    "wordpiece": lambda: tokjax.wordpiece(WORDS),
+    "word_level": lambda: tokjax.word_level(WORDS),
+}
+
+
+def test_words_are_plain_json(tmp_path):
+    contents = json.loads(tokjax.save_tokenizer(SAVED_WORDS["wordpiece"](), tmp_path).read_text("ascii"))
+    contents.pop("checksum")
+    assert contents == {
+        "format": "tokjax-tokenizer",
+        "version": 1,
+        "model": "wordpiece",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": True,
+        "lowercase": True,
+        "continuing_prefix": "##",
+        "max_word_characters": 100,
+        "tokens": [["a", 2], ["##b", 3]],
+        "special_tokens": {"[UNK]": 0, "[SEP]": 1},
+        "bos_token": None,
+        "eos_token": "[SEP]",
+        "pad_token": None,
+        "unk_token": "[UNK]",
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        ("wordpiece", lambda c: c.pop("tokens"), "the field 'tokens' is missing"),
+        ("wordpiece", lambda c: c.pop("lowercase"), "the field 'lowercase' is missing"),
+        ("wordpiece", lambda c: c["tokens"].append(["a", 9]), "a token stands twice in 'tokens'"),
+        ("wordpiece", lambda c: c["tokens"].append(["c", 2]), "id 2 is given to both"),
+        ("wordpiece", lambda c: c["tokens"].append(["c", "3"]), "ids are integers"),
+        ("wordpiece", lambda c: c["tokens"].append([5, 9]), "make no tokenizer"),
+        ("wordpiece", lambda c: c["tokens"].append(["\ud800", 9]), "make no tokenizer"),
+        ("wordpiece", lambda c: c.update(tokens=5), "make no tokenizer"),
+        ("wordpiece", lambda c: c.update(clean_text="yes"), "clean_text must be True or False, not 'yes'"),
+        ("wordpiece", lambda c: c.update(strip_accents=None), "strip_accents must be True or False"),
+        ("wordpiece", lambda c: c.update(continuing_prefix=None), "continuing_prefix must be a string"),
+        ("wordpiece", lambda c: c.update(max_word_characters=0), "max_word_characters must be at least 1"),
+        ("wordpiece", lambda c: c.update(unk_token=None), "needs the tokenizer's unk token"),
+        ("wordpiece", lambda c: c.update(eos_token="<s>"), "not among the special tokens"),
+        ("word_level", lambda c: c.pop("splitter"), "the field 'splitter' is missing"),
+        ("word_level", lambda c: c.update(splitter="gpt2"), "splitter must be 'whitespace' or 'bert'"),
+        ("word_level", lambda c: c.update(splitter=["bert"]), "splitter must be 'whitespace' or 'bert'"),
+        ("word_level", lambda c: c.update(lowercase=0), "lowercase must be True or False, not 0"),
+        ("word_level", lambda c: c.update(unk_token="[SEP]", special_tokens={}), "not among the special"),
+    ],
+)
+def test_forged_words(tmp_path, model, change, message):
+    path = tokjax.save_tokenizer(SAVED_WORDS[model](), tmp_path)
+    contents = json.loads(path.read_text())
+    contents.pop("checksum")
+    change(contents)
+    contents["checksum"] = checksum_of_json(contents)
+    path.write_text(json.dumps(contents))
+    with pytest.raises(tokjax.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(path)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])

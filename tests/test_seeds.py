@@ -6,47 +6,36 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax import TokenizationResult
 
-CLS, SEP, UNK, PAD = 2, 3, 1, 0
-
-
-def wordpiece(tokens, ids, offsets, special):
-    """A result as a WordPiece tokenizer gives it."""
-    n = len(ids)
-    return TokenizationResult(
-        ids=ids,
-        tokens=tokens,
-        offsets=offsets,
-        special_tokens_mask=special,
-        attention_mask=[1] * n,
-        token_type_ids=[0] * n,
-    )
+SEP, PAD = 3, 0
 
 
 @pytest.fixture
-def results():
-    """`hello world`, `world hello world`, `offset demo`, with ids one less than in 1-based Julia."""
-    return [
-        wordpiece(
-            ["[CLS]", "hello", "world", "[SEP]"],
-            [CLS, 5, 6, SEP],
-            [(0, 0), (1, 6), (7, 12), (0, 0)],
-            [1, 0, 0, 1],
-        ),
-        wordpiece(
-            ["[CLS]", "world", "hello", "world", "[SEP]"],
-            [CLS, 6, 5, 6, SEP],
-            [(0, 0), (1, 6), (7, 12), (13, 18), (0, 0)],
-            [1, 0, 0, 0, 1],
-        ),
-        wordpiece(
-            ["[CLS]", "[UNK]", "[UNK]", "[SEP]"],
-            [CLS, UNK, UNK, SEP],
-            [(0, 0), (1, 7), (8, 12), (0, 0)],
-            [1, 1, 1, 1],
-        ),
-    ]
+def core():
+    """A vocabulary whose ids are one less than the printed ones, 1-based in Julia."""
+    return tokjax.wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"])
+
+
+@pytest.fixture
+def results(core):
+    """Three texts, of which the last has no word that the vocabulary knows."""
+    texts = ["hello world", "world hello world", "offset demo"]
+    views = [tokjax.tokenization_view(core, text) for text in texts]
+    return tokjax.encode_batch_result(core, views, assume_normalized=True)
+
+
+def test_what_offsets_refer_to(core):
+    given = tokjax.encode_result(core, "hello world", assume_normalized=True)
+    assert given.metadata.offsets_reference == "input_text"
+    default = tokjax.encode_result(core, "hello world")
+    assert default.metadata.offsets_reference == "tokenizer_normalized_text"
+    assert np.array_equal(given.offsets, default.offsets)
+
+
+def test_an_item_of_a_batch_is_the_text_alone(core, results):
+    for text, result in zip(["hello world", "world hello world", "offset demo"], results, strict=True):
+        assert result == tokjax.encode_result(core, text, assume_normalized=True)
+        assert len(result.ids) == len(result.offsets) == len(result.attention_mask)
 
 
 def test_inspect_a_result(results):
@@ -70,7 +59,9 @@ def test_inspect_a_result(results):
     ]
     assert tokjax.to_one_based(result.ids).tolist() == [3, 6, 7, 4]
     assert set(result.attention_mask.tolist()) == {1}
+    assert set(result.token_type_ids.tolist()) == {0}
     unknown = results[2]
+    assert unknown.offsets.tolist() == [[0, 0], [1, 7], [8, 12], [0, 0]]
     assert unknown.special_tokens_mask[1] == 1
     assert tokjax.has_nonempty_span(unknown.offsets[1])
 
@@ -80,8 +71,8 @@ def test_lengths_differ(results):
     assert [r.attention_mask.tolist() for r in results] == [[1] * 4, [1] * 5, [1] * 4]
 
 
-def test_collate_and_label(results):
-    batch = tokjax.collate_padded_batch(results, pad_id=PAD)
+def test_collate_and_label(core, results):
+    batch = tokjax.collate_padded_batch(results, pad_id=tokjax.pad_id(core))
     assert batch.ids.shape == batch.attention_mask.shape == batch.special_tokens_mask.shape == (3, 5)
     assert tokjax.to_one_based(batch.ids).tolist() == [[3, 6, 7, 4, 1], [3, 7, 6, 7, 4], [3, 2, 2, 4, 1]]
     assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 0], [1] * 5, [1, 1, 1, 1, 0]]

@@ -128,6 +128,18 @@ from .models.byte_bpe import (
 from .models.byte_bpe import (
     byte_level_bpe as byte_level_bpe,
 )
+from .models.word_level import (
+    WordLevelTokenizer as WordLevelTokenizer,
+)
+from .models.word_level import (
+    word_level as word_level,
+)
+from .models.wordpiece import (
+    WordPieceTokenizer as WordPieceTokenizer,
+)
+from .models.wordpiece import (
+    wordpiece as wordpiece,
+)
 from .offsets import (
     assert_offsets_contract as assert_offsets_contract,
 )

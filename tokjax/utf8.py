@@ -98,6 +98,25 @@ def character_starts(text: Text) -> NDArray[np.int64]:
     return starts
 
 
+def wide_characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Characters of several bytes, anywhere in valid UTF-8.
+
+    Args:
+        text: valid UTF-8.
+        leads: the first byte of each character, all of them above 0x7F.
+
+    Returns:
+        How many bytes each has, and its code point.
+    """
+    four = np.ndarray((len(text),), "<u4", text + bytes(3), 0, (1,))[leads]
+    first, second, third, fourth = ((four >> np.uint32(8 * i)) & np.uint32(0xFF) for i in range(4))
+    widths = 2 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
+    codes = [(first & 0x1F) << 6 | second & 0x3F]
+    codes.append((first & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F)
+    codes.append((first & 0x07) << 18 | (second & 0x3F) << 12 | (third & 0x3F) << 6 | fourth & 0x3F)
+    return widths, np.choose(widths - 2, codes)
+
+
 def is_encodable(text: str) -> bool:
     """Whether a text is free of surrogates."""
     try:

@@ -5,8 +5,13 @@ The file is one JSON object:
 * `"format"`: `"tokjax-tokenizer"`; `"version"`: 1.
 * `"checksum"`: `"sha256:"` and the digest of the object without this field, written with sorted keys, no
   white space and ASCII escapes.
-* the fields of the model, for `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64
-  and id), `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`.
+* `"model"`, `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`.
+* the other fields of the model:
+  * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id).
+  * `"wordpiece"`: `"tokens"` (pairs of token and id, the special ones left out), `"clean_text"`,
+    `"handle_chinese_chars"`, `"strip_accents"`, `"lowercase"`, `"continuing_prefix"`,
+    `"max_word_characters"`.
+  * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
 """
 
 from __future__ import annotations
@@ -17,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.models import byte_bpe
+from tokjax.models import byte_bpe, word_level, wordpiece
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.word_level import WordLevelTokenizer
+from tokjax.models.wordpiece import WordPieceTokenizer
 
 if TYPE_CHECKING:
     import os
@@ -31,8 +38,16 @@ VERSION = 1
 TOKENIZER_FILE = "tokenizer.tokjax.json"
 """The name of the file in a directory."""
 
-_WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {ByteLevelBPE: byte_bpe.to_json}
-_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {ByteLevelBPE.model: byte_bpe.from_json}
+_WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {
+    ByteLevelBPE: byte_bpe.to_json,
+    WordPieceTokenizer: wordpiece.to_json,
+    WordLevelTokenizer: word_level.to_json,
+}
+_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {
+    ByteLevelBPE.model: byte_bpe.from_json,
+    WordPieceTokenizer.model: wordpiece.from_json,
+    WordLevelTokenizer.model: word_level.from_json,
+}
 
 
 def save_tokenizer(tokenizer: SegmentModel, path: str | os.PathLike[str]) -> Path:

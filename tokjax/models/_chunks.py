@@ -11,6 +11,7 @@ from tokjax.models._word_tables import LONGEST, Words
 from tokjax.ragged import splits_from_lengths
 from tokjax.text.boundaries import word_starts, word_starts_in_bytes
 from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
+from tokjax.text.word_bounds import word_bounds, word_bounds_of_characters
 from tokjax.utf8 import character_starts, from_characters, to_characters
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.text.patterns import WordSplitter
+    from tokjax.text.word_bounds import Splitter
     from tokjax.utf8 import Text
 
 CHUNK_CHARACTERS = 1 << 19
@@ -66,6 +68,20 @@ class Chunk(NamedTuple):
 
     words: Words
     stops: NDArray[np.int64]
+
+
+class WordsOfPieces(NamedTuple):
+    """Words with white space between them, and the pieces that they stand in.
+
+    Attributes:
+        words: in UTF-8, those of all pieces.
+        stops: as in `Chunk`.
+        ends: where the text of each piece ends; the next starts one byte later; `int64`, shape `(pieces,)`.
+    """
+
+    words: Words
+    stops: NDArray[np.int64]
+    ends: NDArray[np.int64]
 
 
 def as_segments(texts: Sequence[Text]) -> Segments:
@@ -124,6 +140,21 @@ def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
     last = stops[filled] - 1
     lengths[last] = ends[filled] - starts[last]
     return Chunk(Words(np.frombuffer(text, np.uint8), starts, lengths), stops)
+
+
+def cut_at_white_space(pieces: Pieces, splitter: Splitter) -> WordsOfPieces:
+    """Find the words of all pieces, without the white space between them."""
+    pieces, encoded = _encoded(pieces)
+    ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1) - 1
+    text = b"\n".join([*encoded, bytes(LONGEST)])  # (with zeros behind it, as `Words` has them)
+    if pieces.hold_bytes:
+        joined = "\n".join(pieces.texts) + "\n"
+        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
+        starts, stops = word_bounds_of_characters(splitter, codes, character_starts(text[:-LONGEST]))
+    else:
+        starts, stops = word_bounds(splitter, text[:-LONGEST])
+    words = Words(np.frombuffer(text, np.uint8), starts, stops - starts)
+    return WordsOfPieces(words, np.searchsorted(starts, ends), ends)
 
 
 def _starts_in_bytes(

@@ -16,6 +16,7 @@ import numpy as np
 
 from tokjax._threads import map_in_threads
 from tokjax.models._assembly import EncodedSegments
+from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._chunks import CHUNK_CHARACTERS, cut_into_words, gather
 from tokjax.models._growing import Growing
 from tokjax.models._known_words import KnownWords
@@ -24,7 +25,7 @@ from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -74,16 +75,20 @@ class _Ready(NamedTuple):
         return up_to.take(self.stops[self.pieces.ends_segment])
 
 
-class _KnownToLoop(dict[str, tuple[int, ...]]):
-    """The ids of words: of any word, since one that is not known is merged when it is asked for."""
+class KnownToLoop(dict[str, tuple[int, ...]]):
+    """The ids of words: of any word, since one that is not known is merged when it is asked for.
 
-    def __init__(self, ranks: Mapping[bytes, int]) -> None:
+    Args:
+        merge: gives the ids of a word.
+    """
+
+    def __init__(self, merge: Callable[[str], Iterable[int]]) -> None:
         super().__init__()
-        self._ranks = ranks
+        self._merge = merge
         self._characters = 0
 
     def __missing__(self, word: str) -> tuple[int, ...]:
-        ids = tuple(merge_word(from_characters(word), self._ranks))
+        ids = tuple(self._merge(word))
         if len(word) <= LONGEST_KNOWN_TO_LOOP:
             self._characters += len(word)
             if self._characters > MAX_KNOWN_TO_LOOP:
@@ -99,7 +104,7 @@ class ArrayEngine:
     def __init__(self, ranks: Mapping[bytes, int], splitter: WordSplitter) -> None:
         self._ranks = ranks
         self._splitter = splitter
-        self._known_to_loop = _KnownToLoop(ranks)
+        self._known_to_loop = KnownToLoop(lambda word: merge_word(from_characters(word), ranks))
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, begins_word: bool = True
@@ -179,4 +184,4 @@ class ArrayEngine:
 
     @cached_property
     def _known(self) -> KnownWords:
-        return KnownWords(self._ranks)
+        return KnownWords(self._ranks, BatchMerger(self._ranks))

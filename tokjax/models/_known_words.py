@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tokjax.models._batch_merging import NO_WORDS, BatchMerger, MergedWords
+from tokjax.models._batch_merging import NO_WORDS, MergedWords
 from tokjax.models._word_table import ABSENT
 from tokjax.models._word_tables import WordTables, can_hold, joined, words_of
 from tokjax.ragged import ranges
@@ -68,20 +68,28 @@ class Found(NamedTuple):
     apart: NDArray[np.int64]
 
 
+class Merger(Protocol):
+    """Says which ids new words have."""
+
+    def merge(self, words: Words) -> MergedWords:
+        """The ids of words, at least one of each."""
+
+
 class KnownWords:
     """The words of a vocabulary, and others that were merged once.
 
     Threads can share it: reading takes no lock.
 
     Args:
-        ranks: bytes to id; the id is the rank. It holds every single byte.
+        ranks: bytes to id, of words that are a token.
+        merger: what knows the ids of all others.
     """
 
-    def __init__(self, ranks: Mapping[bytes, int]) -> None:
+    def __init__(self, ranks: Mapping[bytes, int], merger: Merger) -> None:
         self._ranks = ranks
         self._lock = threading.Lock()
         self._known = _Known(ranks)
-        self._merger = BatchMerger(ranks)
+        self._merger = merger
 
     def find(self, words: Words) -> Found:
         """Look words up."""

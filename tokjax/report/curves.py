@@ -14,6 +14,7 @@ from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
 from tokjax.bulk import check_separator
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._known_words import KnownWords
 from tokjax.models._word_tables import joined
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -230,7 +231,8 @@ def _tokens_by_size(
     parts = list(map(_parts_of, kinds))
     by_size = []
     for size in sizes:
-        known = KnownWords({token: id_ for token, id_ in vocabulary.ordinary.items() if id_ < size})
+        ranks = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ < size}
+        known = KnownWords(ranks, BatchMerger(ranks))
         by_size.append([sum(int(_tokens_each(known, words) @ times) for words, times in of) for of in parts])
         advance(1)
     return list(zip(*by_size, strict=True))

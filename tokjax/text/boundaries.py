@@ -26,6 +26,8 @@ from tokjax.text.unicode_classes import (
     LOWER,
     MARK,
     NEWLINE,
+    NEXT_LINE,
+    NEXT_LINE_BYTES,
     NUMBER,
     OTHER,
     SLASH,
@@ -34,6 +36,7 @@ from tokjax.text.unicode_classes import (
     class_of_code_point,
     representatives,
 )
+from tokjax.utf8 import wide_characters_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -99,7 +102,8 @@ def word_starts_in_bytes(pattern: str, text: bytes, ends: NDArray[np.int64]) -> 
     if len(leads) and pattern not in _COUNTED:
         return None
     classes = np.frombuffer(bytearray(text).translate(_class_of_low_byte()), np.uint8)
-    widths, of_leads = _characters_at(text, leads)
+    widths, characters = wide_characters_at(text, leads)
+    of_leads = class_of_code_point().take(characters)
     for i in range(_WIDEST):
         longer = np.flatnonzero(widths > i)
         classes[leads.take(longer) + i] = of_leads.take(longer)
@@ -113,17 +117,6 @@ def word_starts_in_bytes(pattern: str, text: bytes, ends: NDArray[np.int64]) -> 
     for i in range(1, _WIDEST):
         starts[leads.take(np.flatnonzero(widths > i)) + i] = False
     return starts
-
-
-def _characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray[np.int64], Classes]:
-    """How many bytes each character has whose first byte is given, at least two, and its class."""
-    four = np.ndarray((len(text),), "<u4", text + bytes(3), 0, (1,))[leads]
-    first, second, third, fourth = ((four >> np.uint32(8 * i)) & np.uint32(0xFF) for i in range(4))
-    widths = 2 + (first >= 0xE0).astype(np.int64) + (first >= 0xF0)
-    tails = [(first & 0x1F) << 6 | second & 0x3F]
-    tails.append((first & 0x0F) << 12 | (second & 0x3F) << 6 | third & 0x3F)
-    tails.append((first & 0x07) << 18 | (second & 0x3F) << 12 | (third & 0x3F) << 6 | fourth & 0x3F)
-    return widths, class_of_code_point().take(np.choose(widths - 2, tails))
 
 
 def _gpt2(classes: Classes, codes: NDArray[Any]) -> Flags:
@@ -181,6 +174,18 @@ def _cut_mixed_case(starts: Flags, classes: Classes, contracted: list[tuple[int,
     behind = classes[not_upper[np.searchsorted(not_upper, at)]]
     is_last = (behind != LOWER) & (behind != LETTER) & (behind != MARK)
     starts[at[after_lower | is_last]] = True
+
+
+def _whitespace(classes: Classes, codes: NDArray[Any]) -> Flags:
+    classes[(codes == _VERTICAL_TAB) | (codes == _FORM_FEED)] = OTHER
+    if codes.dtype == np.uint8:
+        lead, rest = NEXT_LINE_BYTES
+        at = np.flatnonzero((codes[:-1] == lead) & (codes[1:] == rest))
+        classes[at] = classes[at + 1] = OTHER
+    else:
+        classes[codes == NEXT_LINE] = OTHER
+    starts, _ = _by_neighbours(_WHITESPACE_TABLE, classes)
+    return starts
 
 
 def _by_neighbours(table: bytes, classes: Classes) -> tuple[Flags, Classes]:
@@ -355,6 +360,7 @@ def _neighbours(
 
 
 _CLASSES = 12
+_VERTICAL_TAB, _FORM_FEED = 0x0B, 0x0C
 _WIDEST = 4
 _FIRST_LEAD = 0xC0
 _DIGITS = 3
@@ -374,10 +380,24 @@ _CL100K_TABLE = _neighbours(_CL100K)
 _QWEN2_TABLE = _neighbours(_CL100K, starts=[(NUMBER, NUMBER)])
 # Marks that are no part of a word; slashes after newlines.
 _RARE_IN_O200K = [*((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
+# White space goes with whatever follows, all of it, as newlines do that go with newlines.
+_SPACES = dict.fromkeys((SPACE, BLANK, NEWLINE), _NEWLINE)
+_NO_SPACES = dict.fromkeys(range(_CLASSES), _WORD)
+_WHITESPACE = _Roles(
+    {**_NO_SPACES, **dict.fromkeys(_SPACES, _NEWLINE | _WORD), END: 0},
+    {**_NO_SPACES, **_SPACES, END: _AT_END},
+)
+_WHITESPACE_TABLE = _neighbours(_WHITESPACE)
 _O200K_TABLE = _neighbours(_O200K, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
 
 # Classes whose characters a pattern counts. (One that is not here may split again by the expression.)
-_COUNTED: Mapping[str, list[int]] = {"gpt2": [], "cl100k": [NUMBER], "llama3": [NUMBER], "qwen2": []}
+_COUNTED: Mapping[str, list[int]] = {
+    "gpt2": [],
+    "cl100k": [NUMBER],
+    "llama3": [NUMBER],
+    "qwen2": [],
+    "whitespace": [],
+}
 
 _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "gpt2": _gpt2,
@@ -385,4 +405,5 @@ _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "llama3": partial(_cl100k, table=_CL100K_TABLE),
     "qwen2": partial(_cl100k, table=_QWEN2_TABLE),
     "o200k": _o200k,
+    "whitespace": _whitespace,
 }

@@ -116,6 +116,8 @@ def _safe_cut(file: BinaryIO, start: int, stop: int, separators: Sequence[bytes]
         window = file.read(min(position + _WINDOW + reach, stop) - base)
         for match in _SAFE_CUT.finditer(window, position - base):
             cut = match.end()
+            if cut > position - base + _WINDOW:
+                break  # what stands around it is in the next window
             around = window[max(cut - reach, 0) : cut + reach - 1]
             if not any(separator in around for separator in separators):
                 return base + cut if base + cut < stop else None

@@ -15,6 +15,8 @@ from tokjax.text.special import split_at_special
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
     from tokjax.utf8 import Text
@@ -30,12 +32,56 @@ class Alignment(NamedTuple):
     Attributes:
         before: where each group starts in the text, 0-based, and last its end; `int64`, `(groups + 1,)`.
         after: the same in the normalised text.
-        unchanged: which groups are the same in both, `bool`, `(groups,)`.
+        in_place: which groups became what they are byte by byte, each in its place, `bool`, `(groups,)`.
     """
 
     before: NDArray[np.int64]
     after: NDArray[np.int64]
-    unchanged: NDArray[np.bool_]
+    in_place: NDArray[np.bool_]
+
+
+def normalized(text: Text, kept: frozenset[str], normalize: Callable[[str], str]) -> Text:
+    """The normal form of a text, but for what is `kept` (special tokens) as it is.
+
+    Args:
+        text: any text.
+        kept: it also parts the text: nothing changes across it.
+        normalize: the normal form of a stretch of characters.
+    """
+    pieces = split_at_special(to_characters(text), kept)
+    pieces[::2] = map(normalize, pieces[::2])
+    joined = "".join(pieces)
+    return from_characters(joined) if isinstance(text, bytes) else joined
+
+
+def align(
+    text: Text,
+    kept: frozenset[str],
+    groups_of: Callable[[str], list[str]],
+    normalize: Callable[[str], str],
+) -> Alignment:
+    """How `normalized(text, kept, normalize)` changed the text.
+
+    Args:
+        text: the text before normalisation.
+        kept: as in `normalized`.
+        groups_of: parts of a stretch of characters that normalise independently; those of several ASCII
+            characters keep each of them in its place, unless they become something else than ASCII.
+        normalize: as in `normalized`, for one group.
+    """
+    before: list[int] = []
+    after: list[int] = []
+    in_place: list[bool] = []
+    for i, piece in enumerate(split_at_special(to_characters(text), kept)):
+        groups = [piece] if i % 2 or not piece else groups_of(piece)
+        changed = groups if i % 2 else list(map(normalize, groups))
+        before += [len(from_characters(group)) for group in groups]
+        after += [len(from_characters(group)) for group in changed]
+        in_place += [
+            old == new or (len(old) == len(new) and old.isascii() and new.isascii())
+            for old, new in zip(groups, changed, strict=True)
+        ]
+    return Alignment(splits_from_lengths(before), splits_from_lengths(after), np.array(in_place, bool))
 
 
 def to_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Text:
@@ -44,11 +90,7 @@ def to_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Text:
     >>> to_nfc("e\u0301")
     'é'
     """
-    characters = to_characters(text)
-    pieces = split_at_special(characters, kept)
-    pieces[::2] = map(_nfc, pieces[::2])
-    normalized = "".join(pieces)
-    return from_characters(normalized) if isinstance(text, bytes) else normalized
+    return normalized(text, kept, _nfc)
 
 
 def align_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Alignment:
@@ -58,33 +100,24 @@ def align_nfc(text: Text, kept: frozenset[str] = frozenset()) -> Alignment:
         text: the text before normalisation.
         kept: as in `to_nfc`.
     """
-    before: list[int] = []
-    after: list[int] = []
-    unchanged: list[bool] = []
-    for i, piece in enumerate(split_at_special(to_characters(text), kept)):
-        groups = [piece] if i % 2 or not piece else _groups(piece)
-        normalized = groups if i % 2 else list(map(_nfc, groups))
-        before += [len(from_characters(group)) for group in groups]
-        after += [len(from_characters(group)) for group in normalized]
-        unchanged += [old == new for old, new in zip(groups, normalized, strict=True)]
-    return Alignment(splits_from_lengths(before), splits_from_lengths(after), np.array(unchanged, bool))
+    return align(text, kept, _groups, _nfc)
 
 
 def map_spans_back(alignment: Alignment, offsets: NDArray[np.int64]) -> NDArray[np.int64]:
     """1-based byte spans in the normalised text as spans in the text; see `map_offsets_to_input`."""
     spans = offsets - 1
     absent = (spans < 0).any(axis=1)
-    last = len(alignment.unchanged) - 1
+    last = len(alignment.in_place) - 1
     if last < 0:
         return offsets.copy()
     first_group = np.clip(np.searchsorted(alignment.after, spans[:, 0], "right") - 1, 0, last)
     last_group = np.clip(np.searchsorted(alignment.after, spans[:, 1], "left") - 1, 0, last)
     shift = alignment.before[:-1] - alignment.after[:-1]
     starts = np.where(
-        alignment.unchanged[first_group], spans[:, 0] + shift[first_group], alignment.before[first_group]
+        alignment.in_place[first_group], spans[:, 0] + shift[first_group], alignment.before[first_group]
     )
     stops = np.where(
-        alignment.unchanged[last_group], spans[:, 1] + shift[last_group], alignment.before[last_group + 1]
+        alignment.in_place[last_group], spans[:, 1] + shift[last_group], alignment.before[last_group + 1]
     )
     at_end = spans[:, 0] == alignment.after[-1]
     starts = np.where(at_end, alignment.before[-1], starts)

@@ -1,4 +1,4 @@
-"""The published split patterns, by name, and any other pattern, as a splitter of text into words.
+"""Split patterns that are known by name, and any other pattern, as a splitter of text into words.
 
 A word here is what the pattern matches: the unit inside which byte-pair merging happens.
 """
@@ -23,6 +23,9 @@ _CONTRACTION = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CL100K = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_PUNCTUATION_AND_SPACE}"
 
+# White space but for control characters that BERT drops from a text: a word goes on behind them.
+_BLANK, _NO_BLANK = r"[^\S\x0b\x0c\x85]", r"[\S\x0b\x0c\x85]"
+
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
         "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",
@@ -38,9 +41,12 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
                 r"\s*[\r\n]+|\s+(?!\S)|\s+",
             ]
         ),
+        "whitespace": rf"{_BLANK}*{_NO_BLANK}+|{_BLANK}+",
     }
 )
-"""The split patterns that are known by name. Each of them matches all of any text."""
+"""The split patterns that are known by name: published ones, and `"whitespace"`, whose words are runs of
+other characters with the white space before them (vertical tab, form feed and U+0085 are none here). Each of
+them matches all of any text."""
 
 
 @dataclass(frozen=True)

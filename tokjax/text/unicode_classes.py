@@ -25,8 +25,12 @@ and U+002F) that patterns treat apart from their class."""
 CODE_POINTS = 0x110000
 _ASCII = 0x80
 LONG_S = 0x17F
-"""The one letter outside ASCII that a pattern names: it is an `s` where case does not matter."""
+"""A letter outside ASCII that patterns name: it is an `s` where case does not matter."""
 LONG_S_BYTES = chr(LONG_S).encode("utf-8")
+NEXT_LINE = 0x85
+"""A control character outside ASCII that a pattern names, white space to the others."""
+NEXT_LINE_BYTES = chr(NEXT_LINE).encode("utf-8")
+_NAMED = (LONG_S, NEXT_LINE)
 
 
 @lru_cache(maxsize=1)
@@ -56,7 +60,7 @@ def representatives(codes: NDArray[Any]) -> str:
     """
     wide = codes.astype(np.uint32)
     stand_ins = _STAND_INS.take(class_of_code_point().take(wide))
-    chosen = np.where((wide < _ASCII) | (wide == LONG_S), wide, stand_ins)
+    chosen = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, stand_ins)
     return chosen.astype("<u4").tobytes().decode("utf-32-le")
 
 
@@ -67,7 +71,7 @@ class _StandInOf(dict[int, int]):
         if len(self) >= _MOST_REMEMBERED:
             self.clear()
         stand_in = int(_STAND_INS[class_of_code_point()[code]])
-        self[code] = code if code < _ASCII or code == LONG_S else stand_in
+        self[code] = code if code < _ASCII or code in _NAMED else stand_in
         return self[code]
 
 

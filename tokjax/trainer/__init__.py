@@ -11,6 +11,8 @@ from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pack import TrainedAndPacked, train_and_pack
 from tokjax.trainer.pretokens import PretokenCounts, load_pretoken_counts, save_pretoken_counts
 from tokjax.trainer.records import Trained, TrainingStats
+from tokjax.trainer.word_level import TrainedWordLevel, train_word_level
+from tokjax.trainer.wordpiece import TrainedWordPiece, train_wordpiece
 
 __all__ = [
     "BundleSource",
@@ -18,6 +20,8 @@ __all__ = [
     "Trained",
     "TrainedAndPacked",
     "TrainedBPE",
+    "TrainedWordLevel",
+    "TrainedWordPiece",
     "TrainingBundle",
     "TrainingStats",
     "count_pretokens",
@@ -27,4 +31,6 @@ __all__ = [
     "save_training_bundle",
     "train_and_pack",
     "train_bpe",
+    "train_word_level",
+    "train_wordpiece",
 ]

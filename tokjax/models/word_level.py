@@ -1,0 +1,161 @@
+"""Word-level tokenizers: a word is an id, and all words that the vocabulary lacks are one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._word_model import (
+    WordModel,
+    as_format_errors,
+    vocabulary_of_words,
+    words_from_json,
+    words_to_json,
+)
+from tokjax.text.bert import BertNormalizer
+from tokjax.text.word_bounds import SPLITTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.text.word_bounds import Splitter
+    from tokjax.vocabulary import Vocabulary
+
+_MAY_LACK = ("[PAD]",)
+
+
+@dataclass(frozen=True)
+class WordLevelTokenizer(WordModel):
+    """A word-level tokenizer. Make one with `word_level`; use it through the generic functions.
+
+    Decoding puts blanks between words. It pickles without its caches, and threads can share it.
+
+    Attributes:
+        vocabulary: ids and bytes.
+        splitter: `"whitespace"`: words are runs of characters that are no white space; `"bert"`: punctuation
+            marks are words, too.
+        lowercase: whether each character becomes its lower case.
+    """
+
+    model = "word_level"
+
+    vocabulary: Vocabulary
+    splitter: Splitter
+    lowercase: bool
+
+    @property
+    def normalizer(self) -> BertNormalizer:  # type: ignore[override]
+        """What is done to a text before it is split."""
+        return BertNormalizer(
+            clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=self.lowercase
+        )
+
+    @property
+    def normalization(self) -> str | None:
+        """What is done to a text before it is split, in a word."""
+        return "lowercase" if self.lowercase else None
+
+    @property
+    def _splitter(self) -> Splitter:
+        return self.splitter
+
+    @property
+    def _prefix(self) -> None:
+        return None
+
+    @property
+    def _max_characters(self) -> None:
+        return None
+
+    def _described(self) -> dict[str, Any]:
+        return to_json(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what defines the tokenizer, not its caches."""
+        return WordLevelTokenizer, (self.vocabulary, self.splitter, self.lowercase)
+
+    def __repr__(self) -> str:
+        """The size, how texts are split, and the special tokens."""
+        lowercase = ", lowercase=True" if self.lowercase else ""
+        return (
+            f"WordLevelTokenizer(vocab_size={self.vocabulary.size}, splitter={self.splitter!r}{lowercase}, "
+            f"special_tokens={dict(self.vocabulary.special)})"
+        )
+
+
+def word_level(
+    tokens: Mapping[str, int] | Sequence[str],
+    *,
+    special_tokens: Sequence[str] = (),
+    splitter: Splitter = "whitespace",
+    lowercase: bool = False,
+    unk_token: str = "[UNK]",
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = "[PAD]",
+) -> WordLevelTokenizer:
+    """A word-level tokenizer from the words of a vocabulary.
+
+    Args:
+        tokens: token to id, or all tokens in the order of their ids. Special tokens are among them.
+        special_tokens: which tokens are special besides those named below. They are never made from text
+            that is not allowed to.
+        splitter: `"whitespace"`: words are runs of characters that are no white space; `"bert"`: punctuation
+            marks are words, too, as for BERT.
+        lowercase: each character becomes its lower case.
+        unk_token: stands for a word that the vocabulary lacks, with that word's span.
+        bos_token: begins a text, if any does.
+        eos_token: ends a text, if any does.
+        pad_token: pads a batch. (It is left out where `tokens` has none of the default name.)
+
+    Raises:
+        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option
+            makes no sense.
+
+    >>> from tokjax import encode
+    >>> encode(word_level(["[UNK]", "to", "be"]), "to be or not to be").tolist()
+    [1, 2, 0, 0, 1, 2]
+    """
+    table = vocabulary_of_words(
+        tokens,
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        may_lack=_MAY_LACK,
+    )
+    return word_level_of(table, splitter, lowercase)
+
+
+def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values."""
+    return {
+        "model": WordLevelTokenizer.model,
+        "splitter": tokenizer.splitter,
+        "lowercase": tokenizer.lowercase,
+        **words_to_json(tokenizer.vocabulary),
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> WordLevelTokenizer:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        return word_level_of(words_from_json(described), described["splitter"], described["lowercase"])
+
+
+def word_level_of(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
+    """The tokenizer of a vocabulary that is there already.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense.
+        MissingSpecialTokenError: the vocabulary has no token for the unknown.
+    """
+    if splitter not in SPLITTERS:
+        raise InvalidArgumentError(f"splitter must be {' or '.join(map(repr, SPLITTERS))}, not {splitter!r}")
+    vocabulary.require_role("unk", "a vocabulary of words")
+    tokenizer = WordLevelTokenizer(vocabulary, splitter, lowercase)
+    tokenizer.normalizer  # noqa: B018 (an option that makes no sense shows here)
+    return tokenizer

@@ -1,0 +1,188 @@
+"""WordPiece: words are made of the longest parts that the vocabulary has, as BERT's tokenizer does."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from tokjax._checks import checked_int
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._word_model import (
+    WordModel,
+    as_format_errors,
+    vocabulary_of_words,
+    words_from_json,
+    words_to_json,
+)
+from tokjax.text.bert import BertNormalizer, bert_normalizer
+from tokjax.utf8 import is_encodable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.text.word_bounds import Splitter
+    from tokjax.vocabulary import Vocabulary
+
+_MAY_LACK = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+
+
+@dataclass(frozen=True)
+class WordPieceTokenizer(WordModel):
+    """A WordPiece tokenizer. Make one with `wordpiece`; use it through the generic functions.
+
+    The bytes of a token are its form in the vocabulary, the prefix of those that go on in a word included;
+    decoding puts blanks between words, and glues what goes on. It pickles without its caches, and threads can
+    share it.
+
+    Attributes:
+        vocabulary: ids and bytes.
+        normalizer: what is done to a text before it is split; special tokens in it are kept as they are.
+        continuing_prefix: what tokens begin with that go on in a word.
+        max_word_characters: longer words are unknown.
+    """
+
+    model = "wordpiece"
+
+    vocabulary: Vocabulary
+    normalizer: BertNormalizer
+    continuing_prefix: str
+    max_word_characters: int
+
+    @property
+    def normalization(self) -> str | None:
+        """What is done to a text before it is split."""
+        return None if self.normalizer.is_idle else "bert"
+
+    @property
+    def _splitter(self) -> Splitter:
+        return "bert"
+
+    @property
+    def _prefix(self) -> str | None:
+        return self.continuing_prefix
+
+    @property
+    def _max_characters(self) -> int | None:
+        return self.max_word_characters
+
+    def _described(self) -> dict[str, Any]:
+        return to_json(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what defines the tokenizer, not its caches."""
+        defining = (self.vocabulary, self.normalizer, self.continuing_prefix, self.max_word_characters)
+        return WordPieceTokenizer, defining
+
+    def __repr__(self) -> str:
+        """The size, what is done to texts, and the special tokens."""
+        return (
+            f"WordPieceTokenizer(vocab_size={self.vocabulary.size}, normalizer={self.normalizer}, "
+            f"special_tokens={dict(self.vocabulary.special)})"
+        )
+
+
+def wordpiece(
+    tokens: Mapping[str, int] | Sequence[str],
+    *,
+    special_tokens: Sequence[str] = (),
+    lowercase: bool = True,
+    strip_accents: bool | None = None,
+    clean_text: bool = True,
+    handle_chinese_chars: bool = True,
+    continuing_prefix: str = "##",
+    max_word_characters: int = 100,
+    unk_token: str = "[UNK]",
+    bos_token: str | None = "[CLS]",
+    eos_token: str | None = "[SEP]",
+    pad_token: str | None = "[PAD]",
+    mask_token: str | None = "[MASK]",
+) -> WordPieceTokenizer:
+    """A WordPiece tokenizer from the tokens of a vocabulary; its ids are those of BERT for the same ones.
+
+    Texts are normalised, split at white space and around punctuation, and each word is made of the longest
+    tokens from the left. A word for which there are none is the unknown token, with the word's span.
+
+    Args:
+        tokens: token to id, or all tokens in the order of their ids (the lines of a `vocab.txt`). Special
+            tokens are among them.
+        special_tokens: which tokens are special besides those named below. They are never made from text
+            that is not allowed to.
+        lowercase: each character becomes its lower case.
+        strip_accents: nonspacing marks are dropped; `None` for what `lowercase` says, as for BERT.
+        clean_text: control characters are dropped, and all white space becomes blanks.
+        handle_chinese_chars: CJK ideographs become words of their own.
+        continuing_prefix: what tokens begin with that go on in a word.
+        max_word_characters: longer words are unknown.
+        unk_token: stands for a word that the vocabulary can't express.
+        bos_token: begins a text. (This one and the next three are left out where `tokens` has none of the
+            default name.)
+        eos_token: ends a text.
+        pad_token: pads a batch.
+        mask_token: a special token without a role of its own here.
+
+    Raises:
+        InvalidArgumentError: a special token is not among the tokens, an id is used twice, or an option
+            makes no sense.
+
+    >>> from tokjax import encode, encode_result
+    >>> tokenizer = wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "play", "##ing", "!"])
+    >>> encode_result(tokenizer, "Playing chess!").tokens
+    ('[CLS]', 'play', '##ing', '[UNK]', '!', '[SEP]')
+    """
+    table = vocabulary_of_words(
+        tokens,
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token, "mask": mask_token},
+        may_lack=_MAY_LACK,
+    )
+    normalizer = bert_normalizer(
+        lowercase=lowercase,
+        strip_accents=strip_accents,
+        clean_text=clean_text,
+        handle_chinese_chars=handle_chinese_chars,
+    )
+    return wordpiece_of(table, normalizer, continuing_prefix, max_word_characters)
+
+
+def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values."""
+    return {
+        "model": WordPieceTokenizer.model,
+        **asdict(tokenizer.normalizer),
+        "continuing_prefix": tokenizer.continuing_prefix,
+        "max_word_characters": tokenizer.max_word_characters,
+        **words_to_json(tokenizer.vocabulary),
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        return wordpiece_of(
+            words_from_json(described),
+            BertNormalizer(**{step.name: described[step.name] for step in fields(BertNormalizer)}),
+            described["continuing_prefix"],
+            described["max_word_characters"],
+        )
+
+
+def wordpiece_of(
+    vocabulary: Vocabulary, normalizer: BertNormalizer, continuing_prefix: str, max_word_characters: int
+) -> WordPieceTokenizer:
+    """The tokenizer of a vocabulary that is there already.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense.
+        MissingSpecialTokenError: the vocabulary has no token for the unknown.
+    """
+    if not isinstance(continuing_prefix, str) or not is_encodable(continuing_prefix):
+        raise InvalidArgumentError(
+            f"continuing_prefix must be a string without surrogates, not {continuing_prefix!r}"
+        )
+    most = checked_int("max_word_characters", max_word_characters, least=1)
+    vocabulary.require_role("unk", "WordPiece")
+    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, most)

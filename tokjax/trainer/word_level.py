@@ -1,0 +1,124 @@
+"""Training a vocabulary of whole words."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from tokjax._checks import checked_int
+from tokjax.errors import InvalidArgumentError
+from tokjax.models.word_level import WordLevelTokenizer, word_level_of
+from tokjax.trainer._normalized_words import (
+    checked_roles,
+    counts_by_white_space,
+    exhausted_by,
+    in_utf8,
+    left_out,
+    normalized_words,
+    stats_of,
+)
+from tokjax.trainer.records import Trained
+from tokjax.vocabulary import make_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from tokjax.text.sources import Source
+    from tokjax.text.word_bounds import Splitter
+    from tokjax.trainer.pretokens import PretokenCounts
+    from tokjax.vocabulary import Role
+
+_MAY_LACK: Mapping[Role, str] = {"pad": "[PAD]"}
+
+
+@dataclass(frozen=True)
+class TrainedWordLevel(Trained):
+    """What `train_word_level` made. Its ids are the special tokens, then the words, most frequent first.
+
+    Attributes:
+        tokenizer: ready to use.
+    """
+
+    tokenizer: WordLevelTokenizer
+
+
+def train_word_level(
+    source: Source | PretokenCounts,
+    *,
+    vocab_size: int,
+    special_tokens: Sequence[str] = ("[PAD]", "[UNK]"),
+    min_frequency: int = 1,
+    splitter: Splitter = "whitespace",
+    lowercase: bool = False,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+    unk_token: str = "[UNK]",
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = "[PAD]",
+) -> TrainedWordLevel:
+    """Train a word-level tokenizer of the most frequent words; of equals, those first by code points.
+
+    Args:
+        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
+            does, with the pattern `"whitespace"`; or what that function gave, with any pattern and special
+            tokens.
+        vocab_size: how many ids to give out, the special tokens among them. Where the text has too few words,
+            the vocabulary is smaller; that is logged, and sets `stats.exhausted`.
+        special_tokens: they split the text, are no words, and get the first ids.
+        min_frequency: rarer words are left out.
+        splitter: `"whitespace"`: words are runs of characters that are no white space; `"bert"`: punctuation
+            marks are words, too.
+        lowercase: each character becomes its lower case.
+        workers: as in `count_pretokens`.
+        executor: as in `count_pretokens`.
+        progress: show a bar on standard error.
+        unk_token: which special token stands for the unknown.
+        bos_token: which special token begins a text, if any.
+        eos_token: which special token ends a text, if any.
+        pad_token: which special token pads a batch. (It is left out where there is no special token of the
+            default name.)
+
+    Raises:
+        InvalidArgumentError: an option, or the source, makes no sense.
+        TrainingError: a worker of the executor died.
+
+    >>> trained = train_word_level(["to be or not to be"], vocab_size=5, progress=False)
+    >>> [token.decode() for token in trained.vocab.values()]
+    ['[PAD]', '[UNK]', 'be', 'to', 'not']
+    """
+    roles: Mapping[Role, str | None]
+    roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
+    special, declared = checked_roles(special_tokens, roles, _MAY_LACK)
+    checked_int("min_frequency", min_frequency, least=1)
+    if checked_int("vocab_size", vocab_size) < len(special):
+        raise InvalidArgumentError(
+            f"vocab_size is {vocab_size}; {len(special)} special tokens need at least {len(special)}"
+        )
+    special_ids = {name: i for i, name in enumerate(special)}
+    untrained = word_level_of(make_vocabulary({}, special_ids, declared), splitter, lowercase)
+    begin = time.perf_counter()
+    counts = counts_by_white_space(source, special, workers=workers, executor=executor, progress=progress)
+    words = normalized_words(counts, untrained.normalizer, splitter)
+    learned = in_utf8(words)
+    ranked = sorted(learned, key=lambda word: (-learned[word], word))
+    chosen = [word for word in ranked[: vocab_size - len(special)] if learned[word] >= min_frequency]
+    ordinary = {word.encode("utf-8"): len(special) + i for i, word in enumerate(chosen)}
+    tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
+    seconds = {"counting": time.perf_counter() - begin}
+    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, "word", min_frequency)
+    notes = left_out(words, learned, "they hold bytes that are no UTF-8")
+    stats = stats_of(counts, words, tokenizer, seconds, exhausted=exhausted, notes=notes)
+    options = {
+        "trainer": "word_level",
+        "vocab_size": vocab_size,
+        "special_tokens": special,
+        "min_frequency": min_frequency,
+        "splitter": splitter,
+        "lowercase": lowercase,
+        "pattern": counts.pattern,
+    }
+    return TrainedWordLevel(tokenizer, stats, options)
