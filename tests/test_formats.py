@@ -44,7 +44,8 @@ def test_round_trip(tmp_path_factory, tokens, special, pattern):
     splitter=st.sampled_from(["whitespace", "bert"]),
 )
 def test_round_trip_of_words(tmp_path_factory, tokens, steps, prefix, most, splitter):
-    table = ["[UNK]", "[SEP]", "<x>", *sorted(tokens)]
+    named = ["[UNK]", "[SEP]", "<x>"]
+    table = [*named, *sorted(tokens.difference(named))]
     names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
     options = dict(zip(names, steps, strict=True))
     path = tmp_path_factory.mktemp("formats")
