@@ -173,12 +173,7 @@ def decode_bytes(tokenizer: Any, ids: ArrayLike, *, skip_special_tokens: bool = 
     Raises:
         UnknownTokenError: an id has no token.
     """
-    flat = as_integers("ids", ids, np.int32)
-    if flat.ndim != 1:
-        raise InvalidArgumentError(
-            f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode_batch takes many"
-        )
-    text, _ = _decoded(tokenizer, flat, skip_special_tokens)
+    text, _ = _decoded(tokenizer, flat_ids(ids), skip_special_tokens)
     return text.tobytes()
 
 
@@ -220,14 +215,25 @@ def decode_batch(
     Raises:
         UnknownTokenError: an id has no token.
     """
-    ids, splits = _flat_rows(rows)
+    ids, splits = flat_rows(rows)
     text, stops = _decoded(tokenizer, ids, skip_special_tokens)
     bounds = np.append(0, stops)[splits].tolist()
     data = text.tobytes()
     return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
 
 
-def _flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
+    """What `decode` was given, checked: the ids of one text."""
+    flat = as_integers("ids", ids, np.int32)
+    if flat.ndim != 1:
+        raise InvalidArgumentError(
+            f"decode takes the ids of one text, shape (n,), not {flat.shape}; decode_batch takes many"
+        )
+    return flat
+
+
+def flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """What `decode_batch` was given, checked: all ids, and where those of each text start."""
     ragged = getattr(rows, "ragged", rows)
     if not isinstance(ragged, Ragged):
         if isinstance(rows, (str, bytes)) or not isinstance(rows, Iterable):

@@ -6,7 +6,9 @@ The file is one JSON object:
 * `"checksum"`: `"sha256:"` and the digest of the object without this field, written with sorted keys, no
   white space and ASCII escapes.
 * the fields of the model, for `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64
-  and id), `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`.
+  and id), `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`;
+  for `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64), `"bos_token"`,
+  `"eos_token"`, `"pad_token"` (control pieces of the model, or null).
 """
 
 from __future__ import annotations
@@ -17,8 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.models import byte_bpe
+from tokjax.models import byte_bpe, sentence_piece
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.sentence_piece import SentencePieceTokenizer
 
 if TYPE_CHECKING:
     import os
@@ -31,8 +34,14 @@ VERSION = 1
 TOKENIZER_FILE = "tokenizer.tokjax.json"
 """The name of the file in a directory."""
 
-_WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {ByteLevelBPE: byte_bpe.to_json}
-_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {ByteLevelBPE.model: byte_bpe.from_json}
+_WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {
+    ByteLevelBPE: byte_bpe.to_json,
+    SentencePieceTokenizer: sentence_piece.to_json,
+}
+_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {
+    ByteLevelBPE.model: byte_bpe.from_json,
+    SentencePieceTokenizer.model: sentence_piece.from_json,
+}
 
 
 def save_tokenizer(tokenizer: SegmentModel, path: str | os.PathLike[str]) -> Path:
