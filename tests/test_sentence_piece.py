@@ -418,8 +418,8 @@ class TestSampling:
         ("name", "options", "message"),
         [
             ("char", {}, "needs a model of type unigram or bpe, and this one is of type char"),
-            ("bpe", {"alpha": 1.5}, "alpha must be from 0 to 1, since the model is a BPE, not 1.5"),
-            ("unigram", {"alpha": -1.0}, "alpha must be finite, and at least 0, not -1.0"),
+            ("bpe", {"alpha": 1.5}, "alpha for a bpe model must be a number, from 0 to 1, not 1.5"),
+            ("unigram", {"alpha": -1.0}, "alpha for a unigram model must be a number, at least 0, not -1.0"),
             ("unigram", {"alpha": float("nan")}, "not nan"),
             ("unigram", {"nbest_size": 1}, "nbest_size must be -1, or from 2 to 512, not 1"),
             ("unigram", {"seed": 2**32 - 1}, r"seed must be at most 2\*\*32 - 2"),

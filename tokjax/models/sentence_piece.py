@@ -13,8 +13,7 @@ import hashlib
 import itertools
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,15 +23,13 @@ from tokjax._threads import map_in_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import EncodedSegments
 from tokjax.models._piece_spans import (
-    SPACE,
-    SpaceRules,
     begins_word,
     normalized_texts,
     piece_stops,
     spans_of_pieces,
 )
-from tokjax.models._protobuf import fields_of
 from tokjax.models._segment_model import SegmentModel
+from tokjax.models._sentence_piece_files import About, ModelType, about_model, processor_of, read_model
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import from_characters, to_utf8
 from tokjax.vocabulary import Role, Vocabulary, make_vocabulary
@@ -49,23 +46,6 @@ if TYPE_CHECKING:
 
 _GROUP_BYTES = 1 << 18
 _DECLARED: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
-
-ModelType = Literal["unigram", "bpe", "word", "char"]
-_MODEL_TYPES: dict[int, ModelType] = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
-
-
-class _About(NamedTuple):
-    """What a model says of itself, and the library does not tell.
-
-    Attributes:
-        model_type: how it splits.
-        normalizer: the name of what it does to texts.
-        spaces: what it does with white space.
-    """
-
-    model_type: ModelType
-    normalizer: str
-    spaces: SpaceRules
 
 
 @dataclass(frozen=True)
@@ -149,7 +129,7 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def processor(self) -> Any:
         """The library's `SentencePieceProcessor`. Its settings are not to be changed."""
-        return _processor_of(self.model_proto)
+        return processor_of(self.model_proto)
 
     @cached_property
     def piece_lengths(self) -> NDArray[np.int64]:
@@ -182,8 +162,8 @@ class SentencePieceTokenizer(SegmentModel):
         return np.concatenate([np.zeros(0, np.int64), *lengths])
 
     @cached_property
-    def _about(self) -> _About:
-        return _about(self.model_proto)
+    def _about(self) -> About:
+        return about_model(self.model_proto)
 
     @cached_property
     def _is_byte(self) -> NDArray[np.bool_]:
@@ -235,12 +215,12 @@ def sentencepiece(
     >>> protocol.decode(tokenizer, protocol.encode(tokenizer, "low low"))
     'low low'
     """
-    proto, what = _read(model)
+    proto, what = read_model(model)
     try:
-        about = _about(proto)
-        processor = _processor_of(proto)
+        about = about_model(proto)
+        processor = processor_of(proto)
         pieces = processor.id_to_piece(list(range(len(processor))))
-    except (ValueError, RuntimeError, IndexError) as error:
+    except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         raise TokenizerFormatError(f"{what}: no SentencePiece model, or cut short: {error}") from error
     is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
@@ -283,46 +263,6 @@ def from_json(described: Mapping[str, Any]) -> SentencePieceTokenizer:
 def _declared_by(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     """The options that declare what the tokenizer declares."""
     return {name: tokenizer.vocabulary.roles.get(role) for name, role in _DECLARED.items()}
-
-
-def _read(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
-    """The contents of a model, and what to call it in an error."""
-    if isinstance(model, (bytes, bytearray, memoryview)):
-        return bytes(model), f"the model of {len(model)} bytes"
-    try:
-        path = Path(model)
-    except TypeError:
-        raise InvalidArgumentError(
-            f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
-            "of a SentencePieceProcessor, pass processor.serialized_model_proto()"
-        ) from None
-    return path.read_bytes(), str(path)
-
-
-def _processor_of(proto: bytes) -> Any:
-    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415 (slow to import)
-
-    processor = SentencePieceProcessor()
-    processor.LoadFromSerializedProto(proto)
-    return processor
-
-
-def _about(proto: bytes) -> _About:
-    """What a serialized `ModelProto` says in its fields 2 and 3, `trainer_spec` and `normalizer_spec`."""
-    specs: dict[int, bytes] = {}
-    for number, value in fields_of(proto):
-        if number in (2, 3):  # parts of one message add up to it
-            specs[number] = specs.get(number, b"") + value
-    if len(specs) < 2:
-        raise ValueError("it does not say how it was trained and how it normalises")
-    trainer, normalizer = (dict(fields_of(specs[number])) for number in (2, 3))
-    spaces = SpaceRules(
-        mark=SPACE if normalizer.get(5, 1) else b" ",
-        is_suffix=bool(trainer.get(24, 0)),
-        is_added=bool(normalizer.get(3, 1)),
-    )
-    name = normalizer.get(1, b"").decode("utf-8") or "custom"
-    return _About(_MODEL_TYPES[trainer.get(3, 1)], name, spaces)
 
 
 def _declared(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._checks import checked_int
+from tokjax._checks import checked_float, checked_int
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._protobuf import fields_of
 from tokjax.models._segment_model import batch_of, split_rows
@@ -61,10 +61,9 @@ def sample_encode(
     seed = checked_int("seed", seed, least=0)
     if seed > 2**32 - 2:
         raise InvalidArgumentError(f"seed must be at most 2**32 - 2, not {seed}")
-    highest = 1.0 if tokenizer.model_type == "bpe" else math.inf
-    if not (math.isfinite(alpha) and 0 <= alpha <= highest):
-        limits = "from 0 to 1, since the model is a BPE" if highest == 1 else "finite, and at least 0"
-        raise InvalidArgumentError(f"alpha must be {limits}, not {alpha!r}")
+    is_bpe = tokenizer.model_type == "bpe"
+    name = f"alpha for a {tokenizer.model_type} model"
+    alpha = checked_float(name, alpha, least=0, most=1 if is_bpe else math.inf)
     if checked_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MOST:
         raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MOST}, not {nbest_size}")
 
@@ -73,7 +72,7 @@ def sample_encode(
             to_utf8(text),
             out_type="serialized_proto",
             enable_sampling=True,
-            alpha=float(alpha),
+            alpha=alpha,
             nbest_size=nbest_size,
         )
         return sample

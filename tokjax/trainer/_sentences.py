@@ -55,16 +55,13 @@ class Tally:
     def notes(self, longest: int) -> list[str]:
         """All that was changed or left out, in words; `longest` is the limit of lines, in bytes."""
         done = f"split into {self.parts:,} sentences" if self.parts else "left out"
-        told = (
-            (
-                self.long_lines,
-                f"{self.long_lines:,} lines over {longest:,} bytes, {self.long_bytes:,} in all, were {done}",
-            ),
-            (self.replaced, f"{self.replaced:,} lone surrogates or bytes that are no UTF-8 became U+FFFD"),
-            (self.nuls, f"{self.nuls:,} characters U+0000 can be in no piece"),
-            (self.reserved, f"{self.reserved:,} characters U+2585, which the library reserves, ended a line"),
-        )
-        return [note for count, note in told if count]
+        told = {
+            f"lines over {longest:,} bytes, {done} ({self.long_bytes:,} bytes)": self.long_lines,
+            "lone surrogates and bytes that are no UTF-8, made U+FFFD": self.replaced,
+            "characters U+0000, which can be in no piece": self.nuls,
+            "characters U+2585, which the library reserves, made ends of lines": self.reserved,
+        }
+        return [f"{what}: {count:,}" for what, count in told.items() if count]
 
 
 def read_sentences(

@@ -10,11 +10,12 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tokjax._checks import checked_int
+from tokjax._checks import checked_float, checked_int
 from tokjax._progress import progress_bar, spinner
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import as_segments
-from tokjax.models.sentence_piece import ModelType, SentencePieceTokenizer, sentencepiece
+from tokjax.models._sentence_piece_files import ModelType
+from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
 from tokjax.text.special import checked_special
 from tokjax.trainer._sentences import LongLines, Tally, read_sentences, sampled, size_of
 from tokjax.trainer.records import Trained, TrainingStats
@@ -78,8 +79,8 @@ def train_sentencepiece(
     sentences in memory; `max_sentences` bounds that. What it would leave out without a word is said in
     `stats.notes`.
 
-    While the library trains it can't be interrupted: Ctrl-C takes effect when the text has been read in part,
-    or when the training has come to its end.
+    While the library trains it can't be interrupted: Ctrl-C takes effect while the text is read, or when the
+    training has come to its end. Its log, one for the whole process, is turned down to errors.
 
     Args:
         source: a path, a list of paths (`os.PathLike`), or an iterable of texts. Files are read some
@@ -101,8 +102,8 @@ def train_sentencepiece(
             or else between two characters; or `"drop"`.
         max_sentences: train on so many sentences, drawn from all; `None` for all of them.
         seed: for the drawing.
-        workers: how many threads the library uses. The scores of unigram pieces depend on this number, in
-            their last digits.
+        workers: how many threads the library uses. A unigram model depends on this number, in which order
+            scores are added up; so it is not by default that of the machine's cores.
         progress: show on standard error how much was read, and that the library trains.
         bos_token: the control piece that begins a text, if any.
         eos_token: the control piece that ends a text, if any.
@@ -126,13 +127,12 @@ def train_sentencepiece(
     named = _named_pieces(roles, special, user_defined_symbols)
     _check_choices(model_type=model_type, normalization=normalization, long_lines=long_lines)
     _check_vocab_size(vocab_size, len(named), byte_fallback)
-    if not 0.98 <= character_coverage <= 1:
-        raise InvalidArgumentError(f"character_coverage must be from 0.98 to 1, not {character_coverage!r}")
+    coverage = checked_float("character_coverage", character_coverage, least=0.98, most=1)
     longest = checked_int("max_sentence_bytes", max_sentence_bytes, least=16)
     options = {
         "model_type": model_type,
         "vocab_size": int(vocab_size),
-        "character_coverage": float(character_coverage),
+        "character_coverage": coverage,
         "byte_fallback": bool(byte_fallback),
         "add_dummy_prefix": bool(add_dummy_prefix),
         "remove_extra_whitespaces": bool(remove_extra_whitespaces),
@@ -268,9 +268,9 @@ def _stats_of(
     size = tokenizer.vocabulary.size
     if size < vocab_size:
         _log.warning("the text has no more pieces: the vocabulary has %d ids, not %d", size, vocab_size)
-    notes = [f"{feed.count:,} sentences of {feed.nbytes:,} bytes were trained on", *tally.notes(longest)]
+    notes = [f"sentences trained on: {feed.count:,} ({feed.nbytes:,} bytes)", *tally.notes(longest)]
     if feed.measured_bytes < feed.nbytes:
-        notes.append(f"bytes_per_token was measured on the first {feed.measured_bytes:,} bytes of them")
+        notes.append(f"bytes_per_token is of the first {feed.measured_bytes:,} bytes of them")
     num_tokens = len(tokenizer.encode_segments(as_segments(feed.measured), sources=False).ids)
     return TrainingStats(
         documents=tally.documents,
@@ -289,9 +289,7 @@ def _named_pieces(
 ) -> list[str]:
     """All pieces that are not learned, each once."""
     if not roles["unk"]:
-        raise InvalidArgumentError(
-            f"unk_token must be a name, not {roles['unk']!r}: a model needs that piece"
-        )
+        raise InvalidArgumentError(f"unk_token is {roles['unk']!r}; a model needs that piece, so give a name")
     if isinstance(symbols, (str, bytes)):
         raise InvalidArgumentError(f"user_defined_symbols is a list of names, not {symbols!r}")
     reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
