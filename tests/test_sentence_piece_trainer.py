@@ -283,6 +283,7 @@ def test_a_vocabulary_that_can_not_be_filled(model_type, caplog):
         ({"user_defined_symbols": [""]}, "user-defined symbol 0 must be a text, not ''"),
         ({"user_defined_symbols": ["</s>"]}, "'</s>' stands twice, or is a special token"),
         ({"user_defined_symbols": ["<x>", "<x>"]}, "'<x>' stands twice, or is a special token"),
+        ({"special_tokens": ["\ud800"]}, r"special token '\\ud800' has a lone surrogate"),
         ({"unk_token": None}, "unk_token is None; a model needs that piece"),
         ({"eos_token": "<unk>"}, "eos_token and unk_token are both '<unk>'"),
         ({"source": "no such file"}, "source 'no such file' is not a file"),

@@ -129,6 +129,7 @@ def train_sentencepiece(
     _check_vocab_size(vocab_size, len(named), byte_fallback)
     coverage = checked_float("character_coverage", character_coverage, least=0.98, most=1)
     longest = checked_int("max_sentence_bytes", max_sentence_bytes, least=16)
+    workers = checked_int("workers", workers, least=1)
     options = {
         "model_type": model_type,
         "vocab_size": int(vocab_size),
@@ -143,7 +144,7 @@ def train_sentencepiece(
         "normalization_rule_name": normalization,
         "control_symbols": [name for name in special if name not in roles.values()],
         "max_sentence_length": longest,
-        "num_threads": checked_int("workers", workers, least=1),
+        "num_threads": workers,
         "hard_vocab_limit": False,
         **_ids_of_roles(roles),
     }
@@ -293,6 +294,9 @@ def _named_pieces(
     if isinstance(symbols, (str, bytes)):
         raise InvalidArgumentError(f"user_defined_symbols is a list of names, not {symbols!r}")
     reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
+    for name in reserved:
+        if not is_encodable(name):
+            raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
     for role in ("bos", "eos", "pad"):
         if roles[role] == roles["unk"]:
             raise InvalidArgumentError(f"{role}_token and unk_token are both {roles[role]!r}")
