@@ -128,6 +128,18 @@ from .models.byte_bpe import (
 from .models.byte_bpe import (
     byte_level_bpe as byte_level_bpe,
 )
+from .models.sentence_piece import (
+    SentencePieceTokenizer as SentencePieceTokenizer,
+)
+from .models.sentence_piece import (
+    sentencepiece as sentencepiece,
+)
+from .models.sentence_piece_sampling import (
+    nbest_encode as nbest_encode,
+)
+from .models.sentence_piece_sampling import (
+    sample_encode as sample_encode,
+)
 from .models.word_level import (
     WordLevelTokenizer as WordLevelTokenizer,
 )

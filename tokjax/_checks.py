@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from numbers import Real
 from typing import SupportsIndex
 
 from tokjax._namespace import is_traced
@@ -20,6 +22,15 @@ def checked_int(name: str, value: SupportsIndex, *, least: int | None = None) ->
     if least is not None and number < least:
         raise InvalidArgumentError(f"{name} must be at least {least}, not {number}")
     return number
+
+
+def checked_float(name: str, value: object, *, least: float, most: float = math.inf) -> float:
+    """`value` as a `float`; an error that names it if it is no finite number, or out of bounds."""
+    number = float(value) if isinstance(value, Real) else math.nan
+    if math.isfinite(number) and least <= number <= most:
+        return number
+    bounds = f"at least {least}" if math.isinf(most) else f"from {least} to {most}"
+    raise InvalidArgumentError(f"{name} must be a number, {bounds}, not {value!r}")
 
 
 def check_id(name: str, value: object) -> None:

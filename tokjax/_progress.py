@@ -52,3 +52,28 @@ def progress_bar(description: str, total: int | None, *, unit: str, enabled: boo
             bar.update(task, advance=amount, note=note)
 
         yield advance
+
+
+@contextmanager
+def spinner(description: str, *, enabled: bool) -> Iterator[None]:
+    """A sign that work goes on whose extent is not known, and for how long it has.
+
+    Args:
+        description: what the work is, in a word or two.
+        enabled: `False` shows nothing.
+    """
+    if not enabled:
+        yield
+        return
+    from rich import progress as rich_progress  # noqa: PLC0415 (slow to import, often not wanted)
+    from rich.console import Console  # noqa: PLC0415
+
+    with rich_progress.Progress(
+        rich_progress.TextColumn("{task.description}"),
+        rich_progress.SpinnerColumn(finished_text=""),
+        rich_progress.TimeElapsedColumn(),
+        console=Console(stderr=True),
+    ) as shown:
+        task = shown.add_task(description, total=None)
+        yield
+        shown.update(task, total=1, completed=1)

@@ -5,13 +5,15 @@ The file is one JSON object:
 * `"format"`: `"tokjax-tokenizer"`; `"version"`: 1.
 * `"checksum"`: `"sha256:"` and the digest of the object without this field, written with sorted keys, no
   white space and ASCII escapes.
-* `"model"`, `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`.
+* `"model"`, `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`; for
+  `"sentencepiece"` only the roles of BOS, EOS and PAD, control pieces of the model, or null.
 * the other fields of the model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id).
   * `"wordpiece"`: `"tokens"` (pairs of token and id, the special ones left out), `"clean_text"`,
     `"handle_chinese_chars"`, `"strip_accents"`, `"lowercase"`, `"continuing_prefix"`,
     `"max_word_characters"`.
   * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
+  * `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64).
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.models import byte_bpe, word_level, wordpiece
+from tokjax.models import byte_bpe, sentence_piece, word_level, wordpiece
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.sentence_piece import SentencePieceTokenizer
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
 
@@ -42,11 +45,13 @@ _WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: byte_bpe.to_json,
     WordPieceTokenizer: wordpiece.to_json,
     WordLevelTokenizer: word_level.to_json,
+    SentencePieceTokenizer: sentence_piece.to_json,
 }
 _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {
     ByteLevelBPE.model: byte_bpe.from_json,
     WordPieceTokenizer.model: wordpiece.from_json,
     WordLevelTokenizer.model: word_level.from_json,
+    SentencePieceTokenizer.model: sentence_piece.from_json,
 }
 
 

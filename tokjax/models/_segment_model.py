@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from tokjax.models._assembly import Assembled, EncodedSegments
     from tokjax.models._chunks import Segments
     from tokjax.protocol import Special
+    from tokjax.records import OffsetsReference
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
 
@@ -51,6 +52,15 @@ class SegmentModel(ABC):
     @abstractmethod
     def normalization(self) -> str | None:
         """What is done to a text before it is split, in a word; `None` if nothing is."""
+
+    @property
+    def offsets_reference(self) -> OffsetsReference:
+        """What offsets are places in: the text as given, or as `normalize` gives it.
+
+        A model that normalises segments by itself, and whose spans are of the segments as they were, says
+        `"input_text"`.
+        """
+        return "input_text" if self.normalization is None else "tokenizer_normalized_text"
 
     @abstractmethod
     def encode_segments(
@@ -93,7 +103,7 @@ def split_rows(
     """
     table = tokenizer.vocabulary
     allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    if tokenizer.normalization is not None and not assume_normalized:
+    if tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized:
         texts = [protocol.normalize(tokenizer, text) for text in texts]
     segments = as_segments(texts)
     refuse_special_in(segments.texts, disallowed)
@@ -137,17 +147,72 @@ def _encode_batch_result(
     )
     count = num_threads(threads)
     encoded = tokenizer.encode_segments(split.segments, count, sources=return_offsets)
+    return batch_of(
+        tokenizer,
+        split,
+        encoded,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
+        assume_normalized=assume_normalized,
+        threads=count,
+    )
+
+
+@protocol.encode.register(SegmentModel)
+def encode_ids(
+    tokenizer: SegmentModel,
+    text: Text,
+    *,
+    add_special_tokens: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> NDArray[np.int32]:
+    """What `encode` does for these models, without a batch and its records."""
+    segments, rows = split_rows(
+        tokenizer,
+        [text],
+        add_special_tokens=add_special_tokens,
+        assume_normalized=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    encoded = tokenizer.encode_segments(segments, sources=False)
+    if len(segments.texts) == 1 and not rows.before and not rows.after:
+        return encoded.ids
+    return assemble(encoded, rows).ids
+
+
+def batch_of(
+    tokenizer: SegmentModel,
+    split: SplitRows,
+    encoded: EncodedSegments,
+    *,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    threads: int = 1,
+) -> TokenizationBatch:
+    """The batch of rows whose ordinary text was encoded.
+
+    Args:
+        tokenizer: what encoded it.
+        split: the rows.
+        encoded: the ids of their segments, with their sources if offsets are to be returned.
+        return_offsets: as in `encode_batch_result`.
+        return_masks: as in `encode_batch_result`.
+        assume_normalized: as in `encode_batch_result`.
+        threads: how many share the work.
+    """
     assembled = assemble(encoded, split.rows)
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     if return_offsets:
-        columns |= _source_columns(tokenizer.vocabulary, split, encoded, assembled, count)
+        columns |= _source_columns(tokenizer.vocabulary, split, encoded, assembled, threads)
     if return_masks:
         columns |= _mask_columns(tokenizer.vocabulary, assembled)
-    as_given = tokenizer.normalization is None or assume_normalized
     metadata = ResultMetadata(
         tokenizer.model,
         tokenizer.normalization,
-        "input_text" if as_given else "tokenizer_normalized_text",
+        "input_text" if assume_normalized else tokenizer.offsets_reference,
     )
     ragged = Ragged(assembled.ids, assembled.row_splits, **columns)
     return adopt_batch(ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks)

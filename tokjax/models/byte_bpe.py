@@ -15,8 +15,7 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models import _engine
-from tokjax.models._assembly import assemble
-from tokjax.models._segment_model import SegmentModel, split_rows
+from tokjax.models._segment_model import SegmentModel, encode_ids
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.special import shared_beginnings
@@ -233,15 +232,10 @@ def _encode(
     simple = tokenizer._as_simple(text) if plain and isinstance(text, (str, bytes)) else None
     if simple is not None:
         return tokenizer._engine.encode_short(simple)
-    segments, rows = split_rows(
+    return encode_ids(
         tokenizer,
-        [text],
+        text,
         add_special_tokens=add_special_tokens,
-        assume_normalized=False,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
-    encoded = tokenizer.encode_segments(segments, sources=False)
-    if len(segments.texts) == 1 and not rows.before and not rows.after:
-        return encoded.ids
-    return assemble(encoded, rows).ids

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.text.files import TextFiles, is_file, text_files
-from tokjax.text.readers import TextChunk, file_chunks
+from tokjax.text.files import SourceFile, TextFiles, as_they_are, is_file, text_files
+from tokjax.text.readers import Chunk, TextChunk, file_chunks
 from tokjax.utf8 import Text, from_characters, nbytes_of, to_characters
 
 Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[str]] | Iterable[Text]
@@ -51,6 +51,30 @@ def files_of(source: Source) -> TextFiles | None:
             "files pass text_files([...]), for the names as texts pass iter([...])"
         )
     return None
+
+
+class Corpus(NamedTuple):
+    """What to read, in chunks.
+
+    Attributes:
+        chunks: some text each.
+        nbytes: how far they go, as of `read_nbytes`, or `None` where that is not known.
+        files: the files, as they are now; empty for an iterable of texts.
+    """
+
+    chunks: Iterable[Chunk]
+    nbytes: int | None
+    files: tuple[SourceFile, ...]
+
+
+def corpus_of(source: Source, separators: Sequence[str], longest: int, *, safe_cuts: bool) -> Corpus:
+    """A source in chunks of about `longest` bytes; the arguments are those of `file_chunks`."""
+    files = files_of(source)
+    if files is None:
+        return Corpus(text_chunks(source, longest), None, ())  # type: ignore[arg-type]
+    as_read = as_they_are(files)
+    chunks = file_chunks(files, separators, longest, safe_cuts=safe_cuts)
+    return Corpus(chunks, sum(file.nbytes for file in as_read), as_read)
 
 
 def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:

@@ -11,6 +11,7 @@ from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pack import TrainedAndPacked, train_and_pack
 from tokjax.trainer.pretokens import PretokenCounts, load_pretoken_counts, save_pretoken_counts
 from tokjax.trainer.records import Trained, TrainingStats
+from tokjax.trainer.sentence_piece import TrainedSentencePiece, train_sentencepiece
 from tokjax.trainer.word_level import TrainedWordLevel, train_word_level
 from tokjax.trainer.wordpiece import TrainedWordPiece, train_wordpiece
 
@@ -20,6 +21,7 @@ __all__ = [
     "Trained",
     "TrainedAndPacked",
     "TrainedBPE",
+    "TrainedSentencePiece",
     "TrainedWordLevel",
     "TrainedWordPiece",
     "TrainingBundle",
@@ -31,6 +33,7 @@ __all__ = [
     "save_training_bundle",
     "train_and_pack",
     "train_bpe",
+    "train_sentencepiece",
     "train_word_level",
     "train_wordpiece",
 ]

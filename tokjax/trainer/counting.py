@@ -13,19 +13,18 @@ from tokjax._progress import progress_bar
 from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
-from tokjax.text.files import as_they_are
 from tokjax.text.patterns import word_splitter
-from tokjax.text.readers import Chunk, file_chunks
+from tokjax.text.readers import Chunk
 from tokjax.text.sampling import sample_chunks
-from tokjax.text.sources import Source, files_of, text_chunks
+from tokjax.text.sources import Corpus, Source, corpus_of
 from tokjax.text.special import between_special, checked_special
 from tokjax.trainer._word_counter import WordCounter
 from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from tokjax.text.files import SourceFile
+    from tokjax.text.readers import Chunk
     from tokjax.utf8 import Text
 
 _CHUNK_BYTES = 1 << 24
@@ -79,15 +78,18 @@ def count_pretokens(
     sample = None
     if max_bytes is not None:
         sample = _Sample(checked_int("max_bytes", max_bytes, least=1), checked_int("seed", seed, least=0))
-    corpus, total, files = _chunks_of(source, special, pattern, sample)
+    corpus = _corpus(source, special, pattern, sample)
     counter = WordCounter()
     count: Callable[[Chunk], _Size | PretokenCounts]
     count = partial(_count_into, counter, special=special, pattern=pattern)
     if executor is not None:
         count = partial(count_chunk, special_tokens=special, pattern=pattern)
     documents = nbytes = 0
-    chunks, ahead = itertools.tee(corpus)
-    with progress_bar("counting", total, unit="bytes", enabled=progress) as advance, _clear_if_stopped():
+    chunks, ahead = itertools.tee(corpus.chunks)
+    with (
+        progress_bar("counting", corpus.nbytes, unit="bytes", enabled=progress) as advance,
+        _clear_if_stopped(),
+    ):
         parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, at_once, executor)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
@@ -95,7 +97,7 @@ def count_pretokens(
             documents += part.documents
             nbytes += part.nbytes
             advance(chunk.read_nbytes, f"{len(counter):,} words")
-    return pretoken_counts(counter.counted(), pattern, special, documents, nbytes, files)
+    return pretoken_counts(counter.counted(), pattern, special, documents, nbytes, corpus.files)
 
 
 def counts_of(
@@ -191,26 +193,14 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
     return _Size(documents, nbytes)
 
 
-def _chunks_of(
-    source: Source, special_tokens: tuple[str, ...], pattern: str, sample: _Sample | None
-) -> tuple[Iterable[Chunk], int | None, tuple[SourceFile, ...]]:
-    """What to count at a time, how many bytes there are in all, where that is known, and the files."""
+def _corpus(source: Source, special_tokens: tuple[str, ...], pattern: str, sample: _Sample | None) -> Corpus:
+    """What to count, in chunks."""
     size = _CHUNK_BYTES if sample is None else min(_CHUNK_BYTES, max(sample.max_bytes // _SAMPLED_CHUNKS, 1))
-    safe_cuts = word_splitter(pattern).is_named
-    files = files_of(source)
-    chunks: Iterable[Chunk]
-    total: int | None = None
-    as_read: tuple[SourceFile, ...] = ()
-    if files is None:
-        chunks = text_chunks(source, size)  # type: ignore[arg-type]
-    else:
-        as_read = as_they_are(files)
-        total = sum(file.nbytes for file in as_read)
-        chunks = file_chunks(files, special_tokens, size, safe_cuts=safe_cuts)
-    if sample is not None:
-        chunks = sample_chunks(chunks, *sample)
-        total = sum(chunk.read_nbytes for chunk in chunks)
-    return chunks, total, as_read
+    corpus = corpus_of(source, special_tokens, size, safe_cuts=word_splitter(pattern).is_named)
+    if sample is None:
+        return corpus
+    chunks = sample_chunks(corpus.chunks, *sample)
+    return corpus._replace(chunks=chunks, nbytes=sum(chunk.read_nbytes for chunk in chunks))
 
 
 @contextmanager

@@ -1,0 +1,448 @@
+"""SentencePiece models, against the library itself."""
+
+import io
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+import sentencepiece as library
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.oracles.sentence_piece import spans_of_pieces
+from tests.strategies import any_strings, byte_strings, hard_texts
+from tests.test_imports import loaded_after
+from tokjax.models import sentence_piece
+from tokjax.models._protobuf import fields_of
+from tokjax.trainer import train_sentencepiece
+
+RULES = {
+    "unigram": {"vocab_size": 300},
+    "unigram with bytes": {"vocab_size": 480, "byte_fallback": True, "user_defined_symbols": ["<call>"]},
+    "bpe": {"vocab_size": 300, "model_type": "bpe", "user_defined_symbols": ["<call>", "½a"]},
+    "bpe with bytes": {"vocab_size": 480, "model_type": "bpe", "byte_fallback": True},
+    "char": {"vocab_size": 100, "model_type": "char"},
+    "word": {"vocab_size": 60, "model_type": "word"},
+    "identity": {
+        "vocab_size": 300,
+        "normalization": "identity",
+        "add_dummy_prefix": False,
+        "remove_extra_whitespaces": False,
+    },
+    "case folded": {"vocab_size": 270, "normalization": "nfkc_cf"},
+    "identity, bytes": {
+        "vocab_size": 480,
+        "model_type": "bpe",
+        "byte_fallback": True,
+        "normalization": "identity",
+        "remove_extra_whitespaces": False,
+    },
+}
+FOREIGN = {
+    "suffixes": {"treat_whitespace_as_suffix": True, "vocab_size": 300, "byte_fallback": False},
+    "all roles": {"vocab_size": 300, "pad_id": 3},
+}
+NAMES = [*RULES, *FOREIGN, "plain spaces"]
+ESCAPES_NO_SPACES = b"\x1a\x02\x28\x00"  # more of a `normalizer_spec`, which is merged with what there is
+
+
+def train_by_library(**options):
+    written = io.BytesIO()
+    library.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 3),
+        model_writer=written,
+        hard_vocab_limit=False,
+        minloglevel=2,
+        **options,
+    )
+    return written.getvalue()
+
+
+@pytest.fixture(scope="module")
+def models():
+    made = {
+        name: train_sentencepiece(CORPUS * 3, progress=False, **options).tokenizer
+        for name, options in RULES.items()
+    }
+    protos = {name: train_by_library(**options) for name, options in FOREIGN.items()}
+    protos["plain spaces"] = made["unigram"].model_proto + ESCAPES_NO_SPACES
+    return made | {name: tokjax.sentencepiece(proto) for name, proto in protos.items()}
+
+
+def result_of(tokenizer, text, **options):
+    options = {"disallowed_special": (), "add_special_tokens": False} | options
+    return tokjax.encode_result(tokenizer, text, **options)
+
+
+def slow_spans(name, tokenizer, text):
+    mark = " " if name == "plain spaces" else "\u2581"
+    prefix = name not in ("identity", "suffixes")
+    return spans_of_pieces(tokenizer.processor, tokjax.to_utf8(text), mark=mark, prefix=prefix)
+
+
+changed_text = st.sampled_from(
+    ["½", "…", "ﬃ", "㌔", "ｶﾞ", "e\u0301", "™", "<call>", "½a", "\u2581", "  ", "\n", "\x01", "Ⅷ", "<0x41>"]
+)
+fuzz = st.one_of(
+    st.lists(st.one_of(changed_text, hard_texts), max_size=8).map("".join), any_strings, byte_strings
+)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=fuzz)
+def test_ids_are_the_librarys(models, name, text):
+    tokenizer = models[name]
+    expected = tokenizer.processor.encode(tokjax.to_utf8(text), out_type=int)
+    assert result_of(tokenizer, text).ids.tolist() == expected
+    assert tokjax.encode(tokenizer, text, disallowed_special=()).tolist() == expected
+    assert result_of(tokenizer, text, return_offsets=False).ids.tolist() == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=fuzz)
+def test_spans_are_those_of_the_slow_way(models, name, text):
+    offsets = result_of(models[name], text).offsets
+    tokjax.assert_offsets_contract(text, offsets)
+    assert (offsets - 1).tolist() == list(map(list, slow_spans(name, models[name], text)))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=fuzz)
+def test_spans_start_where_the_library_says(models, name, text):
+    tokenizer = models[name]
+    serialized = tokenizer.processor.encode(tokjax.to_utf8(text), out_type="serialized_proto")
+    pieces = [dict(fields_of(value)) for number, value in fields_of(serialized) if number == 2]
+    spans = (result_of(tokenizer, text).offsets - 1).tolist()
+    for piece, (start, stop) in zip(pieces, spans, strict=True):
+        if not tokenizer.processor.is_byte(piece[2]):
+            assert start == piece[4]
+            assert stop >= piece[5]
+
+
+@pytest.mark.parametrize("name", ["identity", "identity, bytes"])
+@given(text=hard_texts)
+def test_spans_cover_a_text_that_is_not_changed(models, name, text):
+    result = result_of(models[name], text)
+    covered = [place for start, stop in result.offsets.tolist() for place in range(start, stop)]
+    assert covered == list(range(1, len(text.encode()) + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(texts=st.lists(fuzz, max_size=5))
+def test_a_batch_is_its_texts(models, name, texts):
+    tokenizer = models[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentence_piece, "_GROUP_BYTES", 16)
+        batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=(), threads=3)
+    assert list(batch) == [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in texts]
+
+
+def test_characters_that_became_others(models):
+    result = result_of(models["unigram with bytes"], "a½ …")
+    assert dict(zip(result.tokens, result.offsets.tolist(), strict=True)) == {
+        "▁a": [1, 2],
+        "1": [2, 4],
+        "<0xE2>": [2, 4],
+        "<0x81>": [2, 4],
+        "<0x84>": [2, 4],
+        "2": [2, 4],
+        "▁": [4, 5],
+        ".": [5, 8],
+    } | ({"...": [5, 8]} if "..." in result.tokens else {})
+
+
+def test_bytes_of_a_character_have_their_own_spans(models):
+    result = result_of(models["bpe with bytes"], "𐍈 𐍈")
+    assert result.tokens == ("▁", "<0xF0>", "<0x90>", "<0x8D>", "<0x88>") * 2
+    assert result.offsets.tolist() == [[1, 1], *([k, k + 1] for k in range(1, 10))]
+    assert result.word_ids.tolist() == [0] * 5 + [1] * 5
+    assert result.metadata.offsets_reference == "input_text"
+    assert result.metadata.normalizer == "nmt_nfkc"
+
+
+def test_white_space_that_is_left_out(models):
+    tokenizer = models["char"]
+    result = result_of(tokenizer, "  a \t b  ")
+    assert result.tokens == ("▁", "a", "▁", "b")
+    assert result.offsets.tolist() == [[3, 3], [3, 4], [4, 7], [7, 8]]
+    assert len(result_of(tokenizer, " \n ")) == 0
+
+
+def test_what_is_no_utf8(models):
+    tokenizer = models["bpe"]
+    result = result_of(tokenizer, b"a\xff\xfeb")
+    unknown = result.ids == tokjax.unk_id(tokenizer)
+    assert result.offsets[unknown].tolist() == [[2, 4]]
+    assert result.special_tokens_mask.tolist() == unknown.astype(int).tolist()
+    by_bytes = result_of(models["unigram with bytes"], b"\xff\xfe")
+    assert by_bytes.tokens == ("▁", *("<0xEF>", "<0xBF>", "<0xBD>") * 2)
+    assert by_bytes.offsets.tolist() == [[1, 1], *[[1, 2]] * 3, *[[2, 3]] * 3]
+    assert result_of(tokenizer, "a\ud800b") == result_of(tokenizer, "a\ufffdb")
+    assert result_of(tokenizer, "\ud83d\ude42") == result_of(tokenizer, "🙂")
+
+
+def test_words(models):
+    def words(name, text):
+        result = result_of(models[name], text)
+        found = {}
+        for token, word in zip(result.tokens, result.word_ids.tolist(), strict=True):
+            found[word] = found.get(word, "") + token
+        assert list(found) == list(range(len(found)))
+        return list(found.values())
+
+    assert words("bpe", "the inner<call>  meaning") == ["▁the", "▁inner<call>", "▁meaning"]
+    assert words("suffixes", "the inner meaning") == ["the▁", "inner▁", "meaning▁"]
+    assert words("plain spaces", "the inner meaning") == ["<unk>the", "<unk>inner", "<unk>meaning"]
+    assert words("identity", "the inner meaning") == ["the", "▁inner", "▁meaning"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_decoding_is_the_librarys(models, name, data):
+    tokenizer = models[name]
+    size = tokjax.vocab_size(tokenizer)
+    rows = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=12), max_size=4))
+    expected = [tokenizer.processor.decode(row, out_type=bytes) for row in rows]
+    assert [tokjax.protocol.decode_bytes(tokenizer, row) for row in rows] == [
+        text or b"" for text in expected
+    ]
+    assert tokjax.decode_batch(tokenizer, rows) == [text.decode() if text else "" for text in expected]
+    special = set(tokjax.special_tokens(tokenizer).values())
+    kept = [[id_ for id_ in row if id_ not in special] for row in rows]
+    assert tokjax.decode_batch(tokenizer, rows, skip_special_tokens=True) == [
+        tokjax.decode(tokenizer, row) for row in kept
+    ]
+
+
+def test_decoding_what_is_unknown(models):
+    tokenizer = models["all roles"]
+    assert tokjax.decode(tokenizer, [0, 1, 2, 3]) == " \u2047 "
+    assert tokjax.decode(tokenizer, [0, 1, 2, 3], skip_special_tokens=True) == ""
+    assert tokjax.decode_batch(tokenizer, []) == []
+    with pytest.raises(tokjax.UnknownTokenError, match="the vocabulary has no id 100000"):
+        tokjax.decode(tokenizer, [100_000])
+    with pytest.raises(tokjax.InvalidArgumentError, match="decode takes the ids of one text"):
+        tokjax.decode(tokenizer, [[1], [2]])
+
+
+def test_the_view_is_the_text(models):
+    tokenizer, text = models["unigram"], "ﬁve½  e\u0301"
+    view = tokjax.tokenization_view(tokenizer, text)
+    assert view == text
+    assert tokjax.encode_result(tokenizer, view, assume_normalized=True) == tokjax.encode_result(
+        tokenizer, text
+    )
+    offsets = tokjax.encode_result(tokenizer, text).offsets
+    assert tokjax.map_offsets_to_input(tokenizer, text, offsets).tolist() == offsets.tolist()
+
+
+def test_nothing_is_put_around_a_text_unless_asked_for(models):
+    proto = models["all roles"].model_proto
+    assert tokjax.encode_result(models["all roles"], "low").ids.tolist() == models[
+        "all roles"
+    ].processor.encode("low")
+    assert tokjax.bos_id(models["all roles"]) is None
+    assert tokjax.pad_id(models["all roles"]) == 3
+    both = tokjax.sentencepiece(proto, bos_token="auto", eos_token="</s>", pad_token=None)
+    result = tokjax.encode_result(both, "low")
+    assert (result.tokens[0], result.tokens[-1]) == ("<s>", "</s>")
+    assert result.offsets[[0, -1]].tolist() == [[0, 0], [0, 0]]
+    assert tokjax.pad_id(both) is None
+    assert tokjax.sentencepiece(models["unigram"].model_proto, bos_token="auto").vocabulary.roles == {
+        "unk": "<unk>"
+    }
+    with pytest.raises(
+        tokjax.InvalidArgumentError,
+        match=r"eos_token is '<eos>', which is no control piece of the model; it has \['<unk>', '<s>', ",
+    ):
+        tokjax.sentencepiece(proto, eos_token="<eos>")
+
+
+def test_special_tokens_in_texts(models):
+    tokenizer, text = models["all roles"], "é</s>low"
+    with pytest.raises(tokjax.DisallowedSpecialTokenError, match="'</s>' at character 1"):
+        tokjax.encode_result(tokenizer, text)
+    result = tokjax.encode_result(tokenizer, text, allowed_special="all")
+    place = result.tokens.index("</s>")
+    assert result.offsets[place].tolist() == [3, 7]
+    assert result.special_tokens_mask[place] == 1
+    encode = tokenizer.processor.encode
+    assert result.ids.tolist() == [*encode("é"), 2, *encode("low")]
+    assert result.offsets[-1, 1] == 10
+    assert 2 not in result_of(tokenizer, text).ids
+
+
+def test_the_vocabulary(models):
+    tokenizer = models["unigram with bytes"]
+    assert dict(tokjax.special_tokens(tokenizer)) == {"<unk>": 0, "</s>": 1}
+    assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<call>")) == b"<call>"
+    assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<0x41>")) == b"<0x41>"
+    size = tokjax.vocab_size(tokenizer)
+    assert [tokjax.id_to_token(tokenizer, i) for i in range(size)] == tokenizer.processor.id_to_piece(
+        list(range(size))
+    )
+    assert repr(tokenizer) == (
+        f"SentencePieceTokenizer(vocab_size={size}, model_type='unigram', normalization='nmt_nfkc', "
+        "special_tokens={'<unk>': 0, '</s>': 1})"
+    )
+    assert {name: model.model_type for name, model in models.items()}["word"] == "word"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_models_are_equal(models, name, tmp_path):
+    tokenizer = models[name]
+    path = tmp_path / "spm.model"
+    path.write_bytes(tokenizer.model_proto)
+    roles = {"eos_token": tokenizer.vocabulary.roles.get("eos")}
+    for again in (
+        pickle.loads(pickle.dumps(tokenizer)),
+        tokjax.sentencepiece(path, **roles),
+        tokjax.sentencepiece(str(path), **roles),
+        tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)),
+    ):
+        assert again == tokenizer
+        assert hash(again) == hash(tokenizer)
+        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+    other = tokjax.sentencepiece(path, eos_token="auto", bos_token="<unk>")
+    assert other != tokenizer
+    assert tokjax.fingerprint(other) != tokjax.fingerprint(tokenizer)
+
+
+def test_threads_share_one(models):
+    fresh = pickle.loads(pickle.dumps(models["bpe"]))
+    texts = CORPUS * 4
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda text: tokjax.encode_result(fresh, text), texts))
+    assert results == [tokjax.encode_result(models["bpe"], text) for text in texts]
+
+
+def test_a_file_that_is_cut(models, tmp_path):
+    proto, path = models["all roles"].model_proto, tmp_path / "cut.model"
+    for size in [0, 1, 2, 5, 100, *range(300, len(proto), 997), *range(len(proto) - 200, len(proto) - 2, 13)]:
+        path.write_bytes(proto[:size])
+        with pytest.raises(
+            tokjax.TokenizerFormatError, match="no SentencePiece model, or cut short"
+        ) as error:
+            tokjax.sentencepiece(path)
+        assert str(error.value).startswith(f"{path}: ")
+    with pytest.raises(FileNotFoundError):
+        tokjax.sentencepiece(tmp_path / "absent.model")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\x80\x04K\x01.", b"\xff" * 64, b"PK\x03\x04", "é".encode()]
+)
+def test_a_file_of_another_kind(content):
+    with pytest.raises(tokjax.TokenizerFormatError, match=f"the model of {len(content)} bytes: no Sentence"):
+        tokjax.sentencepiece(content)
+
+
+def test_what_is_no_model(models):
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"pass processor.serialized_model_proto\(\)"):
+        tokjax.sentencepiece(models["bpe"].processor)
+
+
+def test_a_tokenizer_file_with_another_model(models):
+    described = sentence_piece.to_json(models["bpe"])
+    with pytest.raises(tokjax.TokenizerFormatError, match="the field 'model_proto' is missing"):
+        sentence_piece.from_json({"model": "sentencepiece"})
+    with pytest.raises(tokjax.TokenizerFormatError, match="make no tokenizer"):
+        sentence_piece.from_json(described | {"model_proto": "no base64!"})
+    with pytest.raises(tokjax.TokenizerFormatError, match="make no tokenizer: eos_token is 'x'"):
+        sentence_piece.from_json(described | {"eos_token": "x"})
+
+
+def test_the_library_is_loaded_when_a_model_is():
+    assert loaded_after("import tokjax; tokjax.sentencepiece; tokjax.sample_encode; tokjax.trainer") == []
+
+
+@given(data=st.binary(max_size=40))
+def test_a_message_is_read_or_refused(data):
+    try:
+        fields = list(fields_of(data))
+    except ValueError:
+        return
+    assert all(isinstance(value, (int, bytes)) for _, value in fields)
+
+
+class TestSampling:
+    TEXT = "the apparent meaning, the inner ½ meaning…"
+
+    @pytest.mark.parametrize("name", ["unigram", "unigram with bytes", "bpe", "suffixes"])
+    def test_a_seed_says_all(self, models, name):
+        def draw(seed):
+            return tokjax.sample_encode(models[name], self.TEXT, alpha=0.2, seed=seed)
+
+        alone = [draw(seed) for seed in range(8)]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(draw, range(8))) == alone
+        assert len({result.tokens for result in alone}) > 1
+        best = tokjax.decode(models[name], tokjax.encode(models[name], self.TEXT), skip_special_tokens=True)
+        for result in alone:
+            tokjax.assert_offsets_contract(self.TEXT, result.offsets)
+            assert tokjax.decode(models[name], result.ids, skip_special_tokens=True) == best
+            assert result.offsets.max() == len(self.TEXT.encode()) + 1
+
+    def test_without_chance_it_is_the_best_way(self, models):
+        for name, alpha in (("bpe", 0.0), ("unigram", 1e6)):
+            tokenizer = models[name]
+            sampled = tokjax.sample_encode(tokenizer, self.TEXT, alpha=alpha, seed=1)
+            assert sampled == tokjax.encode_result(tokenizer, self.TEXT)
+
+    @given(text=fuzz)
+    def test_any_text(self, models, text):
+        tokenizer = models["unigram"]
+        options = {"alpha": 0.3, "seed": 3, "nbest_size": 4}
+        try:
+            result = tokjax.sample_encode(tokenizer, text, **options)
+        except tokjax.DisallowedSpecialTokenError:
+            return
+        tokjax.assert_offsets_contract(text, result.offsets)
+        [best] = tokjax.nbest_encode(tokenizer, text, 1)
+        assert best.offsets.shape == (*best.ids.shape, 2)
+
+    def test_the_likeliest_ways(self, models):
+        tokenizer = models["unigram"]
+        ranked = tokjax.nbest_encode(tokenizer, self.TEXT, 5)
+        assert ranked[0] == tokjax.encode_result(tokenizer, self.TEXT)
+        assert len({result.tokens for result in ranked}) == 5
+        assert [row.ids.tolist()[:-1] for row in ranked] == tokenizer.processor.nbest_encode(
+            self.TEXT, nbest_size=5, out_type=int
+        )
+        assert [len(result) for result in tokjax.nbest_encode(tokenizer, "", 5)] == [1]
+
+    @pytest.mark.parametrize(
+        ("name", "options", "message"),
+        [
+            ("char", {}, "needs a model of type unigram or bpe, and this one is of type char"),
+            ("bpe", {"alpha": 1.5}, "alpha for a bpe model must be a number, from 0 to 1, not 1.5"),
+            ("unigram", {"alpha": -1.0}, "alpha for a unigram model must be a number, at least 0, not -1.0"),
+            ("unigram", {"alpha": float("nan")}, "not nan"),
+            ("unigram", {"nbest_size": 1}, "nbest_size must be -1, or from 2 to 512, not 1"),
+            ("unigram", {"seed": 2**32 - 1}, r"seed must be at most 2\*\*32 - 2"),
+            ("unigram", {"seed": -1}, "seed must be at least 0"),
+        ],
+    )
+    def test_options_that_make_no_sense(self, models, name, options, message):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            tokjax.sample_encode(models[name], "low", **({"alpha": 0.1, "seed": 1} | options))
+
+    def test_the_likeliest_ways_of_what_has_none(self, models, tokenizer):
+        with pytest.raises(tokjax.InvalidArgumentError, match="needs a model of type unigram, and"):
+            tokjax.nbest_encode(models["bpe"], "low", 2)
+        with pytest.raises(tokjax.InvalidArgumentError, match="nbest_size must be from 1 to 512, not 0"):
+            tokjax.nbest_encode(models["unigram"], "low", 0)
+        with pytest.raises(tokjax.InvalidArgumentError, match="not a ByteLevelBPE"):
+            tokjax.nbest_encode(tokenizer, "low", 2)
+        with pytest.raises(tokjax.DisallowedSpecialTokenError):
+            tokjax.nbest_encode(models["unigram"], "</s>", 2)
+
+
+def test_columns_are_what_was_asked_for(models):
+    batch = tokjax.encode_batch_result(models["bpe"], ["low", ""], return_offsets=False, return_masks=False)
+    assert batch.offsets is None
+    assert batch.ids.dtype == np.int32
+    assert len(tokjax.encode_batch_result(models["bpe"], [])) == 0

@@ -1,0 +1,71 @@
+"""SentencePiece model files: what is in them, and the library's processor for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._piece_spans import SPACE, SpaceRules
+from tokjax.models._protobuf import fields_of
+
+if TYPE_CHECKING:
+    import os
+
+ModelType = Literal["unigram", "bpe", "word", "char"]
+_MODEL_TYPES: dict[int, ModelType] = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
+
+
+class About(NamedTuple):
+    """What a model says of itself, and the library does not tell.
+
+    Attributes:
+        model_type: how it splits.
+        normalizer: the name of what it does to texts.
+        spaces: what it does with white space.
+    """
+
+    model_type: ModelType
+    normalizer: str
+    spaces: SpaceRules
+
+
+def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
+    """The contents of a model, and what to call it in an error."""
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model), f"the model of {len(model)} bytes"
+    try:
+        path = Path(model)
+    except TypeError:
+        raise InvalidArgumentError(
+            f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
+            "of a SentencePieceProcessor, pass processor.serialized_model_proto()"
+        ) from None
+    return path.read_bytes(), str(path)
+
+
+def processor_of(proto: bytes) -> Any:
+    """The library's `SentencePieceProcessor` of a serialized model; its errors are of several kinds."""
+    from sentencepiece import SentencePieceProcessor  # noqa: PLC0415 (slow to import)
+
+    processor = SentencePieceProcessor()
+    processor.LoadFromSerializedProto(proto)
+    return processor
+
+
+def about_model(proto: bytes) -> About:
+    """What a serialized `ModelProto` says in its fields 2 and 3, `trainer_spec` and `normalizer_spec`."""
+    specs: dict[int, bytes] = {}
+    for number, value in fields_of(proto):
+        if number in (2, 3):  # parts of one message add up to it
+            specs[number] = specs.get(number, b"") + value
+    if len(specs) < 2:
+        raise ValueError("it does not say how it was trained and how it normalises")
+    trainer, normalizer = (dict(fields_of(specs[number])) for number in (2, 3))
+    spaces = SpaceRules(
+        mark=SPACE if normalizer.get(5, 1) else b" ",
+        is_suffix=bool(trainer.get(24, 0)),
+        is_added=bool(normalizer.get(3, 1)),
+    )
+    name = normalizer.get(1, b"").decode("utf-8") or "custom"
+    return About(_MODEL_TYPES[trainer.get(3, 1)], name, spaces)

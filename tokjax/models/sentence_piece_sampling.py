@@ -1,0 +1,158 @@
+"""Other ways to split a text than the best one: by chance, for subword regularisation, or ranked."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._checks import checked_float, checked_int
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._protobuf import fields_of
+from tokjax.models._segment_model import batch_of, split_rows
+from tokjax.models.sentence_piece import SentencePieceTokenizer
+from tokjax.utf8 import to_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tokjax.records import TokenizationBatch, TokenizationResult
+    from tokjax.utf8 import Text
+
+_MOST = 512
+_sampling = threading.Lock()
+
+
+def sample_encode(
+    tokenizer: SentencePieceTokenizer,
+    text: Text,
+    *,
+    alpha: float,
+    seed: int,
+    nbest_size: int = -1,
+    add_special_tokens: bool = True,
+) -> TokenizationResult:
+    """Encode a text in one of the ways that are possible, chosen by chance.
+
+    The same seed gives the same result, on any thread. The library has one seed for the whole process,
+    though: this function sets it, draws in a thread of its own, one call at a time, and leaves another seed
+        that nobody
+    knows. Code that sets the library's seed by itself has to set it again afterwards.
+
+    Args:
+        tokenizer: a `"unigram"` or `"bpe"` model.
+        text: `str` or `bytes`; special tokens in it are refused.
+        alpha: for unigram models how much likelier ways are preferred, 0 for all alike; for BPE models the
+            chance of a merge to be left out, from 0 to 1.
+        seed: a number from 0 to 2**32 - 2.
+        nbest_size: choose among so many of the likeliest ways, from 2 to 512; -1 for all. BPE models don't
+            look at it.
+        add_special_tokens: put the declared BOS before and the declared EOS after it.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense, or the model is of another type.
+        DisallowedSpecialTokenError: the text holds a special token.
+    """
+    _check_type(tokenizer, ("unigram", "bpe"), "sample_encode")
+    seed = checked_int("seed", seed, least=0)
+    if seed > 2**32 - 2:
+        raise InvalidArgumentError(f"seed must be at most 2**32 - 2, not {seed}")
+    is_bpe = tokenizer.model_type == "bpe"
+    name = f"alpha for a {tokenizer.model_type} model"
+    alpha = checked_float(name, alpha, least=0, most=1 if is_bpe else math.inf)
+    if checked_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MOST:
+        raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MOST}, not {nbest_size}")
+
+    def draw() -> bytes:
+        sample: bytes = tokenizer.processor.encode(
+            to_utf8(text),
+            out_type="serialized_proto",
+            enable_sampling=True,
+            alpha=alpha,
+            nbest_size=nbest_size,
+        )
+        return sample
+
+    sample = [_in_a_new_thread(draw, seed)] if len(text) else [b""]
+    return _batch_of_splits(tokenizer, text, sample, add_special_tokens)[0]
+
+
+def nbest_encode(
+    tokenizer: SentencePieceTokenizer, text: Text, nbest_size: int, *, add_special_tokens: bool = True
+) -> TokenizationBatch:
+    """Encode a text in the likeliest ways, the best one first.
+
+    Args:
+        tokenizer: a `"unigram"` model.
+        text: `str` or `bytes`; special tokens in it are refused.
+        nbest_size: how many ways, from 1 to 512. There are fewer results where a text has fewer.
+        add_special_tokens: put the declared BOS before and the declared EOS after each.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense, or the model is of another type.
+        DisallowedSpecialTokenError: the text holds a special token.
+    """
+    _check_type(tokenizer, ("unigram",), "nbest_encode")
+    if not 1 <= checked_int("nbest_size", nbest_size) <= _MOST:
+        raise InvalidArgumentError(f"nbest_size must be from 1 to {_MOST}, not {nbest_size}")
+    ranked = tokenizer.processor.nbest_encode(
+        to_utf8(text), nbest_size=nbest_size, out_type="serialized_proto"
+    )
+    splits = [value for _, value in fields_of(ranked) if isinstance(value, bytes)]
+    return _batch_of_splits(tokenizer, text, splits or [b""], add_special_tokens)
+
+
+def _in_a_new_thread(draw: Any, seed: int) -> bytes:
+    """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
+    from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
+
+    with _sampling, ThreadPoolExecutor(1) as pool:
+        set_random_generator_seed(seed)
+        try:
+            sample: bytes = pool.submit(draw).result()
+            return sample
+        finally:
+            set_random_generator_seed(secrets.randbelow(2**32 - 1))
+
+
+def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], function: str) -> None:
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        raise InvalidArgumentError(
+            f"{function} needs a SentencePieceTokenizer, not a {type(tokenizer).__name__}"
+        )
+    if tokenizer.model_type not in types:
+        raise InvalidArgumentError(
+            f"{function} needs a model of type {' or '.join(types)}, and this one is of type "
+            f"{tokenizer.model_type}; use encode_result, which splits a text in the one way that it has"
+        )
+
+
+def _batch_of_splits(
+    tokenizer: SentencePieceTokenizer, text: Text, splits: Sequence[bytes], add_special_tokens: bool
+) -> TokenizationBatch:
+    """Several ways to split one text, each a serialized `SentencePieceText`, as a batch."""
+    split = split_rows(
+        tokenizer,
+        [text] * len(splits),
+        add_special_tokens=add_special_tokens,
+        assume_normalized=False,
+        allowed_special=(),
+        disallowed_special="all",
+    )
+    pieces = [_pieces_of(serialized) for serialized in splits]
+    rows = [np.array([id_ for id_, _ in row], np.int32) for row in pieces]
+    nbytes = np.array([len(piece) for row in pieces for _, piece in row], np.int64)
+    ids = np.concatenate(rows)
+    lengths = np.where(ids == tokenizer.vocabulary.role_id("unk"), nbytes, tokenizer.piece_lengths.take(ids))
+    return batch_of(tokenizer, split, tokenizer.located([to_utf8(text)] * len(rows), rows, lengths))
+
+
+def _pieces_of(serialized: bytes) -> list[tuple[int, bytes]]:
+    """Id and piece of each token: fields 2 and 1 of each field 2."""
+    messages = [value for number, value in fields_of(serialized) if number == 2]
+    tokens: list[dict[int, Any]] = [dict(fields_of(message)) for message in messages]
+    return [(token[2], token[1]) for token in tokens]
