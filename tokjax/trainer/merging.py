@@ -34,7 +34,7 @@ TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
 _LEAST_WIDTH, _MOST_WIDTH = 16, 512
 _MOST_AT_ONCE = 512
-_PLACES_A_MERGE, _PLACES_A_STEP = 20, 400
+_PLACES_A_MERGE, _PLACES_A_STEP = 20, 150
 """What a merge costs one at a time, and what a step of many costs: as much as so many places to merge."""
 _SLOW_STEPS = 16
 """After so many steps in a row that had little to merge, it is one at a time."""
