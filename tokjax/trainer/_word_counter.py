@@ -52,20 +52,18 @@ class WordCounter:
 
     def add(self, words: Words) -> None:
         """Count each of some words once more."""
-        self.merge(Counted(words, np.ones(len(words.starts), np.int64)))
-
-    def merge(self, counted: Counted) -> None:
-        """Take in what another counter has seen."""
-        words, counts = counted
         places = self._tables.find(words)
         absent = np.flatnonzero(places == ABSENT)
         if len(absent):
-            known = np.flatnonzero(places != ABSENT)
-            places, counts = places.take(known), counts.take(known)
+            places = places.take(np.flatnonzero(places != ABSENT))
+            self._wait(Counted(words.take(absent), np.ones(len(absent), np.int64)))
+        times = np.bincount(places)
         with self._lock:
-            np.add.at(self._counts, places, counts)
-        if len(absent):
-            self._wait(Counted(words.take(absent), counted.counts.take(absent)))
+            self._counts[: len(times)] += times
+
+    def merge(self, counted: Counted) -> None:
+        """Take in what another counter has seen."""
+        self._wait(counted)
 
     def counted(self) -> Counted:
         """Every word that was seen."""

@@ -12,7 +12,7 @@ from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
 from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
-from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
+from tokjax.models._chunks import as_segments, cut_into_words, gather
 from tokjax.text.patterns import word_splitter
 from tokjax.text.readers import Chunk
 from tokjax.text.sampling import sample_chunks
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from tokjax.utf8 import Text
 
 _CHUNK_BYTES = 1 << 24
+_PIECE_CHARACTERS = 1 << 20
+"""Larger than those of the engine: threads wait for one another between calls of NumPy."""
 _SAMPLED_CHUNKS = 64
 
 
@@ -186,7 +188,7 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
         stretches = list(filter(None, stretches))
         documents += len(stretches) - goes_on
         ordinary += stretches
-    for pieces in gather(as_segments(ordinary), CHUNK_CHARACTERS, safe_cuts=splitter.is_named):
+    for pieces in gather(as_segments(ordinary), _PIECE_CHARACTERS, safe_cuts=splitter.is_named):
         words = cut_into_words(pieces, splitter).words
         nbytes += int(words.lengths.sum())
         counter.add(words)
