@@ -1,9 +1,10 @@
 """Text to a byte-level BPE vocabulary: tokjax and its peers on the same file.
 
-    python -m benchmarks.train TEXT [--megabytes 20 120] [--vocab-sizes 8000 32000 128000]
+    python -m benchmarks.train 20=TEXT 120=TEXT 500=TEXT --rounds 3 3 1
 
-TEXT has documents joined by `<|endoftext|>`. Each measurement is a process of its own, from the file to the
-vocabulary; rounds go through all contenders in turn.
+Of each TEXT, whose documents are joined by `<|endoftext|>`, so many megabytes are taken. Each measurement is a
+process of its own, from the file to the vocabulary; rounds go through all contenders in turn. Those that are
+slow take part in the first round only, and only where a text is small.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def compared(path: Path, megabytes: float, vocab_sizes: list[int], rounds: int, 
     seen: dict[str, list[dict[str, Any]]] = {f"{size}; {name}": [] for size, name in runs}
     for number in range(rounds):
         for size, name in runs:
+            if number and name in SLOW:
+                continue
             row = measured_apart(name, path, size, workers)
             seen[f"{size}; {name}"].append(row)
             print(f"{megabytes} MB, round {number + 1}, {size}: {name}: {row}", flush=True)
@@ -68,19 +71,20 @@ def compared(path: Path, megabytes: float, vocab_sizes: list[int], rounds: int, 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--megabytes", type=float, nargs="+", default=[20, 120])
+    parser.add_argument("texts", nargs="+", metavar="MEGABYTES=TEXT")
     parser.add_argument("--vocab-sizes", type=int, nargs="+", default=[8000, 32000, 128000])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, nargs="+", default=[3], help="for each text, or for all")
     parser.add_argument("--workers", type=int, default=2)
     args = parser.parse_args()
     results = {}
+    rounds = args.rounds * len(args.texts) if len(args.rounds) == 1 else args.rounds
     with tempfile.TemporaryDirectory() as directory:
-        for megabytes in args.megabytes:
+        for given, times in zip(args.texts, rounds, strict=True):
+            megabytes, path = given.split("=", 1)
             part = Path(directory) / "part.txt"
-            with args.text.open("rb") as file:
-                part.write_text(file.read(int(megabytes * 1e6)).decode("utf-8", "ignore"))
-            results[f"{megabytes:g}"] = compared(part, megabytes, args.vocab_sizes, args.rounds, args.workers)
+            with Path(path).open("rb") as file:
+                part.write_text(file.read(int(float(megabytes) * 1e6)).decode("utf-8", "ignore"))
+            results[megabytes] = compared(part, float(megabytes), args.vocab_sizes, times, args.workers)
     print(write_record("train", PACKAGES, {"workers": args.workers, "results": results}))
 
 
