@@ -2,8 +2,8 @@
 
     python -m benchmarks.train 20=TEXT 120=TEXT 500=TEXT --rounds 3 3 1
 
-Of each TEXT, whose documents are joined by `<|endoftext|>`, so many megabytes are taken. Each measurement is a
-process of its own, from the file to the vocabulary; rounds go through all contenders in turn. Those that are
+Of each TEXT, whose documents are joined by `<|endoftext|>`, so many megabytes are taken. Each measurement is
+a process of its own, from the file to the vocabulary; rounds go through all contenders in turn. Those that are
 slow take part in the first round only, and only where a text is small.
 """
 
@@ -38,7 +38,7 @@ def measured_apart(name: str, path: Path, vocab_size: int, workers: int) -> dict
     )
     if done.returncode:
         raise SystemExit(f"{name} failed:\n{done.stderr}")
-    seen: dict[str, Any] = json.loads(done.stdout)
+    seen: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])  # (some print on the way)
     return seen
 
 
