@@ -3,8 +3,7 @@
     python -m benchmarks.train 20=TEXT 120=TEXT 500=TEXT --rounds 3 3 1
 
 Of each TEXT, whose documents are joined by `<|endoftext|>`, so many megabytes are taken. Each measurement is
-a process of its own, from the file to the vocabulary; rounds go through all contenders in turn. Those that are
-slow take part in the first round only, and only where a text is small.
+a process of its own, from the file to the vocabulary; rounds go through all contenders in turn.
 """
 
 from __future__ import annotations
@@ -23,8 +22,6 @@ from benchmarks.record import described_input, write_record
 from benchmarks.trainers import TRAINERS
 
 PACKAGES = ["tokjax", "numpy", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece"]
-SLOW = {"sentencepiece (bpe)": 20}
-"""Contenders that would take hours on more megabytes than these."""
 
 
 def measured_apart(name: str, path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
@@ -44,14 +41,10 @@ def measured_apart(name: str, path: Path, vocab_size: int, workers: int) -> dict
 
 def compared(path: Path, megabytes: float, vocab_sizes: list[int], rounds: int, workers: int) -> Any:
     """All contenders on one text, for several sizes of vocabulary."""
-    runs = [
-        (size, name) for size in vocab_sizes for name in TRAINERS if megabytes <= SLOW.get(name, megabytes)
-    ]
+    runs = [(size, name) for size in vocab_sizes for name in TRAINERS]
     seen: dict[str, list[dict[str, Any]]] = {f"{size}; {name}": [] for size, name in runs}
     for number in range(rounds):
         for size, name in runs:
-            if number and name in SLOW:
-                continue
             row = measured_apart(name, path, size, workers)
             seen[f"{size}; {name}"].append(row)
             print(f"{megabytes} MB, round {number + 1}, {size}: {name}: {row}", flush=True)
