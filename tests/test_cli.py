@@ -1,5 +1,8 @@
 """The commands, as a shell runs them."""
 
+import json
+import os
+import signal
 import subprocess
 import sys
 
@@ -52,6 +55,88 @@ def test_train(place, corpus):
     tokenizer = tokjax.load_tokenizer(place / "t.json")
     expected = train_bpe(corpus * 3, vocab_size=400, special_tokens=["<|endoftext|>"], progress=False)
     assert tokenizer == expected.tokenizer
+
+
+class TestTrain:
+    """Every kind of vocabulary, from the shell."""
+
+    @pytest.mark.parametrize(
+        ("model", "options", "kind"),
+        [
+            ("bpe", ["--tie-break", "huggingface", "--max-token-length", 5], "ByteLevelBPE"),
+            ("wordpiece", ["--cased", "--limit-alphabet", 200], "WordPieceTokenizer"),
+            ("word-level", ["--special-token", "[X]"], "WordLevelTokenizer"),
+            ("unigram", ["--byte-fallback", "--character-coverage", 1], "SentencePieceTokenizer"),
+            ("sentencepiece-bpe", ["--byte-fallback"], "SentencePieceTokenizer"),
+            ("char", [], "SentencePieceTokenizer"),
+            ("word", [], "SentencePieceTokenizer"),
+        ],
+    )
+    def test_every_model(self, place, tmp_path, model, options, kind):
+        out = tmp_path / "t.json"
+        shown = output_of(
+            "train", place / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 350, *options
+        )
+        assert "bytes per token" in shown
+        tokenizer = tokjax.load_tokenizer(out)
+        assert type(tokenizer).__name__ == kind
+        assert tokjax.vocab_size(tokenizer) <= 400
+        assert len(tokjax.encode(tokenizer, "the inner meaning"))
+
+    def test_counts_are_kept_and_used_again(self, place, tmp_path):
+        counts = tmp_path / "counts.npz"
+        command = ["train", "-q", "--vocab-size", 300, "--pattern", "cl100k"]
+        output_of(*command, place / "corpus.txt", "--save-counts", counts, "-o", tmp_path / "a.json")
+        output_of("train", "-q", "--vocab-size", 300, counts, "-o", tmp_path / "b.json")
+        output_of(*command, place / "corpus.txt", "-o", tmp_path / "c.json")
+        first, *others = (tokjax.load_tokenizer(tmp_path / f"{name}.json") for name in "abc")
+        assert others == [first, first]
+
+    def test_records_and_a_part_of_them(self, corpus, tmp_path):
+        lines = [json.dumps({"body": text}) for text in corpus * 3]
+        (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+        options = ["--vocab-size", 300, "-o", tmp_path / "t.json"]
+        failed = run("train", tmp_path / "*.jsonl", *options)
+        assert failed.returncode == 1
+        assert b"has no field 'text', it has ['body']; pass --field NAME" in failed.stderr
+        shown = output_of("train", tmp_path / "*.jsonl", "--field", "body", "--max-bytes", 100, *options)
+        assert "documents" in shown
+
+    def test_a_bundle(self, place, tmp_path):
+        from tokjax.trainer import load_training_bundle
+
+        options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle", "--checkpoint", tmp_path / "c.npz"]
+        output_of("train", place / "corpus.txt", *options)
+        assert load_training_bundle(tmp_path / "b").trained.options["vocab_size"] == 300
+        again = run("train", place / "corpus.txt", *options)
+        assert again.returncode == 1
+        assert b"exists; to replace it, pass --overwrite" in again.stderr
+        output_of("train", place / "corpus.txt", *options, "--overwrite", "-q")
+        assert tokjax.load_tokenizer(tmp_path / "b") == load_training_bundle(tmp_path / "b").trained.tokenizer
+
+    def test_an_option_of_another_model_is_refused(self, place, tmp_path):
+        refused = run(
+            "train", place / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
+        )
+        assert refused.returncode == 2
+        assert b"--pattern is nothing to --model unigram" in refused.stderr
+
+    @pytest.mark.skipif(os.name == "nt", reason="there is no SIGINT to send")
+    def test_ctrl_c(self, tmp_path):
+        (tmp_path / "corpus.txt").write_text(" ".join(str(i * i) for i in range(300_000)))
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tokjax", "train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        shown = b""
+        while b"ing" not in shown:  # a bar of "counting" or "merging"
+            shown += os.read(process.stderr.fileno(), 1 << 16)
+        process.send_signal(signal.SIGINT)
+        _, rest = process.communicate(timeout=60)
+        assert process.returncode == 130
+        assert b"interrupted" in rest
+        assert not (tmp_path / "t.json").exists()
 
 
 def test_pack(place, corpus):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -14,9 +13,8 @@ from rich.markup import escape
 
 import tokjax
 from tokjax.cli.report import report
-from tokjax.cli.tables import stats_table, token_table, training_table
-from tokjax.trainer import train_bpe
-from tokjax.trainer.bpe import END_OF_TEXT
+from tokjax.cli.tables import stats_table, token_table
+from tokjax.cli.train import train
 
 app = typer.Typer(
     help="Train tokenizers, turn text into packed token arrays, and look at both.",
@@ -25,7 +23,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_OPTION_OF_KEYWORD = {"overwrite=True": "--overwrite", "disallowed_special=()": "--special text"}
+_OPTION_OF_KEYWORD = {
+    "overwrite=True": "--overwrite",
+    "disallowed_special=()": "--special text",
+    "text_files(PATH, field=NAME)": "--field NAME",
+    "text_files(PATH, format='text')": "--format text",
+}
 
 TokenizerOption = Annotated[
     Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
@@ -47,41 +50,7 @@ SpecialOption = Annotated[
         help="Special tokens in the text: refuse it, recognise them, or take them for ordinary text.",
     ),
 ]
-Files = Annotated[list[Path], typer.Argument(help="Text files, in UTF-8.", show_default=False)]
-
-
-@app.command()
-def train(
-    files: Files,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the tokenizer.")],
-    vocab_size: Annotated[int, typer.Option(help="How many ids: bytes, special tokens and merges.")] = 32_000,
-    pattern: Annotated[
-        str, typer.Option(help="gpt2, cl100k, o200k, llama3, qwen2, or a regular expression.")
-    ] = "gpt2",
-    special_token: Annotated[
-        list[str] | None,
-        typer.Option(help=f"Splits the text and never merges; may be repeated. Default: {END_OF_TEXT}."),
-    ] = None,
-    min_frequency: Annotated[int, typer.Option(help="Pairs that are rarer are not merged.")] = 1,
-    workers: Annotated[int | None, typer.Option(help="Processes. Default: all processors.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
-) -> None:
-    """Train a byte-level BPE tokenizer on text files."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if quiet:
-        logging.getLogger("tokjax").setLevel(logging.ERROR)
-    trained = train_bpe(
-        files,
-        vocab_size=vocab_size,
-        pattern=pattern,
-        special_tokens=[END_OF_TEXT] if special_token is None else special_token,
-        min_frequency=min_frequency,
-        workers=workers,
-        progress=not quiet,
-    )
-    file = tokjax.save_tokenizer(trained.tokenizer, out)
-    if not quiet:
-        Console().print(training_table(trained, file))
+Files = Annotated[list[Path], typer.Argument(help="Text, JSON lines or Parquet.", show_default=False)]
 
 
 @app.command()
@@ -141,6 +110,7 @@ def stats(
     Console().print(stats_table(opened))
 
 
+app.command()(train)
 app.command()(report)
 
 

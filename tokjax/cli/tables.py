@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tokjax.records import TokenizationResult
     from tokjax.store.reader import PackedDataset
-    from tokjax.trainer import TrainedBPE
+    from tokjax.trainer import Trained
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 
@@ -55,7 +55,7 @@ def stats_table(dataset: PackedDataset) -> Table:
     return table
 
 
-def training_table(trained: TrainedBPE, file: Path) -> Table:
+def training_table(trained: Trained, file: Path) -> Table:
     """What training saw and made."""
     stats = trained.stats
     table = _two_columns(str(file))
@@ -66,6 +66,9 @@ def training_table(trained: TrainedBPE, file: Path) -> Table:
     table.add_row("bytes per token", f"{stats.bytes_per_token:.3f}")
     for phase, seconds in stats.seconds.items():
         table.add_row(phase, f"{seconds:.1f} s")
+    if stats.notes:
+        table.caption = Text("\n".join(stats.notes))
+        table.caption_justify = "left"
     return table
 
 

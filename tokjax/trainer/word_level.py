@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _MAY_LACK: Mapping[Role, str] = {"pad": "[PAD]"}
 
 
+SPECIAL_TOKENS = ("[PAD]", "[UNK]")
+
+
 @dataclass(frozen=True)
 class TrainedWordLevel(Trained):
     """What `train_word_level` made. Its ids are the special tokens, then the words, most frequent first.
@@ -48,7 +51,7 @@ def train_word_level(
     source: Source | PretokenCounts,
     *,
     vocab_size: int,
-    special_tokens: Sequence[str] = ("[PAD]", "[UNK]"),
+    special_tokens: Sequence[str] = SPECIAL_TOKENS,
     min_frequency: int = 1,
     splitter: Splitter = "whitespace",
     lowercase: bool = False,

@@ -1,0 +1,220 @@
+"""The command `tokjax train`."""
+
+from __future__ import annotations
+
+import logging
+from enum import StrEnum
+from functools import partial
+from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+
+import tokjax
+from tokjax.cli.tables import training_table
+from tokjax.text.files import FileFormat, text_files
+from tokjax.trainer import (
+    PretokenCounts,
+    Trained,
+    count_pretokens,
+    load_pretoken_counts,
+    save_pretoken_counts,
+    save_training_bundle,
+    train_bpe,
+    train_sentencepiece,
+    train_word_level,
+    train_wordpiece,
+)
+from tokjax.trainer.bpe import END_OF_TEXT
+from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
+from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokjax.text.files import TextFiles
+
+INTERRUPTED = 130
+_COUNTS = ".npz"
+
+
+class Model(StrEnum):
+    """What to train."""
+
+    bpe = "bpe"
+    wordpiece = "wordpiece"
+    word_level = "word-level"
+    unigram = "unigram"
+    sentencepiece_bpe = "sentencepiece-bpe"
+    char = "char"
+    word = "word"
+
+
+_ON_COUNTS = {"min_frequency", "max_bytes", "seed", "save_counts"}
+_SENTENCEPIECE = {"character_coverage", "byte_fallback"}
+_OPTIONS_OF: Mapping[Model, set[str]] = {
+    Model.bpe: _ON_COUNTS | {"pattern", "max_token_length", "tie_break", "checkpoint"},
+    Model.wordpiece: _ON_COUNTS | {"limit_alphabet", "cased"},
+    Model.word_level: _ON_COUNTS | {"cased"},
+    Model.unigram: _SENTENCEPIECE,
+    Model.sentencepiece_bpe: _SENTENCEPIECE,
+    Model.char: _SENTENCEPIECE,
+    Model.word: _SENTENCEPIECE,
+}
+_TRAINERS: Mapping[Model, Callable[..., Trained]] = {
+    Model.bpe: train_bpe,
+    Model.wordpiece: train_wordpiece,
+    Model.word_level: train_word_level,
+    Model.unigram: partial(train_sentencepiece, model_type="unigram"),
+    Model.sentencepiece_bpe: partial(train_sentencepiece, model_type="bpe"),
+    Model.char: partial(train_sentencepiece, model_type="char"),
+    Model.word: partial(train_sentencepiece, model_type="word"),
+}
+_SPECIAL_OF = {Model.wordpiece: WORDPIECE_TOKENS, Model.word_level: WORD_LEVEL_TOKENS}
+
+
+def train(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Files of text, JSON lines or Parquet, gzipped or not, patterns of them, or a file that "
+            "--save-counts wrote.",
+            show_default=False,
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the tokenizer.")],
+    model: Annotated[Model, typer.Option("--model", "-m", help="What to train.")] = Model.bpe,
+    vocab_size: Annotated[int, typer.Option(help="How many ids, special tokens among them.")] = 32_000,
+    special_token: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Splits the text and is never learned; may be repeated. wordpiece and word-level have those "
+            f"of BERT besides. Default for the others: {END_OF_TEXT}."
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option(help="gpt2 (the default), cl100k, o200k, llama3, qwen2, or a regular expression."),
+    ] = None,
+    min_frequency: Annotated[
+        int | None, typer.Option(help="Pairs, or words, that are rarer are left out.")
+    ] = None,
+    max_token_length: Annotated[int | None, typer.Option(help="The longest token, in bytes.")] = None,
+    tie_break: Annotated[
+        str | None, typer.Option(help="Of equally frequent pairs: lexicographic (the default), huggingface.")
+    ] = None,
+    limit_alphabet: Annotated[int | None, typer.Option(help="How many characters to keep.")] = None,
+    cased: Annotated[bool | None, typer.Option("--cased", help="Keep upper case and accents.")] = None,
+    character_coverage: Annotated[
+        float | None, typer.Option(help="The share of characters that are to have a piece.")
+    ] = None,
+    byte_fallback: Annotated[
+        bool | None, typer.Option("--byte-fallback", help="Other characters become bytes, not unknown.")
+    ] = None,
+    field: Annotated[str, typer.Option(help="The field, or column, of the text in records.")] = "text",
+    file_format: Annotated[
+        str, typer.Option("--format", help="text, jsonl, parquet, or auto: by the files' names.")
+    ] = "auto",
+    max_bytes: Annotated[int | None, typer.Option(help="Count a random part of so many bytes.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Draws that part.")] = None,
+    save_counts: Annotated[
+        Path | None, typer.Option(help="Also write the counts of words, to train on them again.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A file that a training which was stopped goes on from.")
+    ] = None,
+    bundle: Annotated[
+        bool, typer.Option("--bundle", help="Write a directory, with statistics, sources and a report.")
+    ] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Threads. Default: all processors.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
+) -> None:
+    """Train a tokenizer on files: byte-level BPE, WordPiece, word-level, or one of SentencePiece's models."""
+    given: dict[str, Any] = {
+        "pattern": pattern,
+        "min_frequency": min_frequency,
+        "max_token_length": max_token_length,
+        "tie_break": tie_break,
+        "limit_alphabet": limit_alphabet,
+        "cased": cased,
+        "character_coverage": character_coverage,
+        "byte_fallback": byte_fallback,
+        "max_bytes": max_bytes,
+        "seed": seed,
+        "save_counts": save_counts,
+        "checkpoint": checkpoint,
+    }
+    options = _options_of(model, {name: value for name, value in given.items() if value is not None})
+    if bundle and out.exists() and not overwrite:
+        raise tokjax.BundleExistsError(f"{out} exists; to replace it, pass overwrite=True")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    if quiet:
+        logging.getLogger("tokjax").setLevel(logging.ERROR)
+    shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
+    special = tuple(special_token or ())
+    try:
+        source = _source(files, field, file_format, model, special, options, shared)
+        if not isinstance(source, PretokenCounts) or model in _SPECIAL_OF:
+            options["special_tokens"] = _special_tokens(model, special)
+        trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
+    except KeyboardInterrupt as error:
+        Console(stderr=True).print(str(error) or "interrupted", style="bold red", markup=False)
+        raise typer.Exit(INTERRUPTED) from None
+    if bundle:
+        file = save_training_bundle(trained, out, overwrite=overwrite).path
+    else:
+        file = tokjax.save_tokenizer(trained.tokenizer, out)
+    if not quiet:
+        Console().print(training_table(trained, file))
+
+
+def _options_of(model: Model, given: dict[str, Any]) -> dict[str, Any]:
+    """The options of the trainer, and those of counting; others make no sense."""
+    for name in given:
+        if name not in _OPTIONS_OF[model]:
+            takes = ", ".join(sorted(_as_option(each) for each in _OPTIONS_OF[model]))
+            raise typer.BadParameter(f"{_as_option(name)} is nothing to --model {model}; it takes {takes}")
+    if given.pop("cased", False):
+        given["lowercase"] = False
+    return given
+
+
+def _source(
+    files: list[str],
+    field: str,
+    file_format: str,
+    model: Model,
+    special: tuple[str, ...],
+    options: dict[str, Any],
+    shared: dict[str, Any],
+) -> TextFiles | PretokenCounts:
+    """What to train on: files, or their words, if only a part is asked for, or if they are to be kept."""
+    counting = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
+    keep = options.pop("save_counts", None)
+    if len(files) == 1 and files[0].endswith(_COUNTS):
+        return load_pretoken_counts(files[0])
+    source = text_files(files, field=field, format=_as_format(file_format))
+    if not counting and keep is None:
+        return source
+    pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
+    special = _special_tokens(model, special)
+    counts = count_pretokens(source, special_tokens=special, pattern=pattern, **counting, **shared)
+    if keep is not None:
+        save_pretoken_counts(counts, keep)
+    return counts
+
+
+def _special_tokens(model: Model, given: tuple[str, ...]) -> tuple[str, ...]:
+    if model in _SPECIAL_OF:
+        return tuple(dict.fromkeys([*_SPECIAL_OF[model], *given]))
+    return given or (END_OF_TEXT,)
+
+
+def _as_format(given: str) -> FileFormat:
+    return given  # type: ignore[return-value] # text_files refuses what is none
+
+
+def _as_option(name: str) -> str:
+    return "--" + name.replace("_", "-")
