@@ -3,7 +3,8 @@
     python -m benchmarks.train 20=TEXT 120=TEXT 500=TEXT --rounds 3 3 1
 
 Of each TEXT, whose documents are joined by `<|endoftext|>`, so many megabytes are taken. Each measurement is
-a process of its own, from the file to the vocabulary; rounds go through all contenders in turn.
+a process of its own, from the file to the vocabulary; rounds go through all contenders in turn, but for one
+that took more than a minute: it is not asked again.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from benchmarks.record import described_input, write_record
 from benchmarks.trainers import TRAINERS
 
 PACKAGES = ["tokjax", "numpy", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece"]
+SLOW_SECONDS = 60.0
 
 
 def measured_apart(name: str, path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
@@ -45,6 +47,8 @@ def compared(path: Path, megabytes: float, vocab_sizes: list[int], rounds: int, 
     seen: dict[str, list[dict[str, Any]]] = {f"{size}; {name}": [] for size, name in runs}
     for number in range(rounds):
         for size, name in runs:
+            if any(row["seconds"] > SLOW_SECONDS for row in seen[f"{size}; {name}"]):
+                continue
             row = measured_apart(name, path, size, workers)
             seen[f"{size}; {name}"].append(row)
             print(f"{megabytes} MB, round {number + 1}, {size}: {name}: {row}", flush=True)

@@ -75,7 +75,7 @@ class TestTrain:
     def test_every_model(self, place, tmp_path, model, options, kind):
         out = tmp_path / "t.json"
         shown = output_of(
-            "train", place / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 350, *options
+            "train", place / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 400, *options
         )
         assert "bytes per token" in shown
         tokenizer = tokjax.load_tokenizer(out)

@@ -119,7 +119,7 @@ def byte_level_bpe(
 
     Args:
         ranks: bytes to id, every single byte among them; of two merges, the lower id comes first.
-        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, or a regular expression. Text that
+        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"whitespace"`, or a regular expression. Text that
             an expression leaves unmatched is split off as words of its own.
         special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
         bos_token: which special token begins a text, if any.
