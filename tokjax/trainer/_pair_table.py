@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tokjax.trainer._linked_words import Ids, LinkedWords, Places
 
 _MOST_PROMOTED = 4000
+_HIGH_A_STEP = 8
 
 
 class _Pairs(NamedTuple):
@@ -119,6 +120,8 @@ class PairTable:
         self._waiting = [_no_pairs()]
         self._threshold = np.iinfo(np.int64).max
         """No pair that waits is more frequent than this less one."""
+        self._high = self._threshold
+        """No pair that is less frequent was looked at."""
         self._add(pairs)
 
     def add(self, keys: NDArray[np.int64], at: Places, *, may_be_known: bool = False) -> None:
@@ -180,23 +183,45 @@ class PairTable:
         self._waiting.append(new)
 
     def _counted(self, top: int) -> tuple[Best, int]:
-        """The pairs of the highest bounds, counted; and the least count that no other pair can have."""
+        """The pairs of the highest bounds, counted; and the least count that no other pair can have.
+
+        Args:
+            top: how many to count; more, where others have the same bound.
+        """
+        rows, least = self._highest(top)
         pairs = self._active
-        last = len(pairs.bound) - top
-        order = np.argpartition(pairs.bound, last) if last else np.arange(top)
-        rows = order[last:]
-        others = int(pairs.bound[order[:last]].max(initial=0))
         picked = pairs.take(rows)
         at = self._pool.take(ranges(picked.start, picked.length))
-        which = np.repeat(np.arange(top), picked.length)
+        which = np.repeat(np.arange(len(rows)), picked.length)
         left, right = ids_of_key(picked.key)
         stands = np.flatnonzero(self._words.holds(at, left.take(which), right.take(which)))
         at, which = at.take(stands), which.take(stands)
-        count = np.bincount(which, self._words.weight.take(at), minlength=top).astype(np.int64)
+        count = np.bincount(which, self._words.weight.take(at), minlength=len(rows)).astype(np.int64)
         pairs.bound[rows] = count
-        pairs.length[rows] = length = np.bincount(which, minlength=top)
+        pairs.length[rows] = length = np.bincount(which, minlength=len(rows))
         self._pool[ranges(picked.start, length)] = at  # the others need not be looked at again
-        return Best(left, right, count, rows, at, which), max(others + 1, self._threshold, 1)
+        return Best(left, right, count, rows, at, which), least
+
+    def _highest(self, top: int) -> tuple[NDArray[np.int64], int]:
+        """Rows of the highest bounds, those of equal ones all or none; and the least bound among them."""
+        high = np.flatnonzero(self._active.bound >= self._high)
+        if len(high) < top and self._high > self._threshold:
+            self._lower_high(top)
+            high = np.flatnonzero(self._active.bound >= self._high)
+        if len(high) <= top:
+            return high, self._high
+        bounds = self._active.bound.take(high)
+        least = np.partition(bounds, len(high) - top)[len(high) - top]
+        return high.take(np.flatnonzero(bounds >= least)), int(least)
+
+    def _lower_high(self, top: int) -> None:
+        """Look at more pairs from now on: so many that this need not be done again for some steps."""
+        self._active = self._active.take(np.flatnonzero(self._active.bound))
+        bounds = self._active.bound
+        most = min(_HIGH_A_STEP * top, len(bounds))
+        self._high = max(
+            int(np.partition(bounds, len(bounds) - most)[len(bounds) - most]), self._threshold, 1
+        )
 
     def _promote(self) -> bool:
         """Make some of those that wait active; whether there is any pair left."""
