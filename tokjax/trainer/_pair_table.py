@@ -91,6 +91,7 @@ class Best(NamedTuple):
         rows: where the table has them.
         at: the places where they stand, in no order.
         which: the pair of each place.
+        looked_at: how many places were looked at to find them.
     """
 
     left: Ids
@@ -99,6 +100,7 @@ class Best(NamedTuple):
     rows: NDArray[np.int64]
     at: Places
     which: NDArray[np.int64]
+    looked_at: int
 
 
 class PairTable:
@@ -142,6 +144,7 @@ class PairTable:
         Args:
             width: how many to look at, at first.
         """
+        looked_at = 0
         while True:
             bound = self._active.bound
             if not len(bound) or bound.max() < self._threshold:
@@ -149,9 +152,10 @@ class PairTable:
                     return None
                 continue
             counted, least = self._counted(min(width, len(bound)))
-            certain = np.flatnonzero(counted.counts >= least)
-            if len(certain):
-                return counted._replace(counts=np.where(counted.counts >= least, counted.counts, 0))
+            looked_at += counted.looked_at
+            certain = counted.counts >= least
+            if certain.any():
+                return counted._replace(counts=np.where(certain, counted.counts, 0), looked_at=looked_at)
             width *= 2
 
     def drop(self, rows: NDArray[np.int64]) -> None:
@@ -200,7 +204,7 @@ class PairTable:
         pairs.bound[rows] = count
         pairs.length[rows] = length = np.bincount(which, minlength=len(rows))
         self._pool[ranges(picked.start, length)] = at  # the others need not be looked at again
-        return Best(left, right, count, rows, at, which), least
+        return Best(left, right, count, rows, at, which, int(picked.length.sum())), least
 
     def _highest(self, top: int) -> tuple[NDArray[np.int64], int]:
         """Rows of the highest bounds, those of equal ones all or none; and the least bound among them."""

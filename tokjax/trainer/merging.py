@@ -34,10 +34,12 @@ TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
 _LEAST_WIDTH, _MOST_WIDTH = 16, 512
 _MOST_AT_ONCE = 512
-_PLACES_A_MERGE, _PLACES_A_STEP = 20, 150
-"""What a merge costs one at a time, and what a step of many costs: as much as so many places to merge."""
+_MERGE, _PLACE = 100.0, 8.0
+"""Microseconds that one at a time takes for a merge, and for each of its places."""
+_STEP, _PAIR, _LOOK = 1000.0, 4.0, 0.03
+"""Microseconds that a step of many takes, and more for each pair and each place that it looks at."""
 _SLOW_STEPS = 16
-"""After so many steps in a row that had little to merge, it is one at a time."""
+"""After so many steps in a row that were slower than one at a time, it is one at a time."""
 
 
 class Rules(NamedTuple):
@@ -183,8 +185,9 @@ class _Merger:
         keys, born_at = self.words.merge(at, np.array(made, np.int32)[rank])
         self._pairs.add(*self._short_enough(keys, born_at), may_be_known=new < len(made))
         self._adapt(len(made), len(best.rows))
-        takes_long = _PLACES_A_MERGE * len(made) + len(at) > _PLACES_A_STEP
-        self._slow_steps = 0 if takes_long else self._slow_steps + 1
+        one_by_one = _MERGE * len(made) + _PLACE * len(at)
+        is_worth_it = one_by_one > _STEP + _PAIR * len(best.rows) + _LOOK * best.looked_at
+        self._slow_steps = 0 if is_worth_it else self._slow_steps + 1
         return new
 
     def _merge_one(self) -> int | None:
