@@ -3,18 +3,27 @@
 import hashlib
 import json
 
+import numpy as np
 import pytest
 
 import tokjax
 from tokjax._files import checksum_of_json
-from tokjax.trainer import count_pretokens, load_training_bundle, save_training_bundle, train_bpe
+from tokjax.trainer import (
+    count_pretokens,
+    load_training_bundle,
+    save_training_bundle,
+    train_bpe,
+    train_sentencepiece,
+    train_word_level,
+    train_wordpiece,
+)
 
 
 @pytest.fixture
 def trained(tmp_path, corpus):
     (tmp_path / "corpus.txt").write_text("<|endoftext|>".join(corpus * 3))
     return train_bpe(
-        tmp_path / "corpus.txt", vocab_size=400, special_tokens=["<|endoftext|>"], progress=False
+        tmp_path / "corpus.txt", vocab_size=np.int64(400), special_tokens=["<|endoftext|>"], progress=False
     )
 
 
@@ -30,6 +39,16 @@ def test_what_was_trained_is_read_back(trained, bundle, tmp_path):
     assert loaded.trained.merges == trained.merges
     assert loaded.trained.options["trainer"] == "bpe"
     assert tokjax.load_tokenizer(tmp_path / "bundle") == trained.tokenizer
+
+
+@pytest.mark.parametrize(
+    "train", [train_wordpiece, train_word_level, train_sentencepiece], ids=lambda train: train.__name__
+)
+def test_every_trainer_has_bundles(train, corpus, tmp_path):
+    trained = train(corpus * 3, vocab_size=np.int64(170), progress=False)
+    bundle = save_training_bundle(trained, tmp_path / "b")
+    assert type(bundle.trained) is type(trained)
+    assert bundle.trained == trained
 
 
 def test_merges_that_made_the_same_bytes_are_kept(tmp_path):
@@ -133,6 +152,12 @@ class TestRefused:
                 load_training_bundle(bundle.path)
         file.write_text(data.replace('"bytes": ', '"bytes": 1'))
         with pytest.raises(tokjax.BundleError, match="altered or damaged: it says checksum"):
+            load_training_bundle(bundle.path)
+
+    @pytest.mark.parametrize("digests", [None, [], {}, {"report.md": "0"}])
+    def test_a_manifest_without_files(self, bundle, digests):
+        rewritten(bundle.path, digests=digests)
+        with pytest.raises(tokjax.BundleError, match="the manifest lists no files"):
             load_training_bundle(bundle.path)
 
     def test_values_that_do_not_fit(self, bundle):

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -105,21 +106,58 @@ def test_damaged_checkpoints_are_refused(corpus, tmp_path):
         train(corpus, 300, checkpoint=path)
 
 
+@given(st.data())
+def test_no_damage_goes_unseen(tmp_path_factory, corpus, data):
+    path = tmp_path_factory.mktemp("damaged") / "checkpoint.npz"
+    expected = train(corpus, 300, checkpoint=path).merges
+    stored = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+    path.write_bytes(stored)
+    with suppress(tokjax.InvalidArgumentError):  # (not where a name or time is hit)
+        assert train(corpus, 300, checkpoint=path).merges == expected
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_at_once(corpus, tmp_path):
+    def never():
+        raise AssertionError("the corpus was read")
+        yield
+
+    for path in (tmp_path, tmp_path / "nowhere" / "c.npz"):
+        with pytest.raises(tokjax.InvalidArgumentError, match="is a directory, or in none that exists"):
+            train(never(), 300, checkpoint=path)
+
+
+def test_a_full_disk_ends_no_training(corpus, tmp_path, monkeypatch, caplog):
+    path = tmp_path / "checkpoint.npz"
+    monkeypatch.setattr(_checkpoints, "_SECONDS_BETWEEN", 0.0)
+    save = _checkpoints.CheckpointFile.save
+
+    def save_if_empty(self, checkpoint):
+        if checkpoint.made:
+            raise OSError("no space left on device")
+        save(self, checkpoint)
+
+    monkeypatch.setattr(_checkpoints.CheckpointFile, "save", save_if_empty)
+    assert train(corpus, 300, checkpoint=path).merges == train(corpus, 300).merges
+    assert "could not be written: no space left on device" in caplog.text
+
+
 def test_counts_have_a_fingerprint_whatever_their_order(corpus):
     counts = [count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1], corpus[:-1])]
     assert counts[0].fingerprint == counts[1].fingerprint != counts[2].fingerprint
 
 
 class TestInterrupted:
-    def test_without_a_checkpoint(self, corpus, monkeypatch):
+    def test_without_a_checkpoint(self, corpus, tmp_path, monkeypatch):
         def interrupt(*_):
             raise KeyboardInterrupt
 
         monkeypatch.setattr(merging._Merger, "advance", interrupt)
         with pytest.raises(KeyboardInterrupt, match="after 0 of 44 merges; nothing.*checkpoint=PATH"):
             train(corpus, 300)
-        with pytest.raises(KeyboardInterrupt, match="was not written yet"):
-            train(corpus, 300, checkpoint="nowhere.npz")
+        with pytest.raises(KeyboardInterrupt, match=r"c\.npz has 0 of them"):
+            train(corpus, 300, checkpoint=tmp_path / "c.npz")
 
     def test_with_a_checkpoint(self, corpus, tmp_path, monkeypatch):
         path = tmp_path / "checkpoint.npz"

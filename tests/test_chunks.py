@@ -11,6 +11,7 @@ import tokjax
 from tests.oracles.training import split_words
 from tests.strategies import hard_texts
 from tokjax.text import chunks as chunks_module
+from tokjax.text import sources
 from tokjax.text.chunks import refine_boundaries
 from tokjax.text.files import text_files
 from tokjax.text.patterns import PATTERNS, word_splitter
@@ -117,8 +118,10 @@ def test_documents_of_a_file(tmp_path):
     assert list(tokjax.read_documents(tmp_path / "empty.txt", "<|e|>")) == []
 
 
-def test_texts_are_gathered():
-    chunks = list(text_chunks(["abc", b"de", "f", "ghij"], 4))
+def test_texts_are_gathered(monkeypatch):
+    assert [chunk.texts for chunk in text_chunks(["a", "", "b", "c"], 100)] == [("a", "b"), ("c",)]
+    monkeypatch.setattr(sources, "_OBJECT_BYTES", 0)
+    chunks = list(text_chunks(["abc", b"de", "", "f", "ghij"], 4))
     assert [chunk.texts for chunk in chunks] == [("abc", b"de"), ("f", "ghij")]
     assert [chunk.nbytes for chunk in chunks] == [5, 5]
     assert list(text_chunks([], 4)) == []
@@ -143,6 +146,8 @@ def test_sources(tmp_path, monkeypatch):
         ([tmp_path], "is not a file"),
         ([path, "text"], "mixes paths and texts"),
         (["a.txt"], "pass text_files\\("),
+        (["a text", "a.txt"], r"'a\.txt' is the name of a file"),
+        ({"code": ["x"]}, "not dict"),
         (b"text", r"pass \[text\]"),
         (3, "not int"),
     ):

@@ -3,6 +3,7 @@
 import os
 import signal
 from collections import Counter
+from contextlib import suppress
 from io import BytesIO
 
 import loky
@@ -154,6 +155,43 @@ class TestCounts:
         with pytest.raises(tokjax.InvalidArgumentError, match="was altered"):
             load_pretoken_counts(path)
 
+    @pytest.mark.parametrize(
+        ("name", "column"),
+        [
+            ("counts", np.full(1, -1)),
+            ("counts", np.ones(1)),
+            ("counts", np.int64(1)),
+            ("data", np.arange(97, 100)),
+            ("lengths", np.zeros(1, np.int64)),
+            ("about", np.frombuffer(b"[]", np.uint8)),
+            ("about", np.frombuffer(b'{"version": 1}', np.uint8)),
+        ],
+    )
+    def test_that_no_corpus_can_have_are_refused(self, tmp_path, name, column):
+        path = tmp_path / "counts.npz"
+        save_pretoken_counts(count_pretokens(["abc"], progress=False), path)
+        np.savez(path, **(dict(np.load(path)) | {name: column}))
+        with pytest.raises(tokjax.InvalidArgumentError, match="was altered|holds no counts of words"):
+            load_pretoken_counts(path)
+
+    @given(st.data())
+    def test_that_are_damaged_are_refused_or_equal(self, tmp_path_factory, corpus, data):
+        path = tmp_path_factory.mktemp("counts") / "counts.npz"
+        counts = count_pretokens(corpus, progress=False)
+        save_pretoken_counts(counts, path)
+        stored = bytearray(path.read_bytes())
+        for _ in range(data.draw(st.integers(1, 3))):
+            stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
+        path.write_bytes(stored)
+        with suppress(
+            tokjax.InvalidArgumentError
+        ):  # (not where a name or time is hit)
+            assert load_pretoken_counts(path) == counts
+
+    def test_that_are_summed(self, corpus):
+        counts = [count_pretokens([text], progress=False) for text in corpus]
+        assert sum(counts) == count_pretokens(corpus, progress=False)
+
     def test_that_are_equal_have_one_hash(self, corpus):
         there, back = (count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1]))
         assert there == back
@@ -194,3 +232,19 @@ class TestWhiteSpace:
         for size in (50, 777):
             monkeypatch.setattr(counting, "_CHUNK_BYTES", size)
             assert count_pretokens(path, pattern="whitespace", progress=False, workers=2) == whole
+
+
+def test_what_is_no_executor_is_refused():
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"Executor, not 4; for threads pass workers=N"):
+        count_pretokens(["a"], executor=4)
+
+
+def test_roles_are_checked_before_the_corpus_is_read():
+    def never():
+        raise AssertionError("the corpus was read")
+        yield
+
+    with pytest.raises(tokjax.InvalidArgumentError, match="eos_token is '<eos>', which is not among"):
+        train_bpe(never(), vocab_size=300, eos_token="<eos>", progress=False)
+    with pytest.raises(tokjax.InvalidArgumentError, match="has a lone surrogate"):
+        train_bpe(never(), vocab_size=300, special_tokens=["\ud800"], progress=False)

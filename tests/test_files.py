@@ -16,7 +16,7 @@ from tokjax.text import readers
 from tokjax.text.files import text_files
 from tokjax.text.readers import FileChunk, file_chunks
 from tokjax.text.sampling import sample_chunks
-from tokjax.trainer import count_pretokens
+from tokjax.trainer import count_pretokens, counting
 
 SEPARATOR = "<|e|>"
 TEXTS = ["low lower", "", "naïve café\nnew line", f"a{SEPARATOR}b", "日本語 text " * 50]
@@ -162,6 +162,12 @@ class TestWrongFiles:
         with pytest.raises(tokjax.SourceError, match=r"c\.txt\.gz: cut short or damaged, or not gzip"):
             count_pretokens(tmp_path / "c.txt.gz", progress=False)
 
+    def test_other_columns_of_text(self, tmp_path):
+        path = tmp_path / "c.parquet"
+        for column in (pa.array(["a", "b"]).dictionary_encode(), pa.array([b"a", b"b"], pa.binary())):
+            pq.write_table(pa.table({"text": column}), path)
+            assert list(map(tokjax.to_utf8, tokjax.read_documents(path, None))) == [b"a", b"b"]
+
     def test_damaged_parquet(self, tmp_path):
         path = write(tmp_path / "c.parquet", TEXTS)
         with pytest.raises(tokjax.SourceError, match=r"no column 'body', only \['id', 'text'\]"):
@@ -188,6 +194,21 @@ class TestWrongFiles:
             text_files(tmp_path)
         with pytest.raises(tokjax.InvalidArgumentError, match="paths must be str or os.PathLike, not int"):
             text_files([3])
+        with pytest.raises(tokjax.InvalidArgumentError, match="paths is empty"):
+            text_files([])
+        (tmp_path / "c.txt.zst").write_bytes(b"text")
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"c\.txt\.zst' is compressed.*with gzip"):
+            text_files(tmp_path / "c.txt.zst")
+        as_it_is = text_files(tmp_path / "c.txt.zst", format="text")
+        assert list(tokjax.read_documents(as_it_is, None)) == [b"text"]
+
+    def test_a_file_that_gets_shorter(self, tmp_path):
+        path = tmp_path / "c.txt"
+        path.write_bytes(b"some words " * 100)
+        (chunk,) = file_chunks(text_files(path), [], 10_000, safe_cuts=True)
+        path.write_bytes(b"some")
+        with pytest.raises(tokjax.SourceError, match=r"c\.txt: became shorter while it was read"):
+            chunk.read()
 
 
 class TestSampling:
@@ -209,6 +230,7 @@ class TestSampling:
     @pytest.mark.parametrize("ending", ENDINGS)
     def test_a_part_of_a_corpus_is_counted(self, tmp_path, ending, monkeypatch):
         monkeypatch.setattr(readers, "_PARQUET_ROWS", 10)
+        monkeypatch.setattr(counting, "_LEAST_SAMPLED", 1)
         texts = [f"number {i} of many" for i in range(3000)]
         path = write(tmp_path / f"c{ending}", texts)
         options = {"special_tokens": [SEPARATOR], "progress": False, "max_bytes": 10_000}

@@ -252,8 +252,8 @@ def test_a_vocabulary_that_is_not_full_is_told(caplog):
     assert trained.stats.exhausted
     assert words.stats.exhausted
     assert [record.getMessage() for record in caplog.records] == [
-        "the text has no pair left that stands 2 times: the vocabulary has 12 ids, not 100",
-        "the text has no word left that stands 2 times: the vocabulary has 3 ids, not 100",
+        "the text has no pair left that stands 2 or more times: the vocabulary has 12 ids, not 100",
+        "the text has no word left that stands 2 or more times: the vocabulary has 3 ids, not 100",
     ]
 
 

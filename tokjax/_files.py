@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 _READ_SIZE = 1 << 20
 
@@ -31,6 +36,21 @@ def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an `.npz` file.
+
+    Raises:
+        OSError: the file can't be read.
+        ValueError: it is no such file, or damaged.
+    """
+    data = path.read_bytes()
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return dict(arrays)
+    except Exception as error:  # (NumPy and the unpacking raise errors of a dozen kinds)
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def sync_directory(directory: Path) -> None:

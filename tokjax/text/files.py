@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FileFormat = Literal["auto", "text", "jsonl", "parquet"]
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _COMPRESSED = (".gz", ".gzip")
+_UNREADABLE = (".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".tar", ".tgz")
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,8 @@ def text_files(
             else text.
 
     Raises:
-        InvalidArgumentError: a path that is no file, or a pattern that matches none.
+        InvalidArgumentError: a path that is no file, a pattern that matches none, or a file that is
+            compressed in another way.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -76,7 +78,16 @@ def text_files(
     for path in given:
         if not isinstance(path, (str, os.PathLike)):
             raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
-    return TextFiles(tuple(file for path in given for file in _matches(path)), field, format)
+    if not given:
+        raise InvalidArgumentError("paths is empty; there is nothing to read")
+    files = TextFiles(tuple(file for path in given for file in _matches(path)), field, format)
+    for path in files.paths:
+        if path.suffix.lower() in _UNREADABLE and format == "auto":
+            raise InvalidArgumentError(
+                f"{str(path)!r} is compressed, by its name, in a way that is not read here; decompress it, "
+                "or compress it with gzip (to read it as it is, pass format='text')"
+            )
+    return files
 
 
 def format_of(path: Path, files: TextFiles) -> str:

@@ -61,7 +61,10 @@ class FileChunk:
     def _bytes(self) -> bytes:
         with self.path.open("rb") as file:
             file.seek(self.start)
-            return file.read(self.nbytes)
+            data = file.read(self.nbytes)
+        if len(data) < self.nbytes:
+            raise SourceError(f"{self.path}: became shorter while it was read; nothing was kept")
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,8 @@ def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk
             if texts:
                 yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
     except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
         raise SourceError(f"{path}: cut short or damaged, or not Parquet: {error}") from error
 
 
@@ -238,5 +243,7 @@ def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
             "text_files(PATH, field=NAME)"
         )
     kind = schema.field(column).type
-    if not (types.is_string(kind) or types.is_large_string(kind) or types.is_null(kind)):
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_null)
+    if not any(is_text(kind) for is_text in texts):
         raise SourceError(f"{path}: the column {column!r} holds {kind}, not strings")

@@ -18,6 +18,9 @@ Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[st
 """A path or a pattern of paths, several (`os.PathLike`), `text_files(...)`, or an iterable of texts."""
 
 _READ_SIZE = 1 << 22
+_LOOKED_AT = 100
+_OBJECT_BYTES = 64
+"""About what a text takes in memory besides its bytes."""
 
 
 def files_of(source: Source) -> TextFiles | None:
@@ -27,11 +30,11 @@ def files_of(source: Source) -> TextFiles | None:
 
     Raises:
         InvalidArgumentError: a path that is no file; paths and texts in one list; a list of strings
-            that are all names of files, which is ambiguous.
+            of which one is the name of a file, which is ambiguous.
     """
     if isinstance(source, TextFiles):
         return source
-    if isinstance(source, bytes) or not isinstance(source, (str, os.PathLike, Iterable)):
+    if isinstance(source, (bytes, Mapping)) or not isinstance(source, (str, os.PathLike, Iterable)):
         raise InvalidArgumentError(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"
@@ -45,11 +48,12 @@ def files_of(source: Source) -> TextFiles | None:
         return text_files(source)
     if any(are_paths):
         raise InvalidArgumentError("source mixes paths and texts; pass the one or the other")
-    if all(isinstance(item, str) and is_file(item) for item in source):
-        raise InvalidArgumentError(
-            f"source is a list of strings that are all names of files, {source[0]!r} first: for the "
-            "files pass text_files([...]), for the names as texts pass iter([...])"
-        )
+    for item in source[:_LOOKED_AT]:
+        if isinstance(item, str) and is_file(item):
+            raise InvalidArgumentError(
+                f"source is a list of strings, and {item!r} is the name of a file: for files pass "
+                "text_files([...]), for the names as texts pass iter([...])"
+            )
     return None
 
 
@@ -78,13 +82,16 @@ def corpus_of(source: Source, separators: Sequence[str], longest: int, *, safe_c
 
 
 def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
-    """Gather texts into chunks of about `longest` bytes."""
+    """Gather texts that are not empty into chunks of about `longest` bytes in memory."""
     gathered: list[Text] = []
     nbytes = 0
     for i, text in enumerate(texts):
-        nbytes += nbytes_of(checked_text(text, f"text {i} of the source"))
+        size = nbytes_of(checked_text(text, f"text {i} of the source"))
+        if not size:
+            continue
+        nbytes += size
         gathered.append(text)
-        if nbytes >= longest:
+        if nbytes + _OBJECT_BYTES * len(gathered) >= longest:
             yield TextChunk(tuple(gathered), nbytes, nbytes)
             gathered, nbytes = [], 0
     if gathered:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,6 +27,8 @@ def checked_special(special_tokens: Sequence[str]) -> list[str]:
     for i, name in enumerate(special):
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"special token {i} must be a name, not {name!r}")
+        if not is_encodable(name):
+            raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
         if name in special[:i]:
             raise InvalidArgumentError(f"special token {name!r} stands twice")
     return special

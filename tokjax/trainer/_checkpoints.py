@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import time
-import zipfile
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokjax._files import write_atomically
+from tokjax._files import read_arrays, write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.trainer._linked_words import Symbols
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+_log = logging.getLogger("tokjax")
 _VERSION = 1
 _SECONDS_BETWEEN = 30.0
 
@@ -55,6 +56,14 @@ class CheckpointFile:
         """Whether it was written long ago."""
         return time.monotonic() - self._last >= _SECONDS_BETWEEN
 
+    def try_to_save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint; where that fails (a full disk?), training goes on, and the log says so."""
+        try:
+            self.save(checkpoint)
+        except OSError as error:
+            _log.warning("the checkpoint %s could not be written: %s", self.path, error)
+            self._last = time.monotonic()
+
     def save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint."""
         made, symbols = checkpoint
@@ -80,15 +89,18 @@ class CheckpointFile:
         if not self.path.exists():
             return None
         try:
-            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-                training = json.loads(arrays["training"].tobytes())
-                made = [(left, right, id_) for left, right, id_ in arrays["made"].tolist()]
-                ids, lengths, counts = (arrays[name] for name in ("ids", "lengths", "counts"))
-                symbols = Symbols(ids, lengths, counts, int(arrays["num_single"]))
-        except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
+            arrays = read_arrays(self.path)
+            training = json.loads(arrays["training"].tobytes())
+            made = [(left, right, id_) for left, right, id_ in arrays["made"].tolist()]
+            ids, lengths, counts = (arrays[name] for name in ("ids", "lengths", "counts"))
+            symbols = Symbols(ids, lengths, counts, int(arrays["num_single"]))
+            _check(symbols)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise InvalidArgumentError(
                 f"{self.path} is no checkpoint, or damaged: {error}; pass another path, or delete it"
             ) from error
+        if not isinstance(training, dict):
+            raise InvalidArgumentError(f"{self.path} is no checkpoint; pass another path, or delete it")
         for name, value in self._training.items():
             if training.get(name) != value:
                 raise InvalidArgumentError(
@@ -97,3 +109,11 @@ class CheckpointFile:
                 )
         self.num_saved = len(made)
         return Checkpoint(made, symbols)
+
+
+def _check(symbols: Symbols) -> None:
+    columns = ((symbols.ids, np.int32), (symbols.lengths, np.int64), (symbols.counts, np.int64))
+    if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
+        raise ValueError("a column is of another type")
+    if len(symbols.lengths) != len(symbols.counts) or symbols.lengths.sum() != len(symbols.ids):
+        raise ValueError("the words don't fit together")

@@ -112,7 +112,7 @@ def exhausted_by(vocabulary: Vocabulary, vocab_size: int, what: str, min_frequen
     if vocabulary.size >= vocab_size:
         return False
     _log.warning(
-        "the text has no %s left that stands %d times: the vocabulary has %d ids, not %d",
+        "the text has no %s left that stands %d or more times: the vocabulary has %d ids, not %d",
         what,
         min_frequency,
         vocabulary.size,

@@ -14,17 +14,18 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
 from tokjax.trainer._checkpoints import CheckpointFile
 from tokjax.trainer.counting import counts_of, special_of
-from tokjax.trainer.merging import Rules, TieBreak, train_merges
+from tokjax.trainer.merging import Merged, Rules, TieBreak, train_merges
 from tokjax.trainer.records import Trained, TrainingStats
-from tokjax.vocabulary import MAX_ID
+from tokjax.vocabulary import MAX_ID, make_vocabulary
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
     from tokjax.text.sources import Source
     from tokjax.trainer.pretokens import PretokenCounts
+    from tokjax.vocabulary import Role
 
 END_OF_TEXT = "<|endoftext|>"
 """The special token that is the EOS of a trained tokenizer, unless another is named."""
@@ -78,7 +79,8 @@ def train_bpe(
         pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"whitespace"`) or a regular
             expression: the words inside which pairs are merged. `None` for that of the counts, or `"gpt2"`.
         min_frequency: pairs that are rarer are not merged.
-        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit.
+        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit. (Of a
+            text with one very long word that stands once, tokens grow without end, and with them memory.)
         tie_break: of equally frequent pairs, `"lexicographic"` takes the greatest pair of byte strings, and
             `"huggingface"` the one that the trainer of Hugging Face's tokenizers takes.
         checkpoint: a file that is written every half minute while pairs are merged, and at the end. Where
@@ -100,9 +102,20 @@ def train_bpe(
     >>> trained.merges
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
-    num_special = len(special_of(source, special_tokens))
-    rules = _checked_rules(256 + num_special, min_frequency, max_token_length, tie_break)
-    num_merges = _checked_num_merges(vocab_size, num_special)
+    special = special_of(source, special_tokens)
+    rules = _checked_rules(256 + len(special), min_frequency, max_token_length, tie_break)
+    num_merges = _checked_num_merges(vocab_size, len(special))
+    special_ids = {name: 256 + i for i, name in enumerate(special)}
+    if eos_token is None and END_OF_TEXT in special:
+        eos_token = END_OF_TEXT
+    roles: Mapping[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
+    make_vocabulary({}, special_ids, roles)  # an error now, rather than when all is done
+    file = None if checkpoint is None else _checked_place(checkpoint)
     begin = time.perf_counter()
     counts = counts_of(
         source,
@@ -113,46 +126,46 @@ def train_bpe(
         executor=executor,
         progress=progress,
     )
-    special = counts.special_tokens
     counted = time.perf_counter()
+    training = {"counts": counts.fingerprint, **rules._asdict()}
     with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
         merged = train_merges(
             counts,
             num_tokens=num_merges,
             rules=rules,
-            checkpoint=None if checkpoint is None else _checkpoint_file(checkpoint, counts, rules),
+            checkpoint=None if file is None else CheckpointFile(file, training),
             advance=advance,
         )
     seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
-    if eos_token is None and END_OF_TEXT in special:
-        eos_token = END_OF_TEXT
     tokenizer = byte_level_bpe(
         {token: id_ for id_, token in merged.token.items()},
         pattern=counts.pattern,
-        special_tokens={name: 256 + i for i, name in enumerate(special)},
+        special_tokens=special_ids,
         bos_token=bos_token,
         eos_token=eos_token,
         pad_token=pad_token,
         unk_token=unk_token,
     )
-    exhausted = tokenizer.vocabulary.size < vocab_size
-    if exhausted:
-        _log.warning(
-            "the text has no pair left that stands %d times: the vocabulary has %d ids, not %d",
-            min_frequency,
-            tokenizer.vocabulary.size,
-            vocab_size,
-        )
-    options = {
-        "trainer": "bpe",
-        "vocab_size": vocab_size,
-        "special_tokens": list(special),
-        "pattern": counts.pattern,
-        "min_frequency": min_frequency,
-        "max_token_length": max_token_length,
-        "tie_break": tie_break,
-    }
-    stats = TrainingStats(
+    return TrainedBPE(
+        tokenizer,
+        _stats(counts, merged, seconds, exhausted=_is_exhausted(tokenizer, rules, num_merges)),
+        {
+            "trainer": "bpe",
+            "vocab_size": rules.first_id + num_merges,
+            "special_tokens": list(special),
+            "pattern": counts.pattern,
+            "min_frequency": rules.min_frequency,
+            "max_token_length": rules.max_token_length,
+            "tie_break": rules.tie_break,
+        },
+        merged.merges,
+    )
+
+
+def _stats(
+    counts: PretokenCounts, merged: Merged, seconds: Mapping[str, float], *, exhausted: bool
+) -> TrainingStats:
+    return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,
         unique_words=len(counts),
@@ -162,11 +175,30 @@ def train_bpe(
         fingerprint=counts.fingerprint,
         files=counts.files,
     )
-    return TrainedBPE(tokenizer, stats, options, merged.merges)
 
 
-def _checkpoint_file(path: str | os.PathLike[str], counts: PretokenCounts, rules: Rules) -> CheckpointFile:
-    return CheckpointFile(Path(path), {"counts": counts.fingerprint, **rules._asdict()})
+def _is_exhausted(tokenizer: ByteLevelBPE, rules: Rules, num_merges: int) -> bool:
+    """Whether the vocabulary is smaller than asked for; if so, the log says it."""
+    size, asked = tokenizer.vocabulary.size, rules.first_id + num_merges
+    if size < asked:
+        short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
+        _log.warning(
+            "the text has no pair left that stands %d or more times%s: the vocabulary has %d ids, not %d",
+            rules.min_frequency,
+            short,
+            size,
+            asked,
+        )
+    return size < asked
+
+
+def _checked_place(checkpoint: str | os.PathLike[str]) -> Path:
+    path = Path(checkpoint)
+    if not path.parent.is_dir() or path.is_dir():
+        raise InvalidArgumentError(
+            f"checkpoint {str(checkpoint)!r} is a directory, or in none that exists; pass the path of a file"
+        )
+    return path
 
 
 def _checked_num_merges(vocab_size: int, num_special: int) -> int:
@@ -184,9 +216,9 @@ def _checked_num_merges(vocab_size: int, num_special: int) -> int:
 def _checked_rules(
     first_id: int, min_frequency: int, max_token_length: int | None, tie_break: TieBreak
 ) -> Rules:
-    checked_int("min_frequency", min_frequency, least=1)
+    least = checked_int("min_frequency", min_frequency, least=1)
     if max_token_length is not None:
-        checked_int("max_token_length", max_token_length, least=1)
+        max_token_length = checked_int("max_token_length", max_token_length, least=1)
     if tie_break not in get_args(TieBreak):
         raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
-    return Rules(first_id, min_frequency, tie_break, max_token_length)
+    return Rules(first_id, least, tie_break, max_token_length)

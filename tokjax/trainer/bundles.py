@@ -31,15 +31,24 @@ from tokjax.formats.tokjax_json import TOKENIZER_FILE, load_tokenizer, save_toke
 from tokjax.text.files import SourceFile
 from tokjax.trainer.bpe import TrainedBPE
 from tokjax.trainer.records import Trained, TrainingStats
+from tokjax.trainer.sentence_piece import TrainedSentencePiece
+from tokjax.trainer.word_level import TrainedWordLevel
+from tokjax.trainer.wordpiece import TrainedWordPiece
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tokjax.models._segment_model import SegmentModel
 
 _FORMAT, _VERSION = "tokjax-training-bundle", 1
 _MANIFEST, _MERGES, _REPORT = "manifest.json", "merges.json", "report.md"
+_KINDS: Mapping[str, Callable[..., Trained]] = {
+    "bpe": TrainedBPE,
+    "wordpiece": TrainedWordPiece,
+    "word_level": TrainedWordLevel,
+    "sentencepiece": TrainedSentencePiece,
+}
 _LIBRARIES = ("tokjax", "numpy", "regex", "sentencepiece")
 
 
@@ -118,7 +127,10 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     """
     directory = Path(path)
     manifest = _read_manifest(directory)
-    for name, digest in manifest["digests"].items():
+    digests = manifest.get("digests")
+    if not isinstance(digests, dict) or TOKENIZER_FILE not in digests:
+        raise BundleError(f"{directory}: the manifest lists no files")
+    for name, digest in digests.items():
         file = directory / name
         if not file.is_file():
             raise BundleError(f"{directory}: {name} is missing")
@@ -127,13 +139,13 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     try:
         tokenizer = load_tokenizer(directory / TOKENIZER_FILE)
         stats = _stats_from(manifest)
-        trained = Trained(tokenizer, stats, manifest["options"])
+        more = []
         if _MERGES in manifest["digests"]:
-            merges = _merges_from(json.loads((directory / _MERGES).read_bytes()), tokenizer)
-            trained = TrainedBPE(tokenizer, stats, manifest["options"], merges)  # type: ignore[arg-type]
+            more.append(_merges_from(json.loads((directory / _MERGES).read_bytes()), tokenizer))
+        trained = _KINDS[manifest["options"]["trainer"]](tokenizer, stats, manifest["options"], *more)
         sources = tuple(BundleSource(**source) for source in manifest["sources"])
         return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
-    except (TokenizerFormatError, KeyError, TypeError, ValueError) as error:
+    except (TokenizerFormatError, KeyError, TypeError, ValueError, AttributeError) as error:
         raise BundleError(f"{directory}: the bundle's values don't fit together: {error}") from error
 
 
@@ -224,7 +236,7 @@ def _report(trained: Trained, manifest: Mapping[str, Any]) -> str:
         *(f"- {note}" for note in stats.notes),
         *(["- The text ran out before the vocabulary was full."] if stats.exhausted else []),
         *(
-            f"- `{source['path']}`, {source['nbytes']:,} bytes, SHA-256 {source['sha256'] or 'unknown'}"
+            f"- {_cell(source['path'])}, {source['nbytes']:,} bytes, SHA-256 {source['sha256'] or 'unknown'}"
             for source in manifest["sources"]
         ),
     ]

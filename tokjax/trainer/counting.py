@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 1 << 24
 _PIECE_CHARACTERS = 1 << 20
 """Larger than those of the engine: threads wait for one another between calls of NumPy."""
-_SAMPLED_CHUNKS = 64
+_SAMPLED_CHUNKS, _LEAST_SAMPLED = 64, 1 << 14
 
 
 def count_pretokens(
@@ -62,8 +62,9 @@ def count_pretokens(
         executor: where they are counted; `None` for threads of this process. (A pattern of your own is
             quicker in processes: its regular expression runs in one thread at a time.)
         max_bytes: count a random part of the corpus, of about so many bytes, in some dozens of pieces from
-            all over it; `None` for all. (The whole corpus is read through where it is compressed or
-            iterated over, and the part is then in memory.)
+            all over it, each of 16 KiB at least; `None` for all. A text that can't be cut is taken whole, and
+            a document counts as one where its beginning is drawn. (The whole corpus is read through where it
+            is compressed or iterated over, and the part is then in memory.)
         seed: draws that part; the same for any number of workers.
         progress: show a bar on standard error.
 
@@ -77,6 +78,10 @@ def count_pretokens(
     [(b'low', 1), (b' low', 1), (b' lower', 1)]
     """
     special = tuple(checked_special(special_tokens))
+    if executor is not None and not isinstance(executor, Executor):
+        raise InvalidArgumentError(
+            f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
+        )
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     sample = None
     if max_bytes is not None:
@@ -198,7 +203,9 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
 
 def _corpus(source: Source, special_tokens: tuple[str, ...], pattern: str, sample: _Sample | None) -> Corpus:
     """What to count, in chunks."""
-    size = _CHUNK_BYTES if sample is None else min(_CHUNK_BYTES, max(sample.max_bytes // _SAMPLED_CHUNKS, 1))
+    size = _CHUNK_BYTES
+    if sample is not None:
+        size = min(size, max(sample.max_bytes // _SAMPLED_CHUNKS, _LEAST_SAMPLED))
     corpus = corpus_of(source, special_tokens, size, safe_cuts=word_splitter(pattern).is_named)
     if sample is None:
         return corpus

@@ -103,6 +103,8 @@ def train_merges(
             f"{checkpoint.path} holds {done} new tokens, more than the {num_tokens} asked for; pass another "
             "checkpoint, or a larger vocab_size"
         )
+    if checkpoint and not held:
+        checkpoint.save(merger.checkpoint())  # where that is not possible, it is said now
     advance(done)
     try:
         while merger.num_new < num_tokens:
@@ -111,11 +113,11 @@ def train_merges(
                 break
             advance(new)
             if checkpoint and checkpoint.is_due():
-                checkpoint.save(merger.checkpoint())
+                checkpoint.try_to_save(merger.checkpoint())
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_interrupted(merger.num_new, num_tokens, checkpoint)) from None
     if checkpoint and merger.num_new > done:
-        checkpoint.save(merger.checkpoint())
+        checkpoint.try_to_save(merger.checkpoint())
     merger.merged.num_tokens = merger.words.num_tokens()
     return merger.merged
 
@@ -124,8 +126,6 @@ def _interrupted(done: int, asked: int, checkpoint: CheckpointFile | None) -> st
     said = f"training was interrupted after {done:,} of {asked:,} merges; "
     if checkpoint is None:
         return said + "nothing was kept. With checkpoint=PATH it could go on from there"
-    if not checkpoint.num_saved:
-        return said + f"{checkpoint.path} was not written yet"
     return (
         said + f"{checkpoint.path} has {checkpoint.num_saved:,} of them, and the same call goes on from there"
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokjax._files import checksum_of_json, write_atomically
+from tokjax._files import checksum_of_json, read_arrays, write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._word_tables import LONGEST, Words
 from tokjax.ragged import ranges
@@ -76,6 +75,10 @@ class PretokenCounts:
         """Of what equal counts have in common, whatever the order of their words."""
         return hash((self.pattern, self.special_tokens, self.documents, self.nbytes, len(self)))
 
+    def __radd__(self, other: object) -> PretokenCounts:
+        """`sum` begins with 0."""
+        return self if other == 0 else NotImplemented
+
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
         """The counts of both corpora together.
 
@@ -100,7 +103,7 @@ class PretokenCounts:
             self.special_tokens,
             self.documents + other.documents,
             self.nbytes + other.nbytes,
-            self.files + other.files,
+            tuple(dict.fromkeys(self.files + other.files)),
         )
 
     @cached_property
@@ -175,28 +178,40 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
         InvalidArgumentError: the file holds no counts, or was cut or altered, or is of another version.
     """
     try:
-        with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as arrays:
-            about = json.loads(arrays["about"].tobytes())
-            data, lengths, counts = (arrays[name] for name in ("data", "lengths", "counts"))
-    except (ValueError, KeyError, EOFError, TypeError, zipfile.BadZipFile) as error:
-        raise InvalidArgumentError(f"{str(path)!r} holds no counts of words: {error}") from error
-    if about.get("version") != _VERSION:
-        raise InvalidArgumentError(
-            f"{str(path)!r} is of version {about.get('version')!r}; this tokjax reads version {_VERSION}"
+        arrays = read_arrays(Path(path))
+        about = json.loads(arrays["about"].tobytes())
+        data, lengths, counts = (arrays[name] for name in ("data", "lengths", "counts"))
+        if about["version"] != _VERSION:
+            raise InvalidArgumentError(
+                f"{str(path)!r} is of version {about['version']!r}; this tokjax reads version {_VERSION}"
+            )
+        loaded = PretokenCounts(
+            data,
+            lengths,
+            counts,
+            about["pattern"],
+            tuple(about["special_tokens"]),
+            about["documents"],
+            about["nbytes"],
+            tuple(SourceFile(*file) for file in about["files"]),
         )
-    fits = len(lengths) == len(counts) and lengths.sum() == len(data) and (lengths > 0).all()
-    if not fits or int(lengths @ counts) != about["nbytes"]:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"{str(path)!r} holds no counts of words: {error}") from error
+    if not _fits(loaded):
         raise InvalidArgumentError(f"{str(path)!r} was altered: its words and counts don't fit together")
-    return PretokenCounts(
-        data,
-        lengths,
-        counts,
-        about["pattern"],
-        tuple(about["special_tokens"]),
-        about["documents"],
-        about["nbytes"],
-        tuple(SourceFile(*file) for file in about["files"]),
-    )
+    return loaded
+
+
+def _fits(counts: PretokenCounts) -> bool:
+    """Whether what was read can be counts of words."""
+    columns = ((counts.data, np.uint8), (counts.lengths, np.int64), (counts.counts, np.int64))
+    if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
+        return False
+    same = len(counts.lengths) == len(counts.counts) and counts.lengths.sum() == len(counts.data)
+    positive = same and (counts.lengths > 0).all() and (counts.counts > 0).all()
+    return bool(positive) and int(counts.lengths @ counts.counts) == counts.nbytes
 
 
 def _order(item: tuple[bytes, int]) -> tuple[int, bytes]:

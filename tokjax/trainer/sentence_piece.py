@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 _ERRORS_ONLY = 2
+_NOT_IN_SYMBOLS = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
 _MEASURED_BYTES = 1 << 20
 _log = logging.getLogger("tokjax")
 
@@ -127,12 +128,13 @@ def train_sentencepiece(
     named = _named_pieces(roles, special, user_defined_symbols)
     _check_choices(model_type=model_type, normalization=normalization, long_lines=long_lines)
     _check_vocab_size(vocab_size, len(named), byte_fallback)
+    vocab_size = int(vocab_size)
     coverage = checked_float("character_coverage", character_coverage, least=0.98, most=1)
     longest = checked_int("max_sentence_bytes", max_sentence_bytes, least=16)
     workers = checked_int("workers", workers, least=1)
     options = {
         "model_type": model_type,
-        "vocab_size": int(vocab_size),
+        "vocab_size": vocab_size,
         "character_coverage": coverage,
         "byte_fallback": bool(byte_fallback),
         "add_dummy_prefix": bool(add_dummy_prefix),
@@ -305,6 +307,11 @@ def _named_pieces(
             raise InvalidArgumentError(f"user-defined symbol {i} must be a text, not {symbol!r}")
         if symbol in reserved:
             raise InvalidArgumentError(f"user-defined symbol {symbol!r} stands twice, or is a special token")
+        if _NOT_IN_SYMBOLS.search(symbol):
+            raise InvalidArgumentError(
+                f"user-defined symbol {symbol!r} holds white space or U+0000, or looks like a byte, and "
+                "would never be found in a text; for a blank write U+2581"
+            )
         reserved[symbol] = None
     return list(reserved)
 

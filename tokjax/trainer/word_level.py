@@ -97,7 +97,8 @@ def train_word_level(
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
     special, declared = checked_roles(special_tokens, roles, _MAY_LACK)
     checked_int("min_frequency", min_frequency, least=1)
-    if checked_int("vocab_size", vocab_size) < len(special):
+    vocab_size = checked_int("vocab_size", vocab_size)
+    if vocab_size < len(special):
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {len(special)} special tokens need at least {len(special)}"
         )

@@ -128,6 +128,7 @@ def train_wordpiece(
         handle_chinese_chars=handle_chinese_chars,
     )
     _check_options(vocab_size, min_frequency, limit_alphabet, initial_alphabet)
+    vocab_size = int(vocab_size)
     special_ids = {name: i for i, name in enumerate(special)}
     untrained = wordpiece_of(
         make_vocabulary({}, special_ids, declared), normalizer, continuing_prefix, MAX_WORD_CHARACTERS
