@@ -183,9 +183,7 @@ class TestCounts:
         for _ in range(data.draw(st.integers(1, 3))):
             stored[data.draw(st.integers(0, len(stored) - 1))] = data.draw(st.integers(0, 255))
         path.write_bytes(stored)
-        with suppress(
-            tokjax.InvalidArgumentError
-        ):  # (not where a name or time is hit)
+        with suppress(tokjax.InvalidArgumentError):  # (not where a name or time is hit)
             assert load_pretoken_counts(path) == counts
 
     def test_that_are_summed(self, corpus):

@@ -337,3 +337,12 @@ def test_options_of_wordpiece_that_make_no_sense(options, message):
 def test_options_of_word_level_that_make_no_sense(options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         train_word_level(["low low"], **({"vocab_size": 10, "progress": False} | options))
+
+
+def test_a_word_with_the_name_of_a_special_token_is_left_out():
+    options = {"special_tokens": ["[unk]"], "unk_token": "[unk]", "pad_token": None, "lowercase": True}
+    trained = train_word_level(["[UNK] low low"], vocab_size=9, progress=False, **options)
+    assert list(trained.vocab.values()) == [b"[unk]", b"low"]
+    assert trained.stats.notes == (
+        "left out 1 different words, 1 in all: they have the name of a special token",
+    )

@@ -107,14 +107,18 @@ def train_word_level(
     begin = time.perf_counter()
     counts = counts_by_white_space(source, special, workers=workers, executor=executor, progress=progress)
     words = normalized_words(counts, untrained.normalizer, splitter)
-    learned = in_utf8(words)
+    encodable = in_utf8(words)
+    learned = {word: count for word, count in encodable.items() if word not in special_ids}
     ranked = sorted(learned, key=lambda word: (-learned[word], word))
     chosen = [word for word in ranked[: vocab_size - len(special)] if learned[word] >= min_frequency]
     ordinary = {word.encode("utf-8"): len(special) + i for i, word in enumerate(chosen)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     seconds = {"counting": time.perf_counter() - begin}
     exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, "word", min_frequency)
-    notes = left_out(words, learned, "they hold bytes that are no UTF-8")
+    notes = (
+        *left_out(words, encodable, "they hold bytes that are no UTF-8"),
+        *left_out(encodable, learned, "they have the name of a special token"),
+    )
     stats = stats_of(counts, words, tokenizer, seconds, exhausted=exhausted, notes=notes)
     options = {
         "trainer": "word_level",
