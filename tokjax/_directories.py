@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
@@ -43,6 +45,8 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
 
     _refuse_existing(target, kind, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(target.parent, os.W_OK):  # (a lock there would seem to be held by another process)
+        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(target.parent))
     lock_path = target.with_name(target.name + ".lock")
     lock = FileLock(lock_path)
     try:

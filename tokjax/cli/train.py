@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 from enum import StrEnum
 from functools import partial
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
@@ -150,6 +152,8 @@ def train(
     if bundle and out.exists() and not overwrite:
         raise tokjax.BundleExistsError(f"{out} exists; to replace it, pass overwrite=True")
     out.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(out.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(out.parent))
     if quiet:
         logging.getLogger("tokjax").setLevel(logging.ERROR)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})

@@ -83,9 +83,8 @@ def count_pretokens(
             f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
         )
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
-    sample = None
-    if max_bytes is not None:
-        sample = _Sample(checked_int("max_bytes", max_bytes, least=1), checked_int("seed", seed, least=0))
+    seed = checked_int("seed", seed, least=0)
+    sample = None if max_bytes is None else _Sample(checked_int("max_bytes", max_bytes, least=1), seed)
     corpus = _corpus(source, special, pattern, sample)
     counter = WordCounter()
     count: Callable[[Chunk], _Size | PretokenCounts]

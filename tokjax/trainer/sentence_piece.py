@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 _ERRORS_ONLY = 2
+_WORKERS = 16
 _NOT_IN_SYMBOLS = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
 _MEASURED_BYTES = 1 << 20
 _log = logging.getLogger("tokjax")
@@ -67,7 +68,7 @@ def train_sentencepiece(
     long_lines: LongLines = "split",
     max_sentences: int | None = None,
     seed: int = 0,
-    workers: int = 16,
+    workers: int | None = None,
     progress: bool = True,
     bos_token: str | None = None,
     eos_token: str | None = "</s>",
@@ -103,8 +104,8 @@ def train_sentencepiece(
             or else between two characters; or `"drop"`.
         max_sentences: train on so many sentences, drawn from all; `None` for all of them.
         seed: for the drawing.
-        workers: how many threads the library uses. A unigram model depends on this number, in which order
-            scores are added up; so it is not by default that of the machine's cores.
+        workers: how many threads the library uses; `None` for 16. A unigram model depends on this number,
+            in which order scores are added up; so it is not by default that of the machine's cores.
         progress: show on standard error how much was read, and that the library trains.
         bos_token: the control piece that begins a text, if any.
         eos_token: the control piece that ends a text, if any.
@@ -124,6 +125,7 @@ def train_sentencepiece(
     mappingproxy({'<unk>': 0, '</s>': 1})
     """
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
+    workers = _WORKERS if workers is None else checked_int("workers", workers, least=1)
     special = tuple(checked_special(special_tokens))
     named = _named_pieces(roles, special, user_defined_symbols)
     _check_choices(model_type=model_type, normalization=normalization, long_lines=long_lines)
@@ -131,7 +133,6 @@ def train_sentencepiece(
     vocab_size = int(vocab_size)
     coverage = checked_float("character_coverage", character_coverage, least=0.98, most=1)
     longest = checked_int("max_sentence_bytes", max_sentence_bytes, least=16)
-    workers = checked_int("workers", workers, least=1)
     options = {
         "model_type": model_type,
         "vocab_size": vocab_size,
