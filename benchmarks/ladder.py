@@ -42,7 +42,8 @@ def incremental(counts: PretokenCounts, merges: int) -> Merges:
 
 
 def batched(counts: PretokenCounts, merges: int) -> Merges:
-    return list(train_bpe(counts, vocab_size=256 + merges, progress=False).merges)
+    vocab_size = 256 + len(counts.special_tokens) + merges
+    return list(train_bpe(counts, vocab_size=vocab_size, progress=False).merges)
 
 
 WAYS: dict[str, Callable[[PretokenCounts, int], Merges]] = {
