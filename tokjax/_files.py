@@ -49,6 +49,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return dict(arrays)
+    except MemoryError:
+        raise
     except Exception as error:  # (NumPy and the unpacking raise errors of a dozen kinds)
         raise ValueError(str(error) or type(error).__name__) from error
 

@@ -8,14 +8,14 @@ import os
 from enum import StrEnum
 from functools import partial
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 
 import tokjax
 from tokjax.cli.tables import training_table
-from tokjax.text.files import FileFormat, text_files
+from tokjax.text.files import text_files
 from tokjax.trainer import (
     PretokenCounts,
     Trained,
@@ -35,7 +35,7 @@ from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokjax.text.files import TextFiles
+    from tokjax.text.files import FileFormat, TextFiles
 
 INTERRUPTED = 130
 _COUNTS = ".npz"
@@ -199,7 +199,7 @@ def _source(
     keep = options.pop("save_counts", None)
     if len(files) == 1 and files[0].endswith(_COUNTS):
         return load_pretoken_counts(files[0])
-    source = text_files(files, field=field, format=_as_format(file_format))
+    source = text_files(files, field=field, format=cast("FileFormat", file_format))
     if not counting and keep is None:
         return source
     pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
@@ -214,10 +214,6 @@ def _special_tokens(model: Model, given: tuple[str, ...]) -> tuple[str, ...]:
     if model in _SPECIAL_OF:
         return tuple(dict.fromkeys([*_SPECIAL_OF[model], *given]))
     return given or (END_OF_TEXT,)
-
-
-def _as_format(given: str) -> FileFormat:
-    return given  # type: ignore[return-value] # text_files refuses what is none
 
 
 def _as_option(name: str) -> str:

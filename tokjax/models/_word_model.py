@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._files import checksum_of_json
-from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokenizerFormatError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._segment_model import SegmentModel
 from tokjax.models._word_engine import Lengths, WordEngine, WordMatcher
 from tokjax.text.normalization import map_spans_back
@@ -170,19 +169,6 @@ def words_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
         "special_tokens": dict(vocabulary.special),
         **{f"{role}_token": vocabulary.roles.get(role) for role in ROLES},
     }
-
-
-@contextmanager
-def as_format_errors() -> Iterator[None]:
-    """Errors that say what is wrong with a tokenizer's file."""
-    try:
-        yield
-    except TokenizerFormatError:
-        raise
-    except KeyError as error:
-        raise TokenizerFormatError(f"the field {error} is missing") from error
-    except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
-        raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
 
 
 def words_from_json(described: Mapping[str, Any]) -> Vocabulary:

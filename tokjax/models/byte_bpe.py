@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models import _engine
+from tokjax.models._format_errors import as_format_errors
 from tokjax.models._segment_model import SegmentModel, encode_ids
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
@@ -180,7 +180,7 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
     Raises:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
-    try:
+    with as_format_errors():
         if described["normalizer"] not in ("nfc", None):
             raise TokenizerFormatError(f"normalizer must be 'nfc' or null, not {described['normalizer']!r}")
         ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in described["ranks"]}
@@ -193,10 +193,6 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
             normalizer=described["normalizer"],
             **{f"{role}_token": described[f"{role}_token"] for role in ROLES},
         )
-    except KeyError as error:
-        raise TokenizerFormatError(f"the field {error} is missing") from error
-    except (TypeError, ValueError, AttributeError, binascii.Error) as error:
-        raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
 
 
 @protocol.fingerprint.register

@@ -8,7 +8,6 @@ text as given, however it was normalised.
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import itertools
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from tokjax._files import checksum_of_json
 from tokjax._threads import map_in_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import EncodedSegments
+from tokjax.models._format_errors import as_format_errors
 from tokjax.models._piece_spans import (
     begins_word,
     normalized_texts,
@@ -251,13 +251,9 @@ def from_json(described: Mapping[str, Any]) -> SentencePieceTokenizer:
     Raises:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
-    try:
+    with as_format_errors():
         model_proto = base64.b64decode(described["model_proto"], validate=True)
         return sentencepiece(model_proto, **{name: described[name] for name in _DECLARED})
-    except KeyError as error:
-        raise TokenizerFormatError(f"the field {error} is missing") from error
-    except (TypeError, InvalidArgumentError, binascii.Error) as error:
-        raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
 
 
 def _declared_by(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:

@@ -40,8 +40,7 @@ def sample_encode(
 
     The same seed gives the same result, on any thread. The library has one seed for the whole process,
     though: this function sets it, draws in a thread of its own, one call at a time, and leaves another seed
-        that nobody
-    knows. Code that sets the library's seed by itself has to set it again afterwards.
+    that nobody knows. Code that sets the library's seed by itself has to set it again afterwards.
 
     Args:
         tokenizer: a `"unigram"` or `"bpe"` model.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import InvalidArgumentError
+from tokjax.models._format_errors import as_format_errors
 from tokjax.models._word_model import (
     WordModel,
-    as_format_errors,
     vocabulary_of_words,
     words_from_json,
     words_to_json,
@@ -47,9 +47,7 @@ class WordLevelTokenizer(WordModel):
     @property
     def normalizer(self) -> BertNormalizer:  # type: ignore[override]
         """What is done to a text before it is split."""
-        return BertNormalizer(
-            clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=self.lowercase
-        )
+        return _lowercasing(self.lowercase)
 
     @property
     def normalization(self) -> str | None:
@@ -156,6 +154,11 @@ def word_level_of(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -
     if splitter not in SPLITTERS:
         raise InvalidArgumentError(f"splitter must be {' or '.join(map(repr, SPLITTERS))}, not {splitter!r}")
     vocabulary.require_role("unk", "a vocabulary of words")
-    tokenizer = WordLevelTokenizer(vocabulary, splitter, lowercase)
-    tokenizer.normalizer  # noqa: B018 (an option that makes no sense shows here)
-    return tokenizer
+    _lowercasing(lowercase)  # an error for what is neither True nor False
+    return WordLevelTokenizer(vocabulary, splitter, lowercase)
+
+
+def _lowercasing(lowercase: bool) -> BertNormalizer:
+    return BertNormalizer(
+        clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=lowercase
+    )

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._checks import checked_int
 from tokjax.errors import InvalidArgumentError
+from tokjax.models._format_errors import as_format_errors
 from tokjax.models._word_model import (
     WordModel,
-    as_format_errors,
     vocabulary_of_words,
     words_from_json,
     words_to_json,

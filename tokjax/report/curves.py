@@ -19,11 +19,10 @@ from tokjax.models._known_words import KnownWords
 from tokjax.models._word_tables import joined
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.report.inputs import (
-    documents_of,
     named_sources,
     named_tokenizers,
 )
-from tokjax.text.sources import readable_again
+from tokjax.text.sources import read_documents, readable_again
 from tokjax.trainer._word_counter import Counted
 from tokjax.trainer.counting import count_pretokens
 from tokjax.utf8 import nbytes_of
@@ -203,7 +202,7 @@ def _counted(
     """The words of one kind of text, for each way to split it, one of whose tokenizers is given."""
     with readable_again(source) if len(splits) > 1 else nullcontext(source) as again:
         return {
-            split: _count(tokenizer, documents_of(again, separator), threads=threads, progress=progress)
+            split: _count(tokenizer, read_documents(again, separator), threads=threads, progress=progress)
             for split, tokenizer in splits.items()
         }
 

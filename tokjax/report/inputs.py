@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from tokjax.errors import InvalidArgumentError
 from tokjax.report.records import TextSize
 from tokjax.text.files import as_they_are
-from tokjax.text.sources import Source, files_of, read_documents
+from tokjax.text.sources import Source, files_of
 from tokjax.utf8 import nbytes_of, to_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from tokjax.utf8 import Text
 
@@ -57,11 +57,6 @@ def named_tokenizers(tokenizer: Any, name: str, against: Mapping[str, Any] | Non
             f"{name!r} names two tokenizers, one of them in against; pass name= for the first of them"
         )
     return {name: tokenizer, **others}
-
-
-def documents_of(source: Source, separator: str | None) -> Iterator[Text]:
-    """The documents of a source, one by one, empty ones left out."""
-    return read_documents(source, separator)
 
 
 def nbytes_of_files(sources: Iterable[Source]) -> int | None:

@@ -11,8 +11,9 @@ from tokjax import protocol
 from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
 from tokjax.bulk import check_separator, encode_to_array, groups_of_texts
-from tokjax.report.inputs import documents_of, named_sources, named_tokenizers, nbytes_of_files, size_of
+from tokjax.report.inputs import named_sources, named_tokenizers, nbytes_of_files, size_of
 from tokjax.report.records import TextSize, TokenUse, VocabularyReport
+from tokjax.text.sources import read_documents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,7 +98,7 @@ def vocabulary_report(
     total = nbytes_of_files(sources.values())
     with progress_bar("measuring", total, unit="bytes", enabled=progress) as advance:
         for kind, source in sources.items():
-            documents = documents_of(source, separator)
+            documents = read_documents(source, separator)
             uses.append(_measured(list(tokenizers.values()), documents, encode, partial(advance, note=kind)))
     return VocabularyReport(tuple(tokenizers), tuple(sources), tuple(uses))
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     Ids = NDArray[np.int32]
     Places = NDArray[np.int32]
 
+RIGHT = (1 << ID_BITS) - 1
+"""The bits of a pair's number that are its second id."""
 _BETWEEN_WORDS, SWALLOWED = -1, -2
 
 
@@ -125,4 +127,4 @@ def key_of_pair(left: Ids, right: Ids) -> NDArray[np.int64]:
 
 def ids_of_key(key: NDArray[np.int64]) -> tuple[Ids, Ids]:
     """The two ids of each number."""
-    return (key >> ID_BITS).astype(np.int32), (key & ((1 << ID_BITS) - 1)).astype(np.int32)
+    return (key >> ID_BITS).astype(np.int32), (key & RIGHT).astype(np.int32)

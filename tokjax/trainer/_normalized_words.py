@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -25,9 +24,7 @@ if TYPE_CHECKING:
     from tokjax.text.bert import BertNormalizer
     from tokjax.text.sources import Source
     from tokjax.text.word_bounds import Splitter
-    from tokjax.vocabulary import Role, Vocabulary
-
-_log = logging.getLogger("tokjax")
+    from tokjax.vocabulary import Role
 
 
 def counts_by_white_space(
@@ -105,20 +102,6 @@ def checked_roles(
                 f"{role}_token is {name!r}, which is not among special_tokens={special!r}; add it to them"
             )
     return special, declared
-
-
-def exhausted_by(vocabulary: Vocabulary, vocab_size: int, what: str, min_frequency: int) -> bool:
-    """Whether the text had too little for the vocabulary that was asked for; if so, the log says it."""
-    if vocabulary.size >= vocab_size:
-        return False
-    _log.warning(
-        "the text has no %s left that stands %d or more times: the vocabulary has %d ids, not %d",
-        what,
-        min_frequency,
-        vocabulary.size,
-        vocab_size,
-    )
-    return True
 
 
 def stats_of(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.trainer._linked_words import SWALLOWED
+from tokjax.trainer._linked_words import RIGHT, SWALLOWED
 from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     from tokjax.trainer._linked_words import LinkedWords
     from tokjax.trainer._pair_table import PairTable
-
-_RIGHT = (1 << ID_BITS) - 1
 
 
 class RarePairs:
@@ -64,7 +62,7 @@ class RarePairs:
                 if not self._lower_level():
                     return None
             negative, *_, key = heapq.heappop(self._heap)
-            left, right = key >> ID_BITS, key & _RIGHT
+            left, right = key >> ID_BITS, key & RIGHT
             places = self._standing(key, left, right)
             count = sum(map(self._weight.__getitem__, places))
             if count > -negative:
@@ -104,7 +102,7 @@ class RarePairs:
             if not self._may_merge(key):
                 continue
             if is_known:
-                places.extend(self._standing(key, key >> ID_BITS, key & _RIGHT, but=set(places)))
+                places.extend(self._standing(key, key >> ID_BITS, key & RIGHT, but=set(places)))
             self._places[key] = places
             self._push(key, sum(map(self._weight.__getitem__, places)))
 
@@ -112,7 +110,7 @@ class RarePairs:
         if bound < self._level:
             self._later[bound].append(key)
         else:
-            keys = self._tie_key(key >> ID_BITS), self._tie_key(key & _RIGHT)
+            keys = self._tie_key(key >> ID_BITS), self._tie_key(key & RIGHT)
             heapq.heappush(self._heap, (-bound, *keys, key))
 
     def _lower_level(self) -> bool:

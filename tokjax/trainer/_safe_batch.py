@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.trainer._linked_words import LinkedWords, Places
-    from tokjax.trainer._pair_table import Best
 
 Ranked = list[tuple[Any, ...]]
 """Pairs in the order in which one at a time would merge them, if merging changed nothing: of each the count,
@@ -30,13 +29,19 @@ class PairPlaces(NamedTuple):
     rank: NDArray[np.int64]
 
 
-def places_of(best: Best, rows: NDArray[np.int64]) -> PairPlaces:
-    """Where some of the most frequent pairs stand, those of the row `rows[i]` as of rank `i`."""
-    rank_of = np.full(len(best.rows), len(rows))
-    rank_of[rows] = np.arange(len(rows))
-    rank = rank_of.take(best.which)
-    ranked = np.flatnonzero(rank < len(rows))
-    return PairPlaces(best.at.take(ranked), rank.take(ranked))
+def ranked_anew(places: PairPlaces, pairs: int, chosen: NDArray[np.int64]) -> PairPlaces:
+    """The places of some pairs, those of pair `chosen[i]` as of rank `i`.
+
+    Args:
+        places: where all of them stand.
+        pairs: how many pairs these are of.
+        chosen: the ranks that they have there.
+    """
+    rank_of = np.full(pairs, -1)
+    rank_of[chosen] = np.arange(len(chosen))
+    rank = rank_of.take(places.rank)
+    kept = np.flatnonzero(rank >= 0)
+    return PairPlaces(places.at.take(kept), rank.take(kept))
 
 
 class SafeBatches:

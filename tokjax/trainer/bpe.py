@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +14,7 @@ from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
 from tokjax.trainer._checkpoints import CheckpointFile
 from tokjax.trainer.counting import counts_of, special_of
 from tokjax.trainer.merging import Merged, Rules, TieBreak, train_merges
-from tokjax.trainer.records import Trained, TrainingStats
+from tokjax.trainer.records import Trained, TrainingStats, exhausted_by
 from tokjax.vocabulary import MAX_ID, make_vocabulary
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ if TYPE_CHECKING:
 
 END_OF_TEXT = "<|endoftext|>"
 """The special token that is the EOS of a trained tokenizer, unless another is named."""
-
-_log = logging.getLogger("tokjax")
 
 
 @dataclass(frozen=True)
@@ -146,12 +143,14 @@ def train_bpe(
         pad_token=pad_token,
         unk_token=unk_token,
     )
+    size = rules.first_id + num_merges
+    exhausted = exhausted_by(tokenizer.vocabulary, size, _such_pairs(rules))
     return TrainedBPE(
         tokenizer,
-        _stats(counts, merged, seconds, exhausted=_is_exhausted(tokenizer, rules, num_merges)),
+        _stats(counts, merged, seconds, exhausted=exhausted),
         {
             "trainer": "bpe",
-            "vocab_size": rules.first_id + num_merges,
+            "vocab_size": size,
             "special_tokens": list(special),
             "pattern": counts.pattern,
             "min_frequency": rules.min_frequency,
@@ -177,19 +176,10 @@ def _stats(
     )
 
 
-def _is_exhausted(tokenizer: ByteLevelBPE, rules: Rules, num_merges: int) -> bool:
-    """Whether the vocabulary is smaller than asked for; if so, the log says it."""
-    size, asked = tokenizer.vocabulary.size, rules.first_id + num_merges
-    if size < asked:
-        short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
-        _log.warning(
-            "the text has no pair left that stands %d or more times%s: the vocabulary has %d ids, not %d",
-            rules.min_frequency,
-            short,
-            size,
-            asked,
-        )
-    return size < asked
+def _such_pairs(rules: Rules) -> str:
+    """What merging has no more of when it ends early."""
+    short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
+    return f"pair left that stands {rules.min_frequency} or more times{short}"
 
 
 def _checked_place(checkpoint: str | os.PathLike[str]) -> Path:

@@ -14,7 +14,6 @@ from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import as_segments, cut_into_words, gather
 from tokjax.text.patterns import word_splitter
-from tokjax.text.readers import Chunk
 from tokjax.text.sampling import sample_chunks
 from tokjax.text.sources import Corpus, Source, corpus_of
 from tokjax.text.special import between_special, checked_special

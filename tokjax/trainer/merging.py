@@ -14,10 +14,10 @@ import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.trainer._checkpoints import Checkpoint, CheckpointFile
-from tokjax.trainer._linked_words import LinkedWords, key_of_pair, symbols_of
+from tokjax.trainer._linked_words import RIGHT, LinkedWords, key_of_pair, symbols_of
 from tokjax.trainer._pair_table import Best, Grouped, PairTable, grouped, grouped_pairs_of_bytes
 from tokjax.trainer._rare_pairs import RarePairs
-from tokjax.trainer._safe_batch import Ranked, SafeBatches, places_of, without_overlaps
+from tokjax.trainer._safe_batch import PairPlaces, Ranked, SafeBatches, ranked_anew, without_overlaps
 from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tokjax.trainer._linked_words import Places
     from tokjax.trainer.pretokens import PretokenCounts
 
-_RIGHT = (1 << ID_BITS) - 1
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
 _LEAST_WIDTH, _MOST_WIDTH = 16, 512
@@ -175,11 +174,12 @@ class _Merger:
             return None
         rows = np.array([entry[-1] for entry in ranking])
         is_double = best.left == best.right
-        batch = self._batches.find(places_of(best, rows), ranking, is_double[rows])
-        rows = rows[batch]
+        places = ranked_anew(PairPlaces(best.at, best.which), len(best.rows), rows)
+        batch = self._batches.find(places, ranking, is_double[rows])
+        ranked, rows = len(rows), rows[batch]
         made, new = self._named(best.left[rows].tolist(), best.right[rows].tolist())
         rows = rows[: len(made)]
-        places = self._batches.undisputed(places_of(best, rows))
+        places = self._batches.undisputed(ranked_anew(places, ranked, np.array(batch[: len(made)])))
         at, rank = without_overlaps(self.words, places, is_double[rows])
         self._pairs.drop(best.rows[rows])
         keys, born_at = self.words.merge(at, np.array(made, np.int32)[rank])
@@ -265,7 +265,7 @@ class _Merger:
 
     def _is_short_enough(self, key: int) -> bool:
         longest, token = self._rules.max_token_length, self.merged.token
-        left, right = key >> ID_BITS, key & _RIGHT
+        left, right = key >> ID_BITS, key & RIGHT
         return longest is None or len(token[left]) + len(token[right]) <= longest
 
     def _adapt(self, merged: int, looked_at: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,9 @@ if TYPE_CHECKING:
 
     from tokjax.models._segment_model import SegmentModel
     from tokjax.text.files import SourceFile
+    from tokjax.vocabulary import Vocabulary
+
+_log = logging.getLogger("tokjax")
 
 
 @dataclass(frozen=True)
@@ -58,3 +62,19 @@ class Trained:
     def vocab(self) -> Mapping[int, bytes]:
         """Id to bytes, in the order of ids."""
         return self.tokenizer.vocabulary.bytes_by_id
+
+
+def exhausted_by(vocabulary: Vocabulary, vocab_size: int, what: str) -> bool:
+    """Whether the text had too little for the vocabulary that was asked for; if so, the log says it.
+
+    Args:
+        vocabulary: what was made.
+        vocab_size: how many ids were asked for.
+        what: what the text has no more of.
+    """
+    exhausted = vocabulary.size < vocab_size
+    if exhausted:
+        _log.warning(
+            "the text has no %s: the vocabulary has %d ids, not %d", what, vocabulary.size, vocab_size
+        )
+    return exhausted

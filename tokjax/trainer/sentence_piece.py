@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
 import re
 import time
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from tokjax.models._sentence_piece_files import ModelType
 from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
 from tokjax.text.special import checked_special
 from tokjax.trainer._sentences import LongLines, Tally, lines_of_corpus, read_sentences, sampled
-from tokjax.trainer.records import Trained, TrainingStats
+from tokjax.trainer.records import Trained, TrainingStats, exhausted_by
 from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
@@ -33,7 +32,6 @@ _ERRORS_ONLY = 2
 _WORKERS = 16
 _NOT_IN_SYMBOLS = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
 _MEASURED_BYTES = 1 << 20
-_log = logging.getLogger("tokjax")
 
 
 @dataclass(frozen=True)
@@ -269,9 +267,6 @@ def _stats_of(
     vocab_size: int,
     longest: int,
 ) -> TrainingStats:
-    size = tokenizer.vocabulary.size
-    if size < vocab_size:
-        _log.warning("the text has no more pieces: the vocabulary has %d ids, not %d", size, vocab_size)
     notes = [f"sentences trained on: {feed.count:,} ({feed.nbytes:,} bytes)", *tally.notes(longest)]
     if feed.measured_bytes < feed.nbytes:
         notes.append(f"bytes_per_token is of the first {feed.measured_bytes:,} bytes of them")
@@ -282,7 +277,7 @@ def _stats_of(
         unique_words=len(feed.words),
         seconds=seconds,
         bytes_per_token=feed.measured_bytes / num_tokens if num_tokens else 0.0,
-        exhausted=size < vocab_size,
+        exhausted=exhausted_by(tokenizer.vocabulary, vocab_size, "more pieces"),
         files=files,
         notes=tuple(notes),
     )

@@ -12,13 +12,12 @@ from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.trainer._normalized_words import (
     checked_roles,
     counts_by_white_space,
-    exhausted_by,
     in_utf8,
     left_out,
     normalized_words,
     stats_of,
 )
-from tokjax.trainer.records import Trained
+from tokjax.trainer.records import Trained, exhausted_by
 from tokjax.vocabulary import make_vocabulary
 
 if TYPE_CHECKING:
@@ -114,7 +113,8 @@ def train_word_level(
     ordinary = {word.encode("utf-8"): len(special) + i for i, word in enumerate(chosen)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     seconds = {"counting": time.perf_counter() - begin}
-    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, "word", min_frequency)
+    missing = f"word left that stands {min_frequency} or more times"
+    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, missing)
     notes = (
         *left_out(words, encodable, "they hold bytes that are no UTF-8"),
         *left_out(encodable, learned, "they have the name of a special token"),

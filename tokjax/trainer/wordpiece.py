@@ -15,14 +15,13 @@ from tokjax.text.bert import bert_normalizer
 from tokjax.trainer._normalized_words import (
     checked_roles,
     counts_by_white_space,
-    exhausted_by,
     in_utf8,
     left_out,
     normalized_words,
     stats_of,
 )
 from tokjax.trainer._wordpiece_merging import merge_likely
-from tokjax.trainer.records import Trained
+from tokjax.trainer.records import Trained, exhausted_by
 from tokjax.utf8 import is_encodable
 from tokjax.vocabulary import make_vocabulary
 
@@ -158,7 +157,8 @@ def train_wordpiece(
     seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
     ordinary = {token.encode("utf-8"): len(special) + i for i, token in enumerate((*first, *made))}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
-    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, "pair", min_frequency)
+    missing = f"pair left that stands {min_frequency} or more times"
+    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, missing)
     stats = stats_of(counts, words, tokenizer, seconds, exhausted=exhausted, notes=learned.notes)
     options = {
         "trainer": "wordpiece",

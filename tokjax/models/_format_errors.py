@@ -1,0 +1,24 @@
+"""What is said of tokenizer files whose values make no tokenizer."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from tokjax.errors import MissingSpecialTokenError, TokenizerFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@contextmanager
+def as_format_errors() -> Iterator[None]:
+    """Errors that say what is wrong with a tokenizer's file."""
+    try:
+        yield
+    except TokenizerFormatError:
+        raise
+    except KeyError as error:
+        raise TokenizerFormatError(f"the field {error} is missing") from error
+    except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
+        raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
