@@ -46,6 +46,24 @@ def symbols_of(counts: PretokenCounts) -> Symbols:
     return Symbols(ids, counts.lengths[long], counts.counts[long], int(counts.counts[~long].sum()))
 
 
+class PairPlaces(NamedTuple):
+    """Where pairs stand.
+
+    Attributes:
+        at: the places of their first symbols.
+        after: the places of their second symbols.
+        which: the pair of each place, a number.
+    """
+
+    at: Places
+    after: Places
+    which: NDArray[np.int64]
+
+    def take(self, kept: NDArray[np.int64]) -> PairPlaces:
+        """Some of the places."""
+        return PairPlaces(self.at.take(kept), self.after.take(kept), self.which.take(kept))
+
+
 class LinkedWords:
     """Symbols, one a place; a place whose symbol was merged into the one before it is skipped by the links.
 
@@ -86,28 +104,37 @@ class LinkedWords:
         """Where a pair of symbols stands, before any is merged here."""
         return np.flatnonzero((self.symbol[:-1] >= 0) & (self.symbol[1:] >= 0)).astype(np.int32)
 
-    def holds(self, at: Places, left: Ids, right: Ids) -> NDArray[np.bool_]:
-        """Whether a pair of symbols still stands at each place."""
-        same: NDArray[np.bool_] = self.symbol.take(at) == left
-        same &= self.symbol.take(self.after.take(at)) == right
-        return same
-
-    def merge(self, at: Places, new: Ids) -> tuple[NDArray[np.int64], Places]:
-        """Merge the symbols at some places, no two of which overlap, with those behind them.
+    def standing(self, at: Places, which: NDArray[np.int64], pairs: NDArray[np.int64]) -> PairPlaces:
+        """Those of the places of some pairs where the pair still stands.
 
         Args:
             at: the places.
-            new: the ids that the pairs become.
+            which: the pair of each place, a row of `pairs`.
+            pairs: as of `key_of_pair`.
+        """
+        left, right = ids_of_key(pairs)
+        after = self.after.take(at)
+        same = self.symbol.take(at) == left.take(which)
+        same &= self.symbol.take(after) == right.take(which)
+        return PairPlaces(at, after, which).take(np.flatnonzero(same))
+
+    def merge(self, places: PairPlaces, ids: Ids) -> tuple[NDArray[np.int64], Places]:
+        """Merge the symbols of pairs, no two of which overlap.
+
+        Args:
+            places: where the pairs stand.
+            ids: the ids that the pairs become.
 
         Returns:
             The pairs that this brought forth, `left << ID_BITS | right`, and their places.
         """
-        swallowed = self.after[at]
-        following = self.after[swallowed]
+        at, swallowed, which = places
+        new = ids.take(which)
+        following = self.after.take(swallowed)
         self.symbol[at], self.symbol[swallowed] = new, SWALLOWED
         self.after[at], self.before[following] = following, at
-        preceding = self.before[at]
-        left, right = self.symbol[preceding], self.symbol[following]
+        preceding = self.before.take(at)
+        left, right = self.symbol.take(preceding), self.symbol.take(following)
         self._is_fresh[at] = True
         has_left = (left >= 0) & ~self._is_fresh[preceding]  # (else it is the right one of another)
         self._is_fresh[at] = False

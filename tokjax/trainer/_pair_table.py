@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax.ragged import ranges
-from tokjax.trainer._linked_words import ids_of_key, key_of_pair
+from tokjax.trainer._linked_words import key_of_pair
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from tokjax.trainer._linked_words import Ids, LinkedWords, Places
+    from tokjax.trainer._linked_words import LinkedWords, PairPlaces, Places
 
 _MOST_PROMOTED = 4000
 _HIGH_A_STEP = 8
@@ -85,22 +85,25 @@ class Best(NamedTuple):
     """The most frequent pairs, counted anew.
 
     Attributes:
-        left: the first id of each.
-        right: the second.
+        keys: the pairs, as of `key_of_pair`.
         counts: how often each stands, `int64`.
         rows: where the table has them.
-        at: the places where they stand, in no order.
-        which: the pair of each place.
+        places: where they stand, in no order.
         looked_at: how many places were looked at to find them.
     """
 
-    left: Ids
-    right: Ids
+    keys: NDArray[np.int64]
     counts: NDArray[np.int64]
     rows: NDArray[np.int64]
-    at: Places
-    which: NDArray[np.int64]
+    places: PairPlaces
     looked_at: int
+
+    def places_of(self, chosen: NDArray[np.int64]) -> PairPlaces:
+        """Where some of the pairs stand; pair `chosen[i]` is `which == i`."""
+        rank_of = np.full(len(self.keys), -1)
+        rank_of[chosen] = np.arange(len(chosen))
+        rank = rank_of.take(self.places.which)
+        return self.places._replace(which=rank).take(np.flatnonzero(rank >= 0))
 
 
 class PairTable:
@@ -197,14 +200,13 @@ class PairTable:
         picked = pairs.take(rows)
         at = self._pool.take(ranges(picked.start, picked.length))
         which = np.repeat(np.arange(len(rows)), picked.length)
-        left, right = ids_of_key(picked.key)
-        stands = np.flatnonzero(self._words.holds(at, left.take(which), right.take(which)))
-        at, which = at.take(stands), which.take(stands)
-        count = np.bincount(which, self._words.weight.take(at), minlength=len(rows)).astype(np.int64)
+        places = self._words.standing(at, which, picked.key)
+        weight = self._words.weight.take(places.at)
+        count = np.bincount(places.which, weight, minlength=len(rows)).astype(np.int64)
         pairs.bound[rows] = count
-        pairs.length[rows] = length = np.bincount(which, minlength=len(rows))
-        self._pool[ranges(picked.start, length)] = at  # the others need not be looked at again
-        return Best(left, right, count, rows, at, which, int(picked.length.sum())), least
+        pairs.length[rows] = length = np.bincount(places.which, minlength=len(rows))
+        self._pool[ranges(picked.start, length)] = places.at  # the others need not be looked at again
+        return Best(picked.key, count, rows, places, int(picked.length.sum())), least
 
     def _highest(self, top: int) -> tuple[NDArray[np.int64], int]:
         """Rows of the highest bounds, those of equal ones all or none; and the least bound among them."""
@@ -248,12 +250,11 @@ class PairTable:
         for pairs in (self._active, self._waiting[0]):
             rows = np.flatnonzero(np.isin(pairs.key, keys) & (pairs.bound > 0))
             old = pairs.take(rows)
-            left, right = ids_of_key(old.key)
-            places = self._pool.take(ranges(old.start, old.length))
+            at = self._pool.take(ranges(old.start, old.length))
             which = np.repeat(np.arange(len(rows)), old.length)
-            stands = self._words.holds(places, left[which], right[which])
-            found_keys.append(old.key[which[stands]])
-            found_at.append(places[stands])
+            places = self._words.standing(at, which, old.key)
+            found_keys.append(old.key.take(places.which))
+            found_at.append(places.at)
             pairs.bound[rows] = 0
         return np.concatenate(found_keys), np.concatenate(found_at)
 

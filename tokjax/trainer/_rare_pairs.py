@@ -55,15 +55,14 @@ class RarePairs:
         self._level = np.iinfo(np.int64).max
         """Every pair that may be so frequent is in the heap."""
 
-    def best(self, min_frequency: int) -> tuple[int, int] | None:
-        """The pair to merge next, or `None` if none is as frequent as asked for."""
+    def best(self, min_frequency: int) -> int | None:
+        """The pair to merge next, as of `key_of_pair`, or `None` if none is as frequent as asked for."""
         while True:
             while not self._heap or -self._heap[0][0] < self._level:
                 if not self._lower_level():
                     return None
             negative, *_, key = heapq.heappop(self._heap)
-            left, right = key >> ID_BITS, key & RIGHT
-            places = self._standing(key, left, right)
+            places = self._standing(key)
             count = sum(map(self._weight.__getitem__, places))
             if count > -negative:
                 continue  # it was pushed again since, when it got more frequent
@@ -74,20 +73,20 @@ class RarePairs:
             elif count < min_frequency:
                 return None
             else:
-                return left, right
+                return int(key)
 
-    def merge(self, left: int, right: int, new: int, *, is_known: bool) -> None:
+    def merge(self, pair: int, new: int, *, is_known: bool) -> None:
         """Merge a pair wherever it stands.
 
         Args:
-            left: the first id.
-            right: the second id.
-            new: the id that they become.
+            pair: as of `key_of_pair`.
+            new: the id that it becomes.
             is_known: whether there may be pairs with that id already.
         """
         symbol, after, before = self._symbol, self._after, self._before
+        left, right = pair >> ID_BITS, pair & RIGHT
         born: dict[int, list[int]] = defaultdict(list)
-        for place in sorted(self._places.pop(left << ID_BITS | right)):
+        for place in sorted(self._places.pop(pair)):
             swallowed = after[place]
             if symbol[place] != left or symbol[swallowed] != right:
                 continue  # it overlaps the one before
@@ -102,7 +101,7 @@ class RarePairs:
             if not self._may_merge(key):
                 continue
             if is_known:
-                places.extend(self._standing(key, key >> ID_BITS, key & RIGHT, but=set(places)))
+                places.extend(self._standing(key, but=set(places)))
             self._places[key] = places
             self._push(key, sum(map(self._weight.__getitem__, places)))
 
@@ -126,8 +125,9 @@ class RarePairs:
             self._push(key, self._level)
         return True
 
-    def _standing(self, key: int, left: int, right: int, but: set[int] | None = None) -> list[int]:
+    def _standing(self, key: int, but: set[int] | None = None) -> list[int]:
         """Where a pair stands still."""
+        left, right = key >> ID_BITS, key & RIGHT
         places = self._places.get(key)
         if places is None:
             at = self._by_key[np.searchsorted(self._keys, key, sorter=self._by_key) :][:1]

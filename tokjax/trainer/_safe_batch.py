@@ -7,41 +7,58 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax.trainer._linked_words import PairPlaces
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.trainer._linked_words import LinkedWords, Places
 
-Ranked = list[tuple[Any, ...]]
-"""Pairs in the order in which one at a time would merge them, if merging changed nothing: of each the count,
-negative, then what decides between equal counts, and last its row."""
 
-
-class PairPlaces(NamedTuple):
-    """Where ranked pairs stand.
+class Ranked(NamedTuple):
+    """Pairs in the order in which one at a time would merge them, if merging changed nothing.
 
     Attributes:
-        at: the places.
-        rank: the pair of each place.
+        order: of each the count, negative, and then what decides between equal counts.
+        keys: the pairs, as of `key_of_pair`.
+        is_double: which of them are of one symbol, twice.
     """
 
-    at: Places
-    rank: NDArray[np.int64]
+    order: list[tuple[Any, ...]]
+    keys: list[int]
+    is_double: list[bool]
 
 
-def ranked_anew(places: PairPlaces, pairs: int, chosen: NDArray[np.int64]) -> PairPlaces:
-    """The places of some pairs, those of pair `chosen[i]` as of rank `i`.
+class Surroundings(NamedTuple):
+    """Where ranked pairs stand, and what they stand between.
 
-    Args:
-        places: where all of them stand.
-        pairs: how many pairs these are of.
-        chosen: the ranks that they have there.
+    Attributes:
+        places: where they stand, `which` being the rank.
+        before: the place before each.
+        rank_before: the rank of the pair that shares the first symbol, -1 where none does.
+        rank_after: the rank of the pair that shares the second symbol, -1 where none does.
     """
-    rank_of = np.full(pairs, -1)
-    rank_of[chosen] = np.arange(len(chosen))
-    rank = rank_of.take(places.rank)
-    kept = np.flatnonzero(rank >= 0)
-    return PairPlaces(places.at.take(kept), rank.take(kept))
+
+    places: PairPlaces
+    before: Places
+    rank_before: NDArray[np.int64]
+    rank_after: NDArray[np.int64]
+
+    def undisputed(self, pairs: int, chosen: list[int]) -> PairPlaces:
+        """The places where the chosen pairs still stand when those chosen before them are merged.
+
+        Args:
+            pairs: how many pairs are ranked.
+            chosen: the ranks of some, in the order in which they are merged; `chosen[i]` is `which == i`.
+        """
+        turn_of = np.full(pairs + 1, len(chosen))  # (its last is what rank -1 finds)
+        turn_of[chosen] = np.arange(len(chosen))
+        turn = turn_of.take(self.places.which)
+        stands = turn < len(chosen)
+        stands &= turn_of.take(self.rank_before) >= turn
+        stands &= turn_of.take(self.rank_after) >= turn
+        kept = np.flatnonzero(stands)
+        return PairPlaces(self.places.at.take(kept), self.places.after.take(kept), turn.take(kept))
 
 
 class SafeBatches:
@@ -60,21 +77,36 @@ class SafeBatches:
         self._words = words
         self._rank_at = np.full(len(words.symbol), -1, np.int16)
         """The rank of the pair that stands at a place; -1 but while it is looked at."""
+        self._newcomers: dict[int, int] = {}
+        """By pair, how frequent those that come up when it is merged were at most, when that was counted.
 
-    def find(self, places: PairPlaces, ranking: Ranked, is_double: NDArray[np.bool_]) -> list[int]:
+        It stays a bound, since merging others makes a pair's neighbours rarer only.
+        """
+
+    def surroundings(self, places: PairPlaces) -> Surroundings:
+        """What ranked pairs stand between.
+
+        Args:
+            places: where they stand, `which` being the rank.
+        """
+        before = self._words.before.take(places.at)
+        self._rank_at[places.at] = places.which
+        rank_before, rank_after = self._rank_at.take(before), self._rank_at.take(places.after)
+        self._rank_at[places.at] = -1
+        return Surroundings(places, before, rank_before.astype(np.int64), rank_after.astype(np.int64))
+
+    def find(self, ranked: Ranked, around: Surroundings) -> list[int]:
         """The ranks of the pairs to merge, in order: at least one.
 
         Args:
-            places: where they stand.
-            ranking: the pairs.
-            is_double: which of them are of one symbol, twice.
+            ranked: the most frequent pairs.
+            around: where they stand.
         """
-        losses = self._losses(places, len(ranking))
-        newcomers = self._newcomers(places, len(ranking)).tolist()
-        doubles = is_double.tolist()
-        entries = [(*entry[:-1], rank) for rank, entry in enumerate(ranking)]
-        counts = [-entry[0] for entry in ranking]
-        lost, uncertain = [False] * len(ranking), [False] * len(ranking)
+        losses = self._losses(around, len(ranked.keys))
+        newcomers = self._most_frequent_newcomers(ranked, around)
+        entries = [(*entry, rank) for rank, entry in enumerate(ranked.order)]
+        counts = [-entry[0] for entry in ranked.order]
+        lost, uncertain = [False] * len(counts), [False] * len(counts)
         accepted: list[int] = []
         most_frequent_newcomer = 0
         rarest = counts[-1]  # all that is not ranked is no more frequent
@@ -89,81 +121,78 @@ class SafeBatches:
             counts[rank] = 0
             most_frequent_newcomer = max(most_frequent_newcomer, newcomers[rank])
             for loser, loss in losses.get(rank, ()):
-                uncertain[loser] |= lost[rank] or lost[loser] or doubles[rank]
+                uncertain[loser] |= lost[rank] or lost[loser] or ranked.is_double[rank]
                 if counts[loser] and not uncertain[loser]:  # (else it may be as frequent as before)
                     lost[loser] = True
                     counts[loser] -= loss
-                    heapq.heappush(entries, (-counts[loser], *ranking[loser][1:-1], loser))
+                    heapq.heappush(entries, (-counts[loser], *ranked.order[loser][1:], loser))
         return accepted
 
-    def undisputed(self, places: PairPlaces) -> PairPlaces:
-        """The places where a pair still stands when those before it are merged.
+    def forget(self) -> None:
+        """To be called when a token is made that was there before, and so its pairs get more frequent."""
+        self._newcomers.clear()
 
-        Args:
-            places: where the pairs of a batch stand, ranked as they are merged.
-        """
-        at, rank = places
-        before, after = self._neighbours(places)
-        stands = np.flatnonzero(((before < 0) | (before >= rank)) & ((after < 0) | (after >= rank)))
-        return PairPlaces(at.take(stands), rank.take(stands))
-
-    def _losses(self, places: PairPlaces, pairs: int) -> dict[int, list[tuple[int, int]]]:
+    def _losses(self, around: Surroundings, pairs: int) -> dict[int, list[tuple[int, int]]]:
         """For each pair those that share a symbol with it, and how much rarer they are once it is merged."""
-        at, rank = places
-        before, after = self._neighbours(places)
-        from_before = np.flatnonzero((before >= 0) & (before != rank))
-        from_after = np.flatnonzero((after >= 0) & (after != rank) & (after != before))
+        places, _, before, after = around
+        from_before = np.flatnonzero((before >= 0) & (before != places.which))
+        from_after = np.flatnonzero((after >= 0) & (after != places.which) & (after != before))
         losers = np.concatenate([from_before, from_after])
         takers = np.concatenate([before.take(from_before), after.take(from_after)])
-        found, which = np.unique(takers * pairs + rank.take(losers), return_inverse=True)
-        weights = np.bincount(which, self._words.weight.take(at.take(losers)), len(found)).astype(np.int64)
+        found, which = np.unique(takers * pairs + places.which.take(losers), return_inverse=True)
+        weights = self._words.weight.take(places.at.take(losers))
+        lost = np.bincount(which, weights, len(found)).astype(np.int64)
         losses: dict[int, list[tuple[int, int]]] = {}
-        for key, weight in zip(found.tolist(), weights.tolist(), strict=True):
+        for key, loss in zip(found.tolist(), lost.tolist(), strict=True):
             taker, loser = divmod(key, pairs)
-            losses.setdefault(taker, []).append((loser, weight))
+            losses.setdefault(taker, []).append((loser, loss))
         return losses
 
-    def _neighbours(self, places: PairPlaces) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The ranks of the pairs that share the first symbol of each, and its second; -1 where none does."""
-        at, rank = places
-        self._rank_at[at] = rank
-        before = self._rank_at.take(self._words.before.take(at)).astype(np.int64)
-        after = self._rank_at.take(self._words.after.take(at)).astype(np.int64)
-        self._rank_at[at] = -1
-        return before, after
+    def _most_frequent_newcomers(self, ranked: Ranked, around: Surroundings) -> list[int]:
+        """How frequent the pairs that come up when each pair is merged are at most."""
+        rarest = -ranked.order[-1][0]  # what is below it bounds enough
+        is_open = np.array([self._newcomers.get(key, rarest) >= rarest for key in ranked.keys])
+        of_open = np.flatnonzero(is_open.take(around.places.which))
+        places, before = around.places.take(of_open), around.before.take(of_open)
+        counted = self._counted_newcomers(places, before, len(is_open)).tolist()
+        self._newcomers.update(
+            (ranked.keys[rank], counted[rank]) for rank in np.flatnonzero(is_open).tolist()
+        )
+        return [self._newcomers[key] for key in ranked.keys]
 
-    def _newcomers(self, places: PairPlaces, pairs: int) -> NDArray[np.int64]:
-        """How frequent the pairs that come up when each pair is merged are at most, shape `(pairs,)`."""
-        words, (at, rank) = self._words, places
+    def _counted_newcomers(self, places: PairPlaces, before: Places, pairs: int) -> NDArray[np.int64]:
+        """How frequent the most frequent neighbour of each pair is, shape `(pairs,)`."""
+        words = self._words
         most = np.zeros(pairs, np.int64)
-        behind = words.after.take(words.after.take(at))
-        for neighbour in (words.symbol.take(words.before.take(at)), words.symbol.take(behind)):
-            real = np.flatnonzero(neighbour >= 0)
+        for neighbour in (before, words.after.take(places.after)):
+            symbol = words.symbol.take(neighbour)
+            real = np.flatnonzero(symbol >= 0)
             if len(real):
-                keys = rank.take(real) << 32 | neighbour.take(real)
+                keys = places.which.take(real) << 32 | symbol.take(real)
                 order = np.argsort(keys)
                 keys = keys.take(order)
                 first = np.flatnonzero(np.diff(keys, prepend=-1))
-                together = np.add.reduceat(words.weight.take(at.take(real.take(order))), first)
+                together = np.add.reduceat(words.weight.take(places.at.take(real.take(order))), first)
                 np.maximum.at(most, keys.take(first) >> 32, together)
         return most
 
 
-def without_overlaps(words: LinkedWords, places: PairPlaces, is_double: NDArray[np.bool_]) -> PairPlaces:
+def without_overlaps(places: PairPlaces, is_double: NDArray[np.bool_]) -> PairPlaces:
     """Of pairs of one symbol twice that overlap, as in `aaaa`, every other, from the left.
 
     Args:
-        words: the corpus.
         places: where pairs stand.
         is_double: which of them are of one symbol, twice.
     """
-    if not is_double.take(places.rank).any():
+    doubles = np.flatnonzero(is_double.take(places.which))
+    if not len(doubles):
         return places
-    order = np.lexsort(places)
-    at, rank = places.at.take(order), places.rank.take(order)
+    doubles = doubles.take(np.lexsort((places.at.take(doubles), places.which.take(doubles))))
+    at, after, which = places.take(doubles)
     overlaps = np.zeros(len(at), bool)
-    overlaps[1:] = (words.after[at[:-1]] == at[1:]) & (rank[1:] == rank[:-1])
+    overlaps[1:] = (after[:-1] == at[1:]) & (which[1:] == which[:-1])
     index = np.arange(len(at))
     since = index - np.maximum.accumulate(np.where(overlaps, 0, index))
-    kept = np.flatnonzero(since % 2 == 0)
-    return PairPlaces(at.take(kept), rank.take(kept))
+    stands = np.ones(len(places.at), bool)
+    stands[doubles] = since % 2 == 0
+    return places.take(np.flatnonzero(stands))

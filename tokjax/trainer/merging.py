@@ -14,10 +14,10 @@ import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 from tokjax.trainer._checkpoints import Checkpoint, CheckpointFile
-from tokjax.trainer._linked_words import RIGHT, LinkedWords, key_of_pair, symbols_of
+from tokjax.trainer._linked_words import RIGHT, LinkedWords, ids_of_key, key_of_pair, symbols_of
 from tokjax.trainer._pair_table import Best, Grouped, PairTable, grouped, grouped_pairs_of_bytes
 from tokjax.trainer._rare_pairs import RarePairs
-from tokjax.trainer._safe_batch import PairPlaces, Ranked, SafeBatches, ranked_anew, without_overlaps
+from tokjax.trainer._safe_batch import Ranked, SafeBatches, without_overlaps
 from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -169,23 +169,23 @@ class _Merger:
         best = self._pairs.best(self._width)
         if best is None:
             return None
-        ranking = self._ranked(best, min(most, _MOST_AT_ONCE))
-        if not ranking:
+        ranked, rows = self._ranked(best, min(most, _MOST_AT_ONCE))
+        if not len(rows):
             return None
-        rows = np.array([entry[-1] for entry in ranking])
-        is_double = best.left == best.right
-        places = ranked_anew(PairPlaces(best.at, best.which), len(best.rows), rows)
-        batch = self._batches.find(places, ranking, is_double[rows])
-        ranked, rows = len(rows), rows[batch]
-        made, new = self._named(best.left[rows].tolist(), best.right[rows].tolist())
-        rows = rows[: len(made)]
-        places = self._batches.undisputed(ranked_anew(places, ranked, np.array(batch[: len(made)])))
-        at, rank = without_overlaps(self.words, places, is_double[rows])
-        self._pairs.drop(best.rows[rows])
-        keys, born_at = self.words.merge(at, np.array(made, np.int32)[rank])
-        self._pairs.add(*self._short_enough(keys, born_at), may_be_known=new < len(made))
+        around = self._batches.surroundings(best.places_of(rows))
+        batch = self._batches.find(ranked, around)
+        made, new = self._named([ranked.keys[rank] for rank in batch])
+        del batch[len(made) :]
+        places = around.undisputed(len(rows), batch)
+        places = without_overlaps(places, np.array(ranked.is_double)[batch])
+        self._pairs.drop(best.rows[rows[batch]])
+        keys, born_at = self.words.merge(places, np.array(made, np.int32))
+        known_again = new < len(made)
+        self._pairs.add(*self._short_enough(keys, born_at), may_be_known=known_again)
+        if known_again:
+            self._batches.forget()
         self._adapt(len(made), len(best.rows))
-        one_by_one = _MERGE * len(made) + _PLACE * len(at)
+        one_by_one = _MERGE * len(made) + _PLACE * len(places.at)
         is_worth_it = one_by_one > _STEP + _PAIR * len(best.rows) + _LOOK * best.looked_at
         self._slow_steps = 0 if is_worth_it else self._slow_steps + 1
         return new
@@ -195,33 +195,33 @@ class _Merger:
         pair = self._rare.best(self._rules.min_frequency)
         if pair is None:
             return None
-        ids, new = self._named([pair[0]], [pair[1]])
-        self._rare.merge(*pair, ids[0], is_known=not new)
+        ids, new = self._named([pair])
+        self._rare.merge(pair, ids[0], is_known=not new)
         return new
 
     @cached_property
     def _rare(self) -> RarePairs:
         return RarePairs(self.words, self._pairs, self._tie_key, self._is_short_enough)
 
-    def _ranked(self, best: Best, most: int) -> Ranked:
-        """The pairs that one at a time would merge next if merging changed nothing, in that order."""
+    def _ranked(self, best: Best, most: int) -> tuple[Ranked, NDArray[np.int64]]:
+        """The pairs that may be merged next; and which of the best each is."""
         chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
         if len(chosen) > most:
             least = np.partition(best.counts[chosen], -most)[-most]
             chosen = chosen[best.counts[chosen] >= least]
-        keys: Ranked = [
-            (-count, self._tie_key(left), self._tie_key(right), i)
-            for count, left, right, i in zip(
-                best.counts[chosen].tolist(),
-                best.left[chosen].tolist(),
-                best.right[chosen].tolist(),
-                chosen.tolist(),
-                strict=True,
+        counts, (left, right) = best.counts[chosen].tolist(), ids_of_key(best.keys[chosen])
+        ranking = sorted(
+            (-count, self._tie_key(left_id), self._tie_key(right_id), i)
+            for i, (count, left_id, right_id) in enumerate(
+                zip(counts, left.tolist(), right.tolist(), strict=True)
             )
-        ]
-        return sorted(keys)[:most]
+        )[:most]
+        order = np.fromiter((entry[-1] for entry in ranking), np.int64, len(ranking))
+        rows = chosen[order]
+        is_double = (left == right)[order].tolist()
+        return Ranked([entry[:-1] for entry in ranking], best.keys[rows].tolist(), is_double), rows
 
-    def _named(self, lefts: list[int], rights: list[int]) -> tuple[list[int], int]:
+    def _named(self, pairs: list[int]) -> tuple[list[int], int]:
         """Ids for what pairs become, and how many of them are new.
 
         Two merges that make the same bytes make one token. The second of them is the last of its step: pairs
@@ -229,7 +229,7 @@ class _Merger:
         """
         token, first = self.merged.token, self._next_id
         ids: list[int] = []
-        for left, right in zip(lefts, rights, strict=True):
+        for left, right in ((key >> ID_BITS, key & RIGHT) for key in pairs):
             id_ = self._id_of.get(token[left] + token[right], self._next_id)
             if first <= id_ < self._next_id:
                 break  # made in this very step
