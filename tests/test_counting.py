@@ -79,7 +79,7 @@ class TestFiles:
 
     def test_a_worker_that_is_killed(self, path, monkeypatch):
         """A clear error, and no hang."""
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 1000)
+        monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 1000)
         with loky.ProcessPoolExecutor(2) as executor:
             worker = executor.submit(os.getpid).result()
             os.kill(worker, signal.SIGKILL)
@@ -87,7 +87,7 @@ class TestFiles:
                 train([path] * 50, 400, special_tokens=["<|endoftext|>"], executor=executor)
 
     def test_are_counted_alike_in_processes(self, path, monkeypatch):
-        monkeypatch.setattr(counting, "_CHUNK_BYTES", 5000)
+        monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 5000)
         here = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False)
         with loky.ProcessPoolExecutor(2) as executor:
             there = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False, executor=executor)

@@ -257,6 +257,16 @@ def test_a_vocabulary_that_is_not_full_is_told(caplog):
     ]
 
 
+def test_an_interrupt_says_how_far_it_was():
+    def stop(amount, note=""):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="after 1 of 9 tokens; nothing was kept"):
+        merge_likely(
+            {"aab": 3}, ["a", "##a", "##b"], num_tokens=9, prefix="##", min_frequency=1, advance=stop
+        )
+
+
 def test_options_are_plain_json():
     trained = train(["low"], 100, initial_alphabet="ab", lowercase=False)
     assert json.loads(json.dumps(trained.options)) == trained.options

@@ -42,13 +42,18 @@ def merge_likely(
     """
     merging = _Merging(words, alphabet, num_tokens, prefix, min_frequency)
     made: list[str] = []
-    while len(made) < num_tokens:
-        token = merging.step()
-        if token is None:
-            break
-        if token:
-            made.append(token)
-            advance(1)
+    try:
+        while len(made) < num_tokens:
+            token = merging.step()
+            if token is None:
+                break
+            if token:
+                made.append(token)
+                advance(1)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(
+            f"training was interrupted after {len(made):,} of {num_tokens:,} tokens; nothing was kept"
+        ) from None
     return made
 
 

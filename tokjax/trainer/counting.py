@@ -26,10 +26,12 @@ if TYPE_CHECKING:
     from tokjax.text.readers import Chunk
     from tokjax.utf8 import Text
 
-_CHUNK_BYTES = 1 << 24
+_CHUNK_BYTES = 1 << 21
+_EXECUTOR_CHUNK_BYTES = 1 << 24
+"""Larger, since each of these is counted from nothing, and its words are sent back."""
 _PIECE_CHARACTERS = 1 << 20
 """Larger than those of the engine: threads wait for one another between calls of NumPy."""
-_SAMPLED_CHUNKS, _LEAST_SAMPLED = 64, 1 << 14
+_SAMPLED_CHUNKS, _LEAST_SAMPLED, _MOST_SAMPLED = 64, 1 << 14, 1 << 24
 
 
 def count_pretokens(
@@ -84,7 +86,8 @@ def count_pretokens(
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     seed = checked_int("seed", seed, least=0)
     sample = None if max_bytes is None else _Sample(checked_int("max_bytes", max_bytes, least=1), seed)
-    corpus = _corpus(source, special, pattern, sample)
+    chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
+    corpus = _corpus(source, special, pattern, chunk_bytes, sample)
     counter = WordCounter()
     count: Callable[[Chunk], _Size | PretokenCounts]
     count = partial(_count_into, counter, special=special, pattern=pattern)
@@ -199,12 +202,13 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
     return _Size(documents, nbytes)
 
 
-def _corpus(source: Source, special_tokens: tuple[str, ...], pattern: str, sample: _Sample | None) -> Corpus:
+def _corpus(
+    source: Source, special_tokens: tuple[str, ...], pattern: str, chunk_bytes: int, sample: _Sample | None
+) -> Corpus:
     """What to count, in chunks."""
-    size = _CHUNK_BYTES
     if sample is not None:
-        size = min(size, max(sample.max_bytes // _SAMPLED_CHUNKS, _LEAST_SAMPLED))
-    corpus = corpus_of(source, special_tokens, size, safe_cuts=word_splitter(pattern).is_named)
+        chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _LEAST_SAMPLED), _MOST_SAMPLED)
+    corpus = corpus_of(source, special_tokens, chunk_bytes, safe_cuts=word_splitter(pattern).is_named)
     if sample is None:
         return corpus
     chunks = sample_chunks(corpus.chunks, *sample)
