@@ -19,7 +19,7 @@ def _(tokenizer: LetterTokenizer) -> tokjax.Vocabulary:
     return tokjax.make_vocabulary(letters, {"<eos>": 26}, {"eos": "<eos>"})
 
 
-@tokjax.encode_batch_result.register
+@tokjax.encode_texts.register
 def _(tokenizer: LetterTokenizer, texts, *, add_special_tokens=True, **options) -> tokjax.TokenizationBatch:
     rows = [[ord(c) - 97 for c in text] + [26] * add_special_tokens for text in texts]
     table = tokjax.vocabulary_of(tokenizer)

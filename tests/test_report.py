@@ -34,7 +34,7 @@ def _(tokenizer: KnownWords):
     return tokjax.make_vocabulary(ids, {"[UNK]": 99, "[CLS]": 101}, {"unk": "[UNK]", "bos": "[CLS]"})
 
 
-@tokjax.encode_batch_result.register
+@tokjax.encode_texts.register
 def _(tokenizer: KnownWords, texts, *, add_special_tokens=True, **options):
     assert len(texts) <= tokenizer.most_at_once
     table = tokjax.vocabulary_of(tokenizer)

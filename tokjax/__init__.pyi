@@ -59,6 +59,15 @@ from .bulk import (
 from .bulk import (
     encode_to_array as encode_to_array,
 )
+from .encoding import (
+    encode_batch_result as encode_batch_result,
+)
+from .encoding import (
+    encode_result as encode_result,
+)
+from .encoding import (
+    tokenize as tokenize,
+)
 from .errors import (
     BundleError as BundleError,
 )
@@ -213,12 +222,6 @@ from .protocol import (
     encode as encode,
 )
 from .protocol import (
-    encode_batch_result as encode_batch_result,
-)
-from .protocol import (
-    encode_result as encode_result,
-)
-from .protocol import (
     eos_id as eos_id,
 )
 from .protocol import (
@@ -247,9 +250,6 @@ from .protocol import (
 )
 from .protocol import (
     tokenization_view as tokenization_view,
-)
-from .protocol import (
-    tokenize as tokenize,
 )
 from .protocol import (
     unk_id as unk_id,
@@ -368,3 +368,36 @@ from .vocabulary import (
 
 __version__: str
 __all__: list[str]
+from .encoding import (
+    Windows as Windows,
+)
+from .encoding import (
+    encode_windows as encode_windows,
+)
+from .lookup import (
+    byte_to_token as byte_to_token,
+)
+from .lookup import (
+    char_to_token as char_to_token,
+)
+from .lookup import (
+    token_to_span as token_to_span,
+)
+from .lookup import (
+    token_to_word as token_to_word,
+)
+from .lookup import (
+    word_to_tokens as word_to_tokens,
+)
+from .models.templates import (
+    with_template as with_template,
+)
+from .protocol import (
+    encode_texts as encode_texts,
+)
+from .templates import (
+    Template as Template,
+)
+from .templates import (
+    make_template as make_template,
+)

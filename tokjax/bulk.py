@@ -52,7 +52,7 @@ def encode_to_array(
     >>> ids.tolist(), row_splits.tolist()
     ([256, 256, 121], [0, 1, 1, 3])
     """
-    batch = protocol.encode_batch_result(
+    batch = protocol.encode_texts(
         tokenizer,
         texts,
         add_special_tokens=add_special_tokens,
@@ -110,7 +110,7 @@ def encode_files(
         gap = len((separator or "").encode("utf-8"))
         with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
             for documents in groups_of_texts(read_documents(files, separator)):
-                yield protocol.encode_batch_result(
+                yield protocol.encode_texts(
                     tokenizer,
                     documents,
                     add_special_tokens=add_special_tokens,

@@ -6,11 +6,12 @@ them, and gets the rest:
     @tokjax.vocabulary_of.register
     def _(tokenizer: MyTokenizer) -> Vocabulary: ...
 
-    @tokjax.encode_batch_result.register
+    @tokjax.encode_texts.register
     def _(tokenizer: MyTokenizer, texts, **options) -> TokenizationBatch: ...
 
 Register the others where your type can do better, or where it differs: `normalize` if it changes the
-text before it splits it, `decode_bytes` if decoding is more than joining tokens.
+text before it splits it, `decode_bytes` if decoding is more than joining tokens. Pairs, truncation, windows
+and words that are split already are made of these (`tokjax.encoding`).
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ from tokjax._files import checksum_of_json
 from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.ragged import Ragged, ragged_from_rows, ranges
+from tokjax.templates import template_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.records import TokenizationBatch, TokenizationResult
+    from tokjax.records import TokenizationBatch
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
 
@@ -49,7 +51,7 @@ def vocabulary_of(tokenizer: Any) -> Vocabulary:
 
 
 @singledispatch
-def encode_batch_result(
+def encode_texts(
     tokenizer: Any,
     texts: Sequence[Text],
     *,
@@ -61,60 +63,11 @@ def encode_batch_result(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    """Encode many texts, each on its own; nothing is padded.
-
-    Args:
-        tokenizer: any registered tokenizer.
-        texts: `str` or `bytes`; see `tokjax.utf8` for surrogates and invalid bytes.
-        add_special_tokens: put the declared BOS before and the declared EOS after each text.
-        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
-        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
-        assume_normalized: the texts are `tokenization_view`s already; offsets refer to them as given.
-        allowed_special: special tokens that are recognised in the text: names, or `"all"`.
-        disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every
-            one that is not allowed. One that is neither is encoded as ordinary text.
-        threads: how many threads share the work; as many as the process has cores, unless said otherwise.
-            The result is the same for any number.
-
-    Returns:
-        Flat columns, and a sequence of one `TokenizationResult` a text.
-
-    Raises:
-        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
-    """
-    _refuse("encode_batch_result", tokenizer)
-
-
-@singledispatch
-def encode_result(
-    tokenizer: Any,
-    text: Text,
-    *,
-    add_special_tokens: bool = True,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-) -> TokenizationResult:
-    """Encode one text to ids, readable tokens, offsets and masks.
+    """Encode many texts, each on its own: what a type of tokenizer registers, and all else is made of.
 
     The arguments are those of `encode_batch_result`.
-
-    Returns:
-        Arrays of shape `(n,)`, offsets `(n, 2)`: 1-based, half-open, in UTF-8 bytes.
     """
-    batch = encode_batch_result(
-        tokenizer,
-        [text],
-        add_special_tokens=add_special_tokens,
-        return_offsets=return_offsets,
-        return_masks=return_masks,
-        assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
-    return batch[0]
+    _refuse("encode_texts", tokenizer)
 
 
 @singledispatch
@@ -131,34 +84,23 @@ def encode(
     Args:
         tokenizer: any registered tokenizer.
         text: `str` or `bytes`.
-        add_special_tokens: put the declared BOS before and the declared EOS after it.
+        add_special_tokens: put the tokenizer's template around it: its BOS before and its EOS after it, say.
         allowed_special: as in `encode_batch_result`.
         disallowed_special: as in `encode_batch_result`.
 
     Returns:
         `int32`, shape `(n,)`.
     """
-    return encode_result(
+    batch = encode_texts(
         tokenizer,
-        text,
+        [text],
         add_special_tokens=add_special_tokens,
         return_offsets=False,
         return_masks=False,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
-    ).ids
-
-
-def tokenize(
-    tokenizer: Any,
-    text: Text,
-    *,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-) -> list[str]:
-    """The readable tokens of a text; see `id_to_bytes` for exact bytes."""
-    ids = encode(tokenizer, text, allowed_special=allowed_special, disallowed_special=disallowed_special)
-    return list(vocabulary_of(tokenizer).strings_of(ids))
+    )
+    return batch[0].ids
 
 
 @singledispatch
@@ -312,6 +254,8 @@ def fingerprint(tokenizer: Any) -> str:
         dict(table.special),
         {str(role): name for role, name in table.roles.items()},
     ]
+    if table.given_template is not None:
+        described.append(template_to_json(table.given_template))
     return checksum_of_json(described)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax import protocol
+from tokjax import encoding, protocol
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
@@ -106,7 +106,7 @@ def quick_tokenize(
     """
     tokenizer = _resolve(tokenizer_or_path)
     view = protocol.tokenization_view(tokenizer, text)
-    result = protocol.encode_result(
+    result = encoding.encode_result(
         tokenizer,
         view,
         assume_normalized=True,
@@ -148,7 +148,7 @@ def quick_encode_batch(
     if isinstance(texts, (str, bytes)):
         raise InvalidArgumentError("texts must be a sequence of texts; for one text pass [text]")
     views = tuple(protocol.tokenization_view(tokenizer, text) for text in texts)
-    results = protocol.encode_batch_result(
+    results = encoding.encode_batch_result(
         tokenizer,
         views,
         assume_normalized=True,

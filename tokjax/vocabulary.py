@@ -15,6 +15,7 @@ from tokjax.errors import (
     MissingSpecialTokenError,
     UnknownTokenError,
 )
+from tokjax.templates import Template, make_template, template_from_json, template_to_json
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -26,6 +27,7 @@ MAX_ID = (1 << ID_BITS) - 3
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+_AROUND: tuple[Role, Role] = ("bos", "eos")
 
 
 @dataclass(frozen=True)
@@ -39,15 +41,18 @@ class Vocabulary:
         ordinary: bytes to id, of every token that is not special.
         special: name to id, of every special token, in the order of their ids.
         roles: which special token begins, ends, pads a sequence or stands for the unknown.
+        given_template: what is put around texts, if that is not the BOS before and the EOS behind each.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
     special: Mapping[str, int]
     roles: Mapping[Role, str]
+    given_template: Template | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the call that makes it, without the tables that are derived from it."""
-        return make_vocabulary, (dict(self.ordinary), dict(self.special), dict(self.roles))
+        roles, template = dict(self.roles), self.given_template
+        return make_vocabulary, (dict(self.ordinary), dict(self.special), roles, template)
 
     def __hash__(self) -> int:
         """Equal vocabularies have equal hashes."""
@@ -57,6 +62,14 @@ class Vocabulary:
     def size(self) -> int:
         """The largest id plus one."""
         return 1 + max(max(self.ordinary.values(), default=-1), max(self.special.values(), default=-1))
+
+    @cached_property
+    def template(self) -> Template:
+        """What is put around texts."""
+        if self.given_template is not None:
+            return self.given_template
+        before, behind = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in _AROUND)
+        return make_template([*before, "$A:0", *behind])
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
@@ -161,6 +174,7 @@ def make_vocabulary(
     ordinary: Mapping[bytes, int],
     special: Mapping[str, int] | None = None,
     roles: Mapping[Role, str | None] | None = None,
+    template: Template | None = None,
 ) -> Vocabulary:
     """A checked `Vocabulary`.
 
@@ -168,10 +182,12 @@ def make_vocabulary(
         ordinary: bytes to id, of every token that is not special; no empty token.
         special: name to id, of every special token.
         roles: `"bos"`, `"eos"`, `"pad"` or `"unk"` to the name of a special token.
+        template: what is put around texts (see `make_template`); `None` for the BOS before and the EOS behind
+            each.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or used twice; a token is empty; a role
-            names a token that is not among the special ones.
+            or the template names a token that is not among the special ones.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).role_id("eos")
     2
@@ -193,11 +209,32 @@ def make_vocabulary(
                 f"{role}_token is {name!r}, which is not among the special tokens {list(special)}; "
                 f"add it: special_tokens={{{name!r}: ID, ...}}"
             )
+    if template is not None:
+        template.check_tokens(special)
     return Vocabulary(
         MappingProxyType({bytes(token): int(id_) for token, id_ in ordinary.items()}),
         MappingProxyType({name: int(id_) for name, id_ in sorted(special.items(), key=lambda item: item[1])}),
         MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
+        template,
     )
+
+
+def declared_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
+    """The special tokens, their roles and the template as plain JSON values."""
+    declared: dict[str, Any] = {
+        "special_tokens": dict(vocabulary.special),
+        **{f"{role}_token": vocabulary.roles.get(role) for role in ROLES},
+    }
+    if vocabulary.given_template is not None:
+        declared["template"] = template_to_json(vocabulary.given_template)
+    return declared
+
+
+def vocabulary_from_json(ordinary: Mapping[bytes, int], described: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary of some tokens, with what `declared_to_json` described."""
+    roles: dict[Role, str | None] = {role: described[f"{role}_token"] for role in ROLES}
+    template = template_from_json(described.get("template"))
+    return make_vocabulary(ordinary, described["special_tokens"], roles, template)
 
 
 def readable(token: bytes) -> str:

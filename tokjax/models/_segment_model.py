@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tokjax.models._chunks import Segments
     from tokjax.protocol import Special
     from tokjax.records import OffsetsReference
+    from tokjax.templates import Place
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 class SegmentModel(ABC):
     """A tokenizer that says what becomes of ordinary text.
 
-    A type that inherits from it has `vocabulary_of`, `encode_batch_result` and all that follows from them.
+    A type that inherits from it has `vocabulary_of`, `encode_texts` and all that follows from them.
     One that normalises texts also registers `normalize` and `map_offsets_to_input`.
 
     Attributes:
@@ -113,9 +114,17 @@ def split_rows(
         segments = segments._replace(texts=[piece for pieces in rows for piece in pieces[::2]])
         special_ids = np.array([table.special[name] for pieces in rows for name in pieces[1::2]], np.int64)
         special_per_row = np.array([len(pieces) // 2 for pieces in rows], np.int64)
-    bos, eos = (table.role_id(role) if add_special_tokens else None for role in ("bos", "eos"))
-    before, after = (() if id_ is None else (id_,) for id_ in (bos, eos))
+    before, after = _around(table) if add_special_tokens else ((), ())
     return SplitRows(segments, Rows(special_ids, special_per_row, before, after))
+
+
+def _around(vocabulary: Vocabulary) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids that the template has before a text, and behind it."""
+    names = [place.token for place in vocabulary.template.single]
+    text = names.index(None)
+    return tuple(vocabulary.special[name] for name in names[:text] if name), tuple(
+        vocabulary.special[name] for name in names[text + 1 :] if name
+    )
 
 
 @protocol.vocabulary_of.register(SegmentModel)
@@ -123,8 +132,8 @@ def _vocabulary(tokenizer: SegmentModel) -> Vocabulary:
     return tokenizer.vocabulary
 
 
-@protocol.encode_batch_result.register(SegmentModel)
-def _encode_batch_result(
+@protocol.encode_texts.register(SegmentModel)
+def _encode_texts(
     tokenizer: SegmentModel,
     texts: Sequence[Text],
     *,
@@ -208,7 +217,7 @@ def batch_of(
     if return_offsets:
         columns |= _source_columns(tokenizer.vocabulary, split, encoded, assembled, threads)
     if return_masks:
-        columns |= _mask_columns(tokenizer.vocabulary, assembled)
+        columns |= _mask_columns(tokenizer.vocabulary, split.rows, assembled)
     metadata = ResultMetadata(
         tokenizer.model,
         tokenizer.normalization,
@@ -238,7 +247,7 @@ def _source_columns(
 
 
 def _mask_columns(
-    vocabulary: Vocabulary, assembled: Assembled
+    vocabulary: Vocabulary, rows: Rows, assembled: Assembled
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
     """`special_tokens_mask` and `token_type_ids`. What ordinary text became may be special too: `[UNK]`."""
     special_tokens_mask = np.zeros(len(assembled.ids), np.int32)
@@ -248,5 +257,17 @@ def _mask_columns(
         special_tokens_mask[assembled.ids == unknown] = 1
     return {
         "special_tokens_mask": special_tokens_mask,
-        "token_type_ids": np.zeros(len(assembled.ids), np.int32),
+        "token_type_ids": _type_ids(vocabulary.template.single, rows, assembled),
     }
+
+
+def _type_ids(single: tuple[Place, ...], rows: Rows, assembled: Assembled) -> NDArray[np.int32]:
+    """Those of texts, and of what the template has around them."""
+    text = next(i for i, place in enumerate(single) if place.text is not None)
+    token_type_ids = np.full(len(assembled.ids), single[text].type_id, np.int32)
+    types = np.array([place.type_id for place in single], np.int32)
+    if len(assembled.inserted) and types.any():
+        before, after = np.split(assembled.inserted, [len(rows.special_per_row) * text])
+        token_type_ids[before] = np.tile(types[:text], len(rows.special_per_row))
+        token_type_ids[after] = np.tile(types[text + 1 :], len(rows.special_per_row))
+    return token_type_ids

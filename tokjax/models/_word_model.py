@@ -16,7 +16,13 @@ from tokjax.models._segment_model import SegmentModel
 from tokjax.models._word_engine import Lengths, WordEngine, WordMatcher
 from tokjax.text.normalization import map_spans_back
 from tokjax.text.special import checked_special
-from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
+from tokjax.vocabulary import (
+    ROLES,
+    Vocabulary,
+    declared_to_json,
+    make_vocabulary,
+    vocabulary_from_json,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -166,8 +172,7 @@ def words_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
             [token.decode("utf-8"), id_]
             for token, id_ in sorted(vocabulary.ordinary.items(), key=lambda item: item[1])
         ],
-        "special_tokens": dict(vocabulary.special),
-        **{f"{role}_token": vocabulary.roles.get(role) for role in ROLES},
+        **declared_to_json(vocabulary),
     }
 
 
@@ -180,8 +185,7 @@ def words_from_json(described: Mapping[str, Any]) -> Vocabulary:
     ordinary = {token.encode("utf-8"): id_ for token, id_ in described["tokens"]}
     if len(ordinary) != len(described["tokens"]):
         raise TokenizerFormatError("a token stands twice in 'tokens'")
-    roles = {role: described[f"{role}_token"] for role in ROLES}
-    return make_vocabulary(ordinary, described["special_tokens"], roles)
+    return vocabulary_from_json(ordinary, described)
 
 
 @protocol.fingerprint.register(WordModel)

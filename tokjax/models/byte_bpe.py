@@ -20,7 +20,7 @@ from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.special import shared_beginnings
 from tokjax.utf8 import is_encodable
-from tokjax.vocabulary import ROLES, Vocabulary, make_vocabulary
+from tokjax.vocabulary import Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -139,23 +139,14 @@ def byte_level_bpe(
     """
     if not isinstance(ranks, Mapping):
         raise InvalidArgumentError(f"ranks must map tokens to ids, not be a {type(ranks).__name__}")
-    missing = [i for i in range(256) if bytes([i]) not in ranks]
-    if missing:
-        raise InvalidArgumentError(
-            f"ranks must hold every single byte, and has none for {bytes(missing[:1])!r} "
-            f"({len(missing)} of 256 missing)"
-        )
-    if normalizer not in ("auto", "nfc", None):
-        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
     table = make_vocabulary(
         ranks,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
     )
-    word_splitter(pattern)
     if normalizer == "auto":
         normalizer = "nfc" if pattern == "qwen2" else None
-    return ByteLevelBPE(table, pattern, normalizer)
+    return _byte_level_bpe_of(table, pattern, normalizer)
 
 
 def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
@@ -169,8 +160,7 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
             [base64.b64encode(token).decode("ascii"), id_]
             for token, id_ in sorted(table.ordinary.items(), key=lambda item: item[1])
         ],
-        "special_tokens": dict(table.special),
-        **{f"{role}_token": table.roles.get(role) for role in ROLES},
+        **declared_to_json(table),
     }
 
 
@@ -181,18 +171,25 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        if described["normalizer"] not in ("nfc", None):
-            raise TokenizerFormatError(f"normalizer must be 'nfc' or null, not {described['normalizer']!r}")
         ranks = {base64.b64decode(token, validate=True): id_ for token, id_ in described["ranks"]}
         if len(ranks) != len(described["ranks"]):
             raise TokenizerFormatError("a token stands twice in 'ranks'")
-        return byte_level_bpe(
-            ranks,
-            pattern=described["pattern"],
-            special_tokens=described["special_tokens"],
-            normalizer=described["normalizer"],
-            **{f"{role}_token": described[f"{role}_token"] for role in ROLES},
+        table = vocabulary_from_json(ranks, described)
+        return _byte_level_bpe_of(table, described["pattern"], described["normalizer"])
+
+
+def _byte_level_bpe_of(vocabulary: Vocabulary, pattern: str, normalizer: Normalizer | None) -> ByteLevelBPE:
+    """The tokenizer of a vocabulary that is there already."""
+    missing = [i for i in range(256) if bytes([i]) not in vocabulary.ordinary]
+    if missing:
+        raise InvalidArgumentError(
+            f"ranks must hold every single byte, and has none for {bytes(missing[:1])!r} "
+            f"({len(missing)} of 256 missing)"
         )
+    if normalizer not in ("nfc", None):
+        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
+    word_splitter(pattern)
+    return ByteLevelBPE(vocabulary, pattern, normalizer)
 
 
 @protocol.fingerprint.register

@@ -30,7 +30,9 @@ from tokjax.models._piece_spans import (
 )
 from tokjax.models._segment_model import SegmentModel
 from tokjax.models._sentence_piece_files import About, ModelType, about_model, processor_of, read_model
+from tokjax.models.templates import with_given_template
 from tokjax.ragged import splits_from_lengths
+from tokjax.templates import template_from_json, template_to_json
 from tokjax.utf8 import from_characters, to_utf8
 from tokjax.vocabulary import Role, Vocabulary, make_vocabulary
 
@@ -176,7 +178,7 @@ class SentencePieceTokenizer(SegmentModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model, not what was made of it."""
-        return partial(sentencepiece, **_declared_by(self)), (self.model_proto,)
+        return _restored, (self.model_proto, _declared_by(self))
 
     def __repr__(self) -> str:
         """The size, how it splits and normalises, and the special tokens."""
@@ -252,13 +254,22 @@ def from_json(described: Mapping[str, Any]) -> SentencePieceTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        model_proto = base64.b64decode(described["model_proto"], validate=True)
-        return sentencepiece(model_proto, **{name: described[name] for name in _DECLARED})
+        return _restored(base64.b64decode(described["model_proto"], validate=True), described)
 
 
 def _declared_by(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
-    """The options that declare what the tokenizer declares."""
-    return {name: tokenizer.vocabulary.roles.get(role) for name, role in _DECLARED.items()}
+    """What the tokenizer declares, as plain JSON values."""
+    table = tokenizer.vocabulary
+    declared: dict[str, Any] = {name: table.roles.get(role) for name, role in _DECLARED.items()}
+    if table.given_template is not None:
+        declared["template"] = template_to_json(table.given_template)
+    return declared
+
+
+def _restored(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+    tokenizer = sentencepiece(model_proto, **{name: declared[name] for name in _DECLARED})
+    template = template_from_json(declared.get("template"))
+    return tokenizer if template is None else with_given_template(tokenizer, template)
 
 
 def _declared(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:

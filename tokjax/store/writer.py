@@ -224,7 +224,7 @@ def _encode(field: PackedTokenField, documents: _Batch) -> tuple[NDArray[Any], N
     """Ids of the documents with their BOS and EOS, in the dtype of the disk, and row splits."""
     table = protocol.vocabulary_of(field.tokenizer)
     encode = partial(
-        protocol.encode_batch_result,
+        protocol.encode_texts,
         field.tokenizer,
         add_special_tokens=False,
         return_offsets=False,
