@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import any_strings, byte_strings, hard_texts
+from tokjax.models._merge_rules import rules_of_ranks
 from tokjax.models._merging import _merge_by_heap, _merge_by_scanning, merge_word
 from tokjax.text.patterns import PATTERNS, word_splitter
 
@@ -82,14 +83,16 @@ def test_merging_with_any_ranks(tokens, words, data):
     ranks = BYTES | {token: 256 + i for i, token in enumerate(ordered)}
     theirs = tiktoken.Encoding("random", pat_str=r"(?s).+", mergeable_ranks=ranks, special_tokens={})
     for word in words:
-        assert merge_word(word, ranks) == theirs._encode_single_piece(word)
-        assert _merge_by_heap(word, ranks) == _merge_by_scanning(word, ranks)
+        assert merge_word(word, rules_of_ranks(ranks)) == theirs._encode_single_piece(word)
+        rank_of = rules_of_ranks(ranks).rank_of
+        assert _merge_by_heap(word, rank_of) == _merge_by_scanning(word, rank_of)
 
 
 @given(st.text("ab", min_size=1, max_size=200))
 def test_the_heap_equals_the_scan_where_ties_are_everywhere(word):
     ranks = BYTES | {b"aa": 256, b"ab": 257, b"aab": 258, b"aaaa": 259, b"ba": 260, b"abab": 261}
-    assert _merge_by_heap(word.encode(), ranks) == _merge_by_scanning(word.encode(), ranks)
+    rank_of = rules_of_ranks(ranks).rank_of
+    assert _merge_by_heap(word.encode(), rank_of) == _merge_by_scanning(word.encode(), rank_of)
 
 
 @given(text=hard_texts)

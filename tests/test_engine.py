@@ -13,6 +13,7 @@ from tokjax.models import _batch_merging, _chunks, _engine, _known_words
 from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._chunks import as_segments
 from tokjax.models._engine import ArrayEngine
+from tokjax.models._merge_rules import rules_of_ranks
 from tokjax.models._merging import merge_bytes, merge_word
 from tokjax.models._word_table import ABSENT, WordTable
 from tokjax.models._word_tables import words_of
@@ -80,8 +81,8 @@ def test_merging_together_is_merging_one_by_one(tokens, words, few, share, reach
         patch.setattr(_batch_merging, "_LEAST_SHARE", share)
         patch.setattr(_batch_merging, "_REACH", reach)
         patch.setattr(_batch_merging, "_SYMBOLS_AT_ONCE", 100)
-        merged = BatchMerger(ranks).merge(words_of(words))
-    expected = [merge_bytes(word, ranks) for word in words]
+        merged = BatchMerger(rules_of_ranks(ranks)).merge(words_of(words))
+    expected = [merge_bytes(word, rules_of_ranks(ranks)) for word in words]
     assert merged.counts.tolist() == [len(tokens) for tokens in expected]
     assert merged.ids.tolist() == [ranks[token] for tokens in expected for token in tokens]
 
@@ -92,19 +93,19 @@ def test_a_long_word_of_few_letters(length, unit, tokens):
     ranks = {bytes([i]): i for i in range(256)}
     for i in range(tokens):
         ranks[word[: 2**i + 1] + b"" if word[: 2**i + 1] not in ranks else b"ba" * (i + 1)] = 256 + i
-    merged = BatchMerger(ranks).merge(words_of([word]))
-    assert merged.ids.tolist() == [ranks[token] for token in merge_bytes(word, ranks)]
+    merged = BatchMerger(rules_of_ranks(ranks)).merge(words_of([word]))
+    assert merged.ids.tolist() == [ranks[token] for token in merge_bytes(word, rules_of_ranks(ranks))]
 
 
 def words_one_by_one(tokenizer, texts):
     """Ids a text, word by word, with no table and no array."""
     splitter = word_splitter(tokenizer.pattern)
-    ranks = tokenizer.vocabulary.ordinary
+    rules = rules_of_ranks(tokenizer.vocabulary.ordinary)
     return [
         [
             id_
             for word in splitter.words(text)
-            for id_ in merge_word(word.encode("utf-8", "surrogateescape"), ranks)
+            for id_ in merge_word(word.encode("utf-8", "surrogateescape"), rules)
         ]
         for text in texts
     ]
@@ -149,7 +150,7 @@ def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
     monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 1000)
     monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 15)
-    engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
+    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), word_splitter("gpt2"))
     ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
     known = engine._known._known
@@ -158,7 +159,7 @@ def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
 
 def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
     monkeypatch.setattr(_known_words, "MAX_KNOWN_TOKENS", 1000)
-    engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
+    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), word_splitter("gpt2"))
     for length in (20, 50, 300):
         for i in range(40):
             engine.encode_segments(as_segments(["xq" * length + chr(97 + i % 26) * (i // 26)]))
@@ -181,7 +182,7 @@ def test_a_chain_of_equal_pairs_is_merged_together(unit):
     """Not one pair a round, which would be quadratic."""
     tokens = [b"ab", b"ba", b"abc", b"aba", b"ca", b"abab", b"abcabd", b"aab", b"bab", b"ac", b"bac"]
     ranks = {bytes([i]): i for i in range(256)} | {token: 300 + i for i, token in enumerate(tokens)}
-    merger, rounds = BatchMerger(ranks), 0
+    merger, rounds = BatchMerger(rules_of_ranks(ranks)), 0
     one_round = merger._merged
 
     def counted(*arguments):
@@ -191,7 +192,7 @@ def test_a_chain_of_equal_pairs_is_merged_together(unit):
 
     merger._merged = counted
     word = unit.encode() * 2000
-    assert merger.merge(words_of([word])).ids.tolist() == merge_word(word, ranks)
+    assert merger.merge(words_of([word])).ids.tolist() == merge_word(word, rules_of_ranks(ranks))
     assert rounds < 30
 
 
@@ -199,8 +200,8 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
     """The values of one time mean nothing at another, whoever else makes it forget in the meantime."""
     ranks = tokenizer.vocabulary.ordinary
     words = words_of([b"xqxq%d" % i for i in range(50)])
-    expected = [merge_word(text, ranks) for text in words.texts()]
-    known, elsewhere = (_known_words.KnownWords(ranks, BatchMerger(ranks)) for _ in range(2))
+    expected = [merge_word(text, rules_of_ranks(ranks)) for text in words.texts()]
+    known, elsewhere = (_known_words.KnownWords(ranks, BatchMerger(rules_of_ranks(ranks))) for _ in range(2))
     for part in (words.take(np.arange(20, 50)), words):
         elsewhere.learn([elsewhere.find(part)])
     before = [known.find(words), elsewhere.find(words), known.find(words.take(np.arange(5)))]
@@ -259,6 +260,6 @@ def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
 
 def test_the_loop_remembers_no_long_words(tokenizer, monkeypatch):
     monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
-    engine = ArrayEngine(tokenizer.vocabulary.ordinary, word_splitter("gpt2"))
+    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), word_splitter("gpt2"))
     engine.encode_short("x" * 1000 + " short")
     assert list(engine._known_to_loop) == [" short"]

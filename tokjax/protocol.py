@@ -256,6 +256,8 @@ def fingerprint(tokenizer: Any) -> str:
     ]
     if table.given_template is not None:
         described.append(template_to_json(table.given_template))
+    if table.added:
+        described.append({name: list(strips) for name, strips in table.added.items()})
     return checksum_of_json(described)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -30,6 +30,18 @@ ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
 _AROUND: tuple[Role, Role] = ("bos", "eos")
 
 
+class Strips(NamedTuple):
+    """Which white space beside a token that is found in a text becomes part of it.
+
+    Attributes:
+        left: that before it.
+        right: that behind it.
+    """
+
+    left: bool = False
+    right: bool = False
+
+
 @dataclass(frozen=True)
 class Vocabulary:
     """Ids and the exact bytes that they stand for. Make one with `make_vocabulary`.
@@ -42,17 +54,20 @@ class Vocabulary:
         special: name to id, of every special token, in the order of their ids.
         roles: which special token begins, ends, pads a sequence or stands for the unknown.
         given_template: what is put around texts, if that is not the BOS before and the EOS behind each.
+        added: the ordinary tokens that are found in a text wherever they stand, before it is split, and the
+            special ones that take white space with them.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
     special: Mapping[str, int]
     roles: Mapping[Role, str]
     given_template: Template | None = None
+    added: Mapping[str, Strips] = field(default_factory=lambda: MappingProxyType({}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the call that makes it, without the tables that are derived from it."""
-        roles, template = dict(self.roles), self.given_template
-        return make_vocabulary, (dict(self.ordinary), dict(self.special), roles, template)
+        options = dict(self.roles), self.given_template, dict(self.added)
+        return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
 
     def __hash__(self) -> int:
         """Equal vocabularies have equal hashes."""
@@ -70,6 +85,16 @@ class Vocabulary:
             return self.given_template
         before, behind = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in _AROUND)
         return make_template([*before, "$A:0", *behind])
+
+    @cached_property
+    def always_found(self) -> frozenset[str]:
+        """The ordinary tokens that are found in a text wherever they stand."""
+        return frozenset(self.added) - frozenset(self.special)
+
+    @cached_property
+    def parting(self) -> frozenset[str]:
+        """The tokens at which a text is parted before it is split, if they are to be recognised."""
+        return self.always_found | frozenset(self.special)
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
@@ -175,6 +200,7 @@ def make_vocabulary(
     special: Mapping[str, int] | None = None,
     roles: Mapping[Role, str | None] | None = None,
     template: Template | None = None,
+    added: Mapping[str, Strips] | None = None,
 ) -> Vocabulary:
     """A checked `Vocabulary`.
 
@@ -184,10 +210,13 @@ def make_vocabulary(
         roles: `"bos"`, `"eos"`, `"pad"` or `"unk"` to the name of a special token.
         template: what is put around texts (see `make_template`); `None` for the BOS before and the EOS behind
             each.
+        added: tokens, special or not, that are found in a text wherever they stand, and which white space
+            they take with them.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or used twice; a token is empty; a role
-            or the template names a token that is not among the special ones.
+            or the template names a token that is not among the special ones; or there is no token of an added
+            one's name.
 
     >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).role_id("eos")
     2
@@ -211,11 +240,15 @@ def make_vocabulary(
             )
     if template is not None:
         template.check_tokens(special)
+    for name in added or {}:
+        if name not in special and name.encode("utf-8") not in ordinary:
+            raise InvalidArgumentError(f"the added token {name!r} has no id; give it one among the tokens")
     return Vocabulary(
         MappingProxyType({bytes(token): int(id_) for token, id_ in ordinary.items()}),
         MappingProxyType({name: int(id_) for name, id_ in sorted(special.items(), key=lambda item: item[1])}),
         MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
         template,
+        MappingProxyType({name: Strips(*strips) for name, strips in (added or {}).items()}),
     )
 
 
@@ -227,6 +260,8 @@ def declared_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     }
     if vocabulary.given_template is not None:
         declared["template"] = template_to_json(vocabulary.given_template)
+    if vocabulary.added:
+        declared["added"] = {name: list(strips) for name, strips in vocabulary.added.items()}
     return declared
 
 
@@ -234,7 +269,8 @@ def vocabulary_from_json(ordinary: Mapping[bytes, int], described: Mapping[str, 
     """The vocabulary of some tokens, with what `declared_to_json` described."""
     roles: dict[Role, str | None] = {role: described[f"{role}_token"] for role in ROLES}
     template = template_from_json(described.get("template"))
-    return make_vocabulary(ordinary, described["special_tokens"], roles, template)
+    added = {name: Strips(*strips) for name, strips in described.get("added", {}).items()}
+    return make_vocabulary(ordinary, described["special_tokens"], roles, template, added)
 
 
 def readable(token: bytes) -> str:

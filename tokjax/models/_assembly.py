@@ -36,19 +36,21 @@ class EncodedSegments(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Which segments and special tokens make up each row, in order.
+    """Which segments and tokens that part them make up each row, in order.
 
-    A row of `k` special tokens found in its text has `k + 1` segments, before, between and after them.
+    A row in whose text `k` tokens were found has `k + 1` segments, before, between and after them.
 
     Attributes:
-        special_ids: the ids of the special tokens found, row by row, `int64` of shape `(found,)`.
-        special_per_row: how many of them each row has, `int64` of shape `(rows,)`.
+        found_ids: the ids of the tokens found, row by row, `int64` of shape `(found,)`.
+        found_nbytes: how many bytes of its text each of them has, `int64` of shape `(found,)`.
+        found_per_row: how many of them each row has, `int64` of shape `(rows,)`.
         before: ids to insert before each row.
         after: ids to insert after each row.
     """
 
-    special_ids: NDArray[np.int64]
-    special_per_row: NDArray[np.int64]
+    found_ids: NDArray[np.int64]
+    found_nbytes: NDArray[np.int64]
+    found_per_row: NDArray[np.int64]
     before: tuple[int, ...] = ()
     after: tuple[int, ...] = ()
 
@@ -60,26 +62,28 @@ class Assembled(NamedTuple):
         ids: `int32`, shape `(n,)`.
         row_splits: `int64`, shape `(rows + 1,)`.
         inserted: the places of tokens that have no source text, `int64`, shape `(inserted,)`.
-        special: the places of all special tokens, found or inserted, rising, `int64`, shape `(special,)`.
+        found: the places of tokens that were found in a text, rising, `int64`, shape `(found,)`.
+        around: the places of both, rising, `int64`, shape `(inserted + found,)`.
     """
 
     ids: NDArray[np.int32]
     row_splits: NDArray[np.int64]
     inserted: NDArray[np.int64]
-    special: NDArray[np.int64]
+    found: NDArray[np.int64]
+    around: NDArray[np.int64]
 
 
 def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
-    """Put special tokens, found and inserted, between the segments' ids.
+    """Put tokens that were found, or are inserted, between the segments' ids.
 
-    Every segment gets a slot before it: for the tokens inserted before a row, or for the special token
-    that was found between two segments.
+    Every segment gets a slot before it: for the tokens inserted before a row, or for the one that was found
+    between two segments.
     """
     nowhere = np.zeros(0, np.int64)
-    if not (len(rows.special_ids) or rows.before or rows.after):
-        return Assembled(encoded.ids, encoded.splits, nowhere, nowhere)
-    last_segment = np.cumsum(rows.special_per_row + 1) - 1
-    first_segment = last_segment - rows.special_per_row
+    if not (len(rows.found_ids) or rows.before or rows.after):
+        return Assembled(encoded.ids, encoded.splits, nowhere, nowhere, nowhere)
+    last_segment = np.cumsum(rows.found_per_row + 1) - 1
+    first_segment = last_segment - rows.found_per_row
     num_segments = len(encoded.splits) - 1
     slot, tail = np.ones(num_segments, np.int64), np.zeros(num_segments, np.int64)
     slot[first_segment] = len(rows.before)
@@ -95,26 +99,31 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
     after = (stops - tail)[last_segment][:, None] + np.arange(len(rows.after))
     ids = np.empty(int(stops[-1]) if num_segments else 0, np.int32)
     ordinary = np.ones(len(ids), bool)
-    for places, values in ((found, rows.special_ids), (before, rows.before), (after, rows.after)):
+    for places, values in ((found, rows.found_ids), (before, rows.before), (after, rows.after)):
         ids[places] = values
         ordinary[places] = False
     ids[ordinary] = encoded.ids
     row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
     inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
-    return Assembled(ids, row_splits, inserted, np.flatnonzero(~ordinary))
+    return Assembled(ids, row_splits, inserted, found, np.flatnonzero(~ordinary))
 
 
 def sources_end_to_end(
-    assembled: Assembled, begins_word: NDArray[np.bool_], byte_lengths: NDArray[np.int64], threads: int
+    assembled: Assembled,
+    rows: Rows,
+    begins_word: NDArray[np.bool_],
+    byte_lengths: NDArray[np.int64],
+    threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Offsets and word ids, where the bytes of a row's tokens are the row's text.
 
     So offsets are the running sum of their lengths, row by row; word ids are the running count of words. A
-    special token is a word, but for those inserted.
+    token that was found is a word.
 
     Args:
         assembled: the ids.
-        begins_word: which of those that are not special begin a word.
+        rows: what makes up each row.
+        begins_word: which of the segments' ids begin a word.
         byte_lengths: of each id of the vocabulary.
         threads: how many share the work.
     """
@@ -123,12 +132,14 @@ def sources_end_to_end(
     all_inserted = np.sort(assembled.inserted)
     begins = _begins_of_all(assembled, begins_word)
 
-    def fill(rows: slice) -> None:
-        splits = assembled.row_splits[rows]
+    def fill(group: slice) -> None:
+        splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
         inserted = all_inserted[slice(*np.searchsorted(all_inserted, (part.start, part.stop)))] - part.start
+        found = slice(*np.searchsorted(assembled.found, (part.start, part.stop)))
         lengths = byte_lengths.take(assembled.ids[part])
         lengths[inserted] = 0
+        lengths[assembled.found[found] - part.start] = rows.found_nbytes[found]
         stops = _sums_by_row(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
@@ -146,7 +157,6 @@ def sources_from_spans(
     encoded: EncodedSegments,
     rows: Rows,
     nbytes: NDArray[np.int64],
-    found: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Offsets and word ids, where the model says of which bytes each id is.
 
@@ -155,26 +165,24 @@ def sources_from_spans(
         encoded: those of the segments, with their spans and the beginnings of words.
         rows: what makes up each row.
         nbytes: how many bytes each segment has.
-        found: how many bytes each special token that was found has.
     """
     assert encoded.spans is not None
     assert encoded.begins_word is not None
-    row_of_segment = np.repeat(np.arange(len(rows.special_per_row)), rows.special_per_row + 1)
-    row_of_found = np.repeat(np.arange(len(rows.special_per_row)), rows.special_per_row)
-    up_to_found = splits_from_lengths(found)
+    row_of_segment = np.repeat(np.arange(len(rows.found_per_row)), rows.found_per_row + 1)
+    row_of_found = np.repeat(np.arange(len(rows.found_per_row)), rows.found_per_row)
+    up_to_found = splits_from_lengths(rows.found_nbytes)
     starts = np.cumsum(nbytes) - nbytes + up_to_found[np.arange(len(nbytes)) - row_of_segment]
-    first_segment = np.cumsum(rows.special_per_row + 1) - rows.special_per_row - 1
+    first_segment = np.cumsum(rows.found_per_row + 1) - rows.found_per_row - 1
     starts -= starts[first_segment][row_of_segment]
     offsets = np.zeros((len(assembled.ids), 2), np.int64)
-    is_special = np.zeros(len(assembled.ids), bool)
-    is_special[assembled.special] = True
-    shift, ordinary = np.repeat(starts + 1, np.diff(encoded.splits)), ~is_special
+    ordinary = np.ones(len(assembled.ids), bool)
+    ordinary[assembled.around] = False
+    shift = np.repeat(starts + 1, np.diff(encoded.splits))
     for side in (0, 1):  # (a column at a time, which is quicker)
         offsets[:, side][ordinary] = encoded.spans[:, side] + shift
-    before = np.arange(len(found)) + row_of_found  # the segment before each
+    before = np.arange(len(row_of_found)) + row_of_found  # the segment before each
     found_starts = 1 + starts[before] + nbytes[before]
-    is_special[assembled.inserted] = False
-    offsets[is_special] = np.stack([found_starts, found_starts + found], axis=1)
+    offsets[assembled.found] = np.stack([found_starts, found_starts + rows.found_nbytes], axis=1)
     begins = _begins_of_all(assembled, encoded.begins_word)
     word_ids = _sums_by_row(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
     word_ids[assembled.inserted] = -1
@@ -182,14 +190,13 @@ def sources_from_spans(
 
 
 def _begins_of_all(assembled: Assembled, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Which ids begin a word, special tokens among them."""
-    if not len(assembled.special):
+    """Which ids begin a word: those found in a text do."""
+    if not len(assembled.around):
         return begins_word
     begins = np.ones(len(assembled.ids), bool)
-    begins[assembled.special] = False
+    begins[assembled.around] = False
     begins[begins] = begins_word
-    begins[assembled.special] = True
-    begins[assembled.inserted] = False
+    begins[assembled.found] = True
     return begins
 
 

@@ -19,11 +19,10 @@ from tokjax.models._merging import merge_bytes
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from numpy.typing import NDArray
 
     from tokjax.models._joints import Joints, Packed
+    from tokjax.models._merge_rules import MergeRules
     from tokjax.models._word_tables import Words
 
     Ints = NDArray[np.int32]
@@ -74,15 +73,15 @@ class _Symbols(NamedTuple):
 
 
 class BatchMerger:
-    """Merges words of one vocabulary that are no tokens themselves.
+    """Merges words of one vocabulary that are not known as a whole. Symbols are the ranks of tokens.
 
     Args:
-        ranks: bytes to id; the id is the rank. It holds every single byte.
+        rules: what merges.
     """
 
-    def __init__(self, ranks: Mapping[bytes, int]) -> None:
-        self._ranks = ranks
-        self._tables = joint_tables(ranks)
+    def __init__(self, rules: MergeRules) -> None:
+        self._rules = rules
+        self._tables = joint_tables(rules)
 
     def merge(self, words: Words) -> MergedWords:
         """Merge words."""
@@ -95,7 +94,8 @@ class BatchMerger:
             first = last
         if not parts:
             return NO_WORDS
-        return MergedWords(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+        ranks, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return MergedWords(self._rules.as_ids(ranks), counts)
 
     def _merge_some(self, words: Words) -> MergedWords:
         stops = np.cumsum(words.lengths)
@@ -116,7 +116,7 @@ class BatchMerger:
 
     def _first_symbols(self, text: NDArray[np.uint8], stops: Places) -> _Symbols:
         ids = np.zeros(len(text) + 2, np.int32)
-        ids[1:-1] = self._tables.id_of_byte.take(text)
+        ids[1:-1] = self._tables.rank_of_byte.take(text)
         pairs = text[1:].astype(np.uint16)
         pairs <<= 8
         pairs |= text[:-1]
@@ -267,9 +267,9 @@ class BatchMerger:
         stops = starts[np.searchsorted(starts, places[last], "right")]
         for start, stop in zip(places[first].tolist(), stops.tolist(), strict=True):
             done[start:stop] = -1
-            tokens = merge_bytes(text[start:stop].tobytes(), self._ranks)
+            tokens = merge_bytes(text[start:stop].tobytes(), self._rules)
             lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-            done[start + np.cumsum(lengths) - lengths] = [self._ranks[token] for token in tokens]
+            done[start + np.cumsum(lengths) - lengths] = list(map(self._rules.ranks.__getitem__, tokens))
 
 
 def _taken_from(joints: Joints, reach: int) -> tuple[Ints, Ints]:

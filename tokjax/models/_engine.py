@@ -25,12 +25,13 @@ from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
 
     from numpy.typing import NDArray
 
     from tokjax.models._chunks import Pieces, Segments
     from tokjax.models._known_words import Found, Ids
+    from tokjax.models._merge_rules import MergeRules
     from tokjax.text.patterns import WordSplitter
 
 FEW_CHARACTERS = 3000
@@ -101,10 +102,10 @@ class KnownToLoop(dict[str, tuple[int, ...]]):
 class ArrayEngine:
     """Looks up all words of a chunk at once, and merges those that it has not seen."""
 
-    def __init__(self, ranks: Mapping[bytes, int], splitter: WordSplitter) -> None:
-        self._ranks = ranks
+    def __init__(self, rules: MergeRules, splitter: WordSplitter) -> None:
+        self._rules = rules
         self._splitter = splitter
-        self._known_to_loop = KnownToLoop(lambda word: merge_word(from_characters(word), ranks))
+        self._known_to_loop = KnownToLoop(lambda word: merge_word(from_characters(word), rules))
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, begins_word: bool = True
@@ -184,4 +185,4 @@ class ArrayEngine:
 
     @cached_property
     def _known(self) -> KnownWords:
-        return KnownWords(self._ranks, BatchMerger(self._ranks))
+        return KnownWords(self._rules.whole, BatchMerger(self._rules))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.models._merge_rules import MergeRules
     from tokjax.models._word_table import Keys
 
     Ints = NDArray[np.int32]
@@ -59,14 +60,14 @@ class JointTables(NamedTuple):
     """All joints of a vocabulary.
 
     Attributes:
-        id_of_byte: `int32`, shape `(256,)`.
+        rank_of_byte: `int32`, shape `(256,)`.
         of_bytes: the joints of two bytes, packed, shape `(65536,)`, the first byte low.
         known: those of two ids where anything can ever merge, packed.
         as_left: the lowest rank of all pairs whose left half is an id, `int32`, shape `(ids,)`.
         as_right: the same of right halves.
     """
 
-    id_of_byte: Ints
+    rank_of_byte: Ints
     of_bytes: Packed
     known: WordTable
     as_left: Ints
@@ -93,15 +94,15 @@ class _Parts(NamedTuple):
     tail: Ints
 
 
-def joint_tables(ranks: Mapping[bytes, int]) -> JointTables:
+def joint_tables(rules: MergeRules) -> JointTables:
     """The joints of a vocabulary.
 
     Args:
-        ranks: bytes to id; the id is the rank. It holds every single byte.
+        rules: what merges.
     """
+    ranks = rules.ranks
     parts = _all_parts(ranks)
-    both = (parts.head != ABSENT) & (parts.tail != ABSENT)
-    pairs = _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
+    pairs = _pairs_of(rules, parts)
     size = max(ranks.values()) + 1
     as_left, as_right = np.full(size, END), np.full(size, END)
     np.minimum.at(as_left, pairs.left, pairs.rank)
@@ -109,10 +110,20 @@ def joint_tables(ranks: Mapping[bytes, int]) -> JointTables:
     keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
     known = WordTable(1, len(keys))
     known.add(keys, joints)
-    id_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
+    rank_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
     second, first = np.divmod(np.arange(1 << 16), 256)
-    of_bytes = _joints_of(known, id_of_byte[first], id_of_byte[second])
-    return JointTables(id_of_byte, of_bytes, known, as_left, as_right)
+    of_bytes = _joints_of(known, rank_of_byte[first], rank_of_byte[second])
+    return JointTables(rank_of_byte, of_bytes, known, as_left, as_right)
+
+
+def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
+    """The pairs that merge."""
+    if rules.pairs is None:
+        both = (parts.head != ABSENT) & (parts.tail != ABSENT)
+        return _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
+    ranks = rules.ranks
+    rows = [(ranks[left], ranks[right], rank) for (left, right), rank in rules.pairs.items()]
+    return _Pairs(*np.array(rows, np.int32).reshape(-1, 3).T)
 
 
 def unpacked(joints: Packed) -> Joints:

@@ -81,14 +81,14 @@ class KnownWords:
     Threads can share it: reading takes no lock.
 
     Args:
-        ranks: bytes to id, of words that are a token.
+        whole: bytes to id, of words that are one token.
         merger: what knows the ids of all others.
     """
 
-    def __init__(self, ranks: Mapping[bytes, int], merger: Merger) -> None:
-        self._ranks = ranks
+    def __init__(self, whole: Mapping[bytes, int], merger: Merger) -> None:
+        self._whole = whole
         self._lock = threading.Lock()
-        self._known = _Known(ranks)
+        self._known = _Known(whole)
         self._merger = merger
 
     def find(self, words: Words) -> Found:
@@ -139,7 +139,7 @@ class KnownWords:
         texts = list(words.texts())
         different = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         which = np.fromiter(map(different.__getitem__, texts), np.int64, len(texts))
-        id_of = np.array([self._ranks.get(text, ABSENT) for text in different], np.int32)
+        id_of = np.array([self._whole.get(text, ABSENT) for text in different], np.int32)
         is_token = id_of != ABSENT
         others = [text for text, known in zip(different, is_token.tolist(), strict=True) if not known]
         merged = self._merger.merge(words_of(others))
@@ -154,18 +154,18 @@ class KnownWords:
         """What is known; nothing but the vocabulary, after a time when too much was."""
         known = self._known
         if known.is_full:
-            known = self._known = _Known(self._ranks)
+            known = self._known = _Known(self._whole)
         return known
 
 
 class _Known:
     """What is remembered at a time, from the vocabulary on."""
 
-    def __init__(self, ranks: Mapping[bytes, int]) -> None:
-        ids = np.fromiter(ranks.values(), np.int32, len(ranks))
+    def __init__(self, whole: Mapping[bytes, int]) -> None:
+        ids = np.fromiter(whole.values(), np.int32, len(whole))
         self.pool = _Pool()
         self.tables = WordTables(
-            words_of(list(ranks)), self.pool.add(MergedWords(ids, np.ones(len(ids), np.int64)))
+            words_of(list(whole)), self.pool.add(MergedWords(ids, np.ones(len(ids), np.int64)))
         )
         self._vocabulary = self.tables.nbytes
 

@@ -6,35 +6,36 @@ import heapq
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable
+
+    from tokjax.models._merge_rules import MergeRules
 
 _LONG_WORD = 64
 """From this many bytes on, a heap is quicker than looking at all pairs each time."""
 
 
-def merge_word(word: bytes, ranks: Mapping[bytes, int]) -> list[int]:
+def merge_word(word: bytes, rules: MergeRules) -> list[int]:
     """The ids of one word.
-
-    A word that is itself a token is that token, even if merging would not arrive there (tiktoken's rule).
 
     Args:
         word: at least one byte.
-        ranks: bytes to id; the id is the rank. It holds every single byte.
+        rules: what merges.
     """
-    whole = ranks.get(word)
+    whole = rules.whole.get(word)
     if whole is not None:
         return [whole]
-    return [ranks[token] for token in merge_bytes(word, ranks)]
+    return list(map(rules.id_of, merge_bytes(word, rules)))
 
 
-def merge_bytes(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
     """The tokens that merging arrives at, for a word or a part of one that merges for itself."""
-    return _merge_by_scanning(text, ranks) if len(text) < _LONG_WORD else _merge_by_heap(text, ranks)
+    merge = _merge_by_scanning if len(text) < _LONG_WORD else _merge_by_heap
+    return merge(text, rules.rank_of)
 
 
-def _merge_by_scanning(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+def _merge_by_scanning(text: bytes, rank_of: Callable[[bytes, bytes], int | None]) -> list[bytes]:
     parts = [text[i : i + 1] for i in range(len(text))]
-    pair_ranks = [ranks.get(left + right) for left, right in zip(parts, parts[1:], strict=False)]
+    pair_ranks = list(map(rank_of, parts, parts[1:]))
     while True:
         candidates = [rank for rank in pair_ranks if rank is not None]
         if not candidates:
@@ -43,12 +44,12 @@ def _merge_by_scanning(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
         del pair_ranks[i]
         if i > 0:
-            pair_ranks[i - 1] = ranks.get(parts[i - 1] + parts[i])
+            pair_ranks[i - 1] = rank_of(parts[i - 1], parts[i])
         if i < len(pair_ranks):
-            pair_ranks[i] = ranks.get(parts[i] + parts[i + 1])
+            pair_ranks[i] = rank_of(parts[i], parts[i + 1])
 
 
-def _merge_by_heap(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
+def _merge_by_heap(text: bytes, rank_of: Callable[[bytes, bytes], int | None]) -> list[bytes]:
     """The same in O(n log n): parts are a linked list, candidates a heap with stale entries."""
     size = len(text)
     stop = list(range(1, size + 1))  # where the part that starts here ends; 0 once it was swallowed
@@ -58,7 +59,7 @@ def _merge_by_heap(text: bytes, ranks: Mapping[bytes, int]) -> list[bytes]:
         middle = stop[start]
         if middle == size:
             return None
-        rank = ranks.get(text[start : stop[middle]])
+        rank = rank_of(text[start:middle], text[middle : stop[middle]])
         return None if rank is None else (rank, start, stop[middle])
 
     heap = [entry for start in range(size - 1) if (entry := candidate(start))]

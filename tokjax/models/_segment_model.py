@@ -18,8 +18,8 @@ from tokjax.models._chunks import as_segments
 from tokjax.ragged import Ragged
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.sources import checked_texts
-from tokjax.text.special import refuse_special_in, resolve_special, split_at_special
-from tokjax.utf8 import from_characters, nbytes_of
+from tokjax.text.special import refuse_special_in, resolve_special, split_at_special, with_white_space
+from tokjax.utf8 import from_characters, nbytes_of, to_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -75,13 +75,26 @@ class SegmentModel(ABC):
             sources: whether to tell which ids begin a word, and of which bytes each is.
         """
 
+    def adjusted_offsets(
+        self,
+        ids: NDArray[np.int32],  # noqa: ARG002 (models that override this look at them)
+        offsets: NDArray[np.int64],
+    ) -> NDArray[np.int64]:
+        """The spans that tokens are said to have; those of the bytes that they are made of, unless told.
+
+        Args:
+            ids: of all tokens, inserted ones among them.
+            offsets: their 1-based spans, `(n, 2)`.
+        """
+        return offsets
+
 
 class SplitRows(NamedTuple):
-    """Texts, cut at special tokens.
+    """Texts, parted at special and added tokens.
 
     Attributes:
         segments: the ordinary text of all rows.
-        rows: the special tokens between and around the segments.
+        rows: the tokens between and around the segments.
     """
 
     segments: Segments
@@ -97,7 +110,7 @@ def split_rows(
     allowed_special: Special,
     disallowed_special: Special,
 ) -> SplitRows:
-    """The segments of ordinary text of all rows, and the special tokens between and around them.
+    """The segments of ordinary text of all rows, and the tokens between and around them.
 
     Raises:
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
@@ -108,14 +121,20 @@ def split_rows(
         texts = [protocol.normalize(tokenizer, text) for text in texts]
     segments = as_segments(texts)
     refuse_special_in(segments.texts, disallowed)
-    special_ids, special_per_row = np.zeros(0, np.int64), np.zeros(len(texts), np.int64)
-    if allowed:
-        rows = [split_at_special(text, allowed) for text in segments.texts]
-        segments = segments._replace(texts=[piece for pieces in rows for piece in pieces[::2]])
-        special_ids = np.array([table.special[name] for pieces in rows for name in pieces[1::2]], np.int64)
-        special_per_row = np.array([len(pieces) // 2 for pieces in rows], np.int64)
     before, after = _around(table) if add_special_tokens else ((), ())
-    return SplitRows(segments, Rows(special_ids, special_per_row, before, after))
+    parting = allowed | table.always_found
+    if not parting:
+        nothing = np.zeros(0, np.int64)
+        return SplitRows(segments, Rows(nothing, nothing, np.zeros(len(texts), np.int64), before, after))
+    pieces = [split_at_special(text, parting) for text in segments.texts]
+    found_ids = np.array([table.id_of(name) for row in pieces for name in row[1::2]], np.int64)
+    if table.added:
+        pieces = [with_white_space(row, table.added) for row in pieces]
+    as_bytes = from_characters if segments.hold_bytes else to_utf8
+    nbytes = [len(as_bytes(found)) for row in pieces for found in row[1::2]]
+    per_row = np.array([len(row) // 2 for row in pieces], np.int64)
+    segments = segments._replace(texts=[piece for row in pieces for piece in row[::2]])
+    return SplitRows(segments, Rows(found_ids, np.array(nbytes, np.int64), per_row, before, after))
 
 
 def _around(vocabulary: Vocabulary) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -215,7 +234,7 @@ def batch_of(
     assembled = assemble(encoded, split.rows)
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     if return_offsets:
-        columns |= _source_columns(tokenizer.vocabulary, split, encoded, assembled, threads)
+        columns |= _source_columns(tokenizer, split, encoded, assembled, threads)
     if return_masks:
         columns |= _mask_columns(tokenizer.vocabulary, split.rows, assembled)
     metadata = ResultMetadata(
@@ -228,21 +247,22 @@ def batch_of(
 
 
 def _source_columns(
-    vocabulary: Vocabulary, split: SplitRows, encoded: EncodedSegments, assembled: Assembled, threads: int
+    tokenizer: SegmentModel, split: SplitRows, encoded: EncodedSegments, assembled: Assembled, threads: int
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
     """`offsets`, `word_ids` and `sequence_ids`."""
     if encoded.spans is None:
         assert encoded.begins_word is not None  # it was asked for
         begins = encoded.begins_word
-        offsets, word_ids = sources_end_to_end(assembled, begins, vocabulary.byte_lengths, threads)
+        lengths = tokenizer.vocabulary.byte_lengths
+        offsets, word_ids = sources_end_to_end(assembled, split.rows, begins, lengths, threads)
     else:
         texts, hold_bytes = split.segments
         sizes = (len(from_characters(text)) if hold_bytes else nbytes_of(text) for text in texts)
         nbytes = np.fromiter(sizes, np.int64, len(texts))
-        found = vocabulary.byte_lengths.take(split.rows.special_ids)
-        offsets, word_ids = sources_from_spans(assembled, encoded, split.rows, nbytes, found)
+        offsets, word_ids = sources_from_spans(assembled, encoded, split.rows, nbytes)
     sequence_ids = np.zeros(len(assembled.ids), np.int32)
     sequence_ids[assembled.inserted] = -1
+    offsets = tokenizer.adjusted_offsets(assembled.ids, offsets)
     return {"offsets": offsets, "word_ids": word_ids, "sequence_ids": sequence_ids}
 
 
@@ -251,7 +271,7 @@ def _mask_columns(
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
     """`special_tokens_mask` and `token_type_ids`. What ordinary text became may be special too: `[UNK]`."""
     special_tokens_mask = np.zeros(len(assembled.ids), np.int32)
-    special_tokens_mask[assembled.special] = 1
+    special_tokens_mask[assembled.around] = vocabulary.is_special.take(assembled.ids.take(assembled.around))
     unknown = vocabulary.role_id("unk")
     if unknown is not None:
         special_tokens_mask[assembled.ids == unknown] = 1
@@ -267,7 +287,8 @@ def _type_ids(single: tuple[Place, ...], rows: Rows, assembled: Assembled) -> ND
     token_type_ids = np.full(len(assembled.ids), single[text].type_id, np.int32)
     types = np.array([place.type_id for place in single], np.int32)
     if len(assembled.inserted) and types.any():
-        before, after = np.split(assembled.inserted, [len(rows.special_per_row) * text])
-        token_type_ids[before] = np.tile(types[:text], len(rows.special_per_row))
-        token_type_ids[after] = np.tile(types[text + 1 :], len(rows.special_per_row))
+        num_rows = len(rows.found_per_row)
+        before, after = np.split(assembled.inserted, [num_rows * text])
+        token_type_ids[before] = np.tile(types[:text], num_rows)
+        token_type_ids[after] = np.tile(types[text + 1 :], num_rows)
     return token_type_ids

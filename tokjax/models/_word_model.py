@@ -195,13 +195,13 @@ def _fingerprint(tokenizer: WordModel) -> str:
 
 @protocol.normalize.register(WordModel)
 def _normalize(tokenizer: WordModel, text: Text) -> Text:
-    return tokenizer.normalizer.normalize(text, frozenset(tokenizer.vocabulary.special))
+    return tokenizer.normalizer.normalize(text, tokenizer.vocabulary.parting)
 
 
 @protocol.map_offsets_to_input.register(WordModel)
 def _map_offsets_to_input(tokenizer: WordModel, text: Text, offsets: ArrayLike) -> NDArray[np.int64]:
     spans = np.array(offsets, np.int64).reshape(-1, 2)
-    alignment = tokenizer.normalizer.align(text, frozenset(tokenizer.vocabulary.special))
+    alignment = tokenizer.normalizer.align(text, tokenizer.vocabulary.parting)
     return map_spans_back(alignment, spans)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,14 +15,25 @@ from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models import _engine
 from tokjax.models._format_errors import as_format_errors
+from tokjax.models._merge_rules import MergeRules, rules_of_merges, rules_of_ranks
 from tokjax.models._segment_model import SegmentModel, encode_ids
+from tokjax.models._spaces import (
+    TRIMS,
+    Blanks,
+    Trim,
+    blanks_of,
+    spans_without_prefix,
+    with_prefix_spaces,
+)
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.special import shared_beginnings
 from tokjax.utf8 import is_encodable
-from tokjax.vocabulary import Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax.vocabulary import Strips, Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.models._assembly import EncodedSegments
@@ -31,6 +42,7 @@ if TYPE_CHECKING:
     from tokjax.utf8 import Text
 
 Normalizer = Literal["nfc"]
+_DEFAULTS: dict[str, Any] = {"merges": None, "whole_words": True, "prefix_space": False, "trim": None}
 
 
 @dataclass(frozen=True)
@@ -45,6 +57,13 @@ class ByteLevelBPE(SegmentModel):
         pattern: the name of a published split pattern, or a regular expression.
         normalizer: `"nfc"` if texts are normalised before they are split (special tokens in them are kept as
             they are), else `None`.
+        merges: the pairs of tokens that merge, in order; `None` if any two do that make a token, the lowest
+            id first.
+        whole_words: whether a word that is a token is that token even if merging would not arrive there.
+        prefix_space: whether a blank is put before text that does not begin with one: before a whole text,
+            and behind each special token that is found. Its span is empty.
+        trim: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
+            those of a token at the beginning of a text that begins with one blank; `None` for none.
     """
 
     model = "byte_level_bpe"
@@ -52,6 +71,10 @@ class ByteLevelBPE(SegmentModel):
     vocabulary: Vocabulary
     pattern: str
     normalizer: Normalizer | None = None
+    merges: tuple[tuple[bytes, bytes], ...] | None = field(default=None, repr=False)
+    whole_words: bool = True
+    prefix_space: bool = False
+    trim: Trim | None = None
 
     @property
     def normalization(self) -> str | None:
@@ -62,15 +85,35 @@ class ByteLevelBPE(SegmentModel):
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encode stretches of ordinary text, each on its own, normalised already."""
-        return self._engine.encode_segments(segments, threads, begins_word=sources)
+        if not self.prefix_space:
+            return self._engine.encode_segments(segments, threads, begins_word=sources)
+        split = with_prefix_spaces(segments)
+        encoded = self._engine.encode_segments(split, threads, begins_word=sources)
+        if not sources:
+            return encoded
+        spans = spans_without_prefix(encoded, segments, split, self.vocabulary.byte_lengths)
+        return encoded._replace(spans=spans)
+
+    def adjusted_offsets(self, ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Spans without blanks, if they are to be trimmed."""
+        return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, self.trim)
 
     @cached_property
     def _engine(self) -> _engine.ArrayEngine:
-        return _engine.ArrayEngine(self.vocabulary.ordinary, word_splitter(self.pattern))
+        return _engine.ArrayEngine(self._rules(), word_splitter(self.pattern))
+
+    def _rules(self) -> MergeRules:
+        if self.merges is None:
+            return rules_of_ranks(self.vocabulary.ordinary)
+        return rules_of_merges(self.vocabulary.ordinary, self.merges, whole_words=self.whole_words)
+
+    @cached_property
+    def _blanks(self) -> Blanks:
+        return blanks_of(self.vocabulary)
 
     def _as_simple(self, text: Text) -> str | None:
-        """The text itself if it is short, no normaliser changes it, and no special token can be in it."""
-        if len(text) > _engine.FEW_CHARACTERS:
+        """The text itself if it is short, nothing changes it, and no special token can be in it."""
+        if len(text) > _engine.FEW_CHARACTERS or self.prefix_space:
             return None
         if isinstance(text, bytes):
             try:
@@ -84,7 +127,7 @@ class ByteLevelBPE(SegmentModel):
 
     @cached_property
     def _special_beginnings(self) -> tuple[str, ...]:
-        return shared_beginnings(frozenset(self.vocabulary.special))
+        return shared_beginnings(self.vocabulary.parting)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -93,13 +136,15 @@ class ByteLevelBPE(SegmentModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what defines the tokenizer, not its caches."""
-        return ByteLevelBPE, (self.vocabulary, self.pattern, self.normalizer)
+        return ByteLevelBPE, tuple(getattr(self, column.name) for column in fields(self))
 
     def __repr__(self) -> str:
         """The size, the pattern and the special tokens."""
-        normalizer = f", normalizer={self.normalizer!r}" if self.normalizer else ""
+        options = {name: getattr(self, name) for name in ("normalizer", "prefix_space", "trim")}
+        said = "".join(f"{name}={value!r}, " for name, value in options.items() if value)
+        merges = "" if self.merges is None else f"merges={len(self.merges)}, whole_words={self.whole_words}, "
         return (
-            f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}{normalizer}, "
+            f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}, {said}{merges}"
             f"special_tokens={dict(self.vocabulary.special)})"
         )
 
@@ -114,11 +159,19 @@ def byte_level_bpe(
     pad_token: str | None = None,
     unk_token: str | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
+    merges: Sequence[tuple[bytes, bytes]] | None = None,
+    whole_words: bool | None = None,
+    prefix_space: bool = False,
+    trim: Trim | None = None,
+    added_tokens: Sequence[str] = (),
 ) -> ByteLevelBPE:
     """A byte-level BPE tokenizer from ranks and a pattern; its ids are tiktoken's for the same two.
 
+    With `merges` they are those of Hugging Face's tokenizers.
+
     Args:
-        ranks: bytes to id, every single byte among them; of two merges, the lower id comes first.
+        ranks: bytes to id, every single byte among them; of two merges, the lower id comes first, unless
+            `merges` says otherwise.
         pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"whitespace"`, or a regular
             expression. Text that an expression leaves unmatched is split off as words of its own.
         special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
@@ -128,10 +181,19 @@ def byte_level_bpe(
         unk_token: which special token stands for the unknown, if any; byte-level encoding never makes it.
         normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"`, whose published tokenizer does so,
             and `None` for all others.
+        merges: the pairs of tokens that merge, in order; `None` if any two do that make a token.
+        whole_words: whether a word that is a token is that token even if merging would not arrive there (as
+            `ignore_merges` in a `tokenizer.json`). `None` for yes without `merges`, and no with them.
+        prefix_space: whether a blank is put before text that does not begin with one.
+        trim: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
+            those of a token at the beginning of a text that begins with one blank; `None` for none.
+        added_tokens: tokens of `ranks`, as text, that are found in a text wherever they stand, before it is
+            split.
 
     Raises:
         InvalidArgumentError: a single byte without a rank, an id that is used twice, a role for a token
-            that is not special, or a pattern that is neither a name nor an expression.
+            that is not special, a pattern that is neither a name nor an expression, or merges that make no
+            sense.
 
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256, b"llo": 257})
     >>> protocol.encode(tokenizer, "he!").tolist()
@@ -143,15 +205,32 @@ def byte_level_bpe(
         ranks,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        added=dict.fromkeys(added_tokens, Strips()),
     )
     if normalizer == "auto":
         normalizer = "nfc" if pattern == "qwen2" else None
-    return _byte_level_bpe_of(table, pattern, normalizer)
+    return byte_level_bpe_of(
+        ByteLevelBPE(
+            table,
+            pattern,
+            normalizer,
+            None if merges is None else tuple((bytes(left), bytes(right)) for left, right in merges),
+            whole_words=merges is None if whole_words is None else whole_words,
+            prefix_space=prefix_space,
+            trim=trim,
+        )
+    )
 
 
 def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     """What defines the tokenizer, as plain JSON values, bytes in base64."""
     table = tokenizer.vocabulary
+    options = {
+        "merges": None if tokenizer.merges is None else [_as_ids(table, pair) for pair in tokenizer.merges],
+        "whole_words": tokenizer.whole_words,
+        "prefix_space": tokenizer.prefix_space,
+        "trim": tokenizer.trim,
+    }
     return {
         "model": ByteLevelBPE.model,
         "pattern": tokenizer.pattern,
@@ -161,6 +240,7 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
             for token, id_ in sorted(table.ordinary.items(), key=lambda item: item[1])
         ],
         **declared_to_json(table),
+        **{name: value for name, value in options.items() if value != _DEFAULTS[name]},
     }
 
 
@@ -175,21 +255,43 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
         if len(ranks) != len(described["ranks"]):
             raise TokenizerFormatError("a token stands twice in 'ranks'")
         table = vocabulary_from_json(ranks, described)
-        return _byte_level_bpe_of(table, described["pattern"], described["normalizer"])
+        options = _DEFAULTS | {name: described[name] for name in _DEFAULTS if name in described}
+        if options["merges"] is not None:
+            options["merges"] = tuple((table.bytes_of(a), table.bytes_of(b)) for a, b in options["merges"])
+        return byte_level_bpe_of(
+            ByteLevelBPE(table, described["pattern"], described["normalizer"], **options)
+        )
 
 
-def _byte_level_bpe_of(vocabulary: Vocabulary, pattern: str, normalizer: Normalizer | None) -> ByteLevelBPE:
-    """The tokenizer of a vocabulary that is there already."""
-    missing = [i for i in range(256) if bytes([i]) not in vocabulary.ordinary]
+def byte_level_bpe_of(tokenizer: ByteLevelBPE) -> ByteLevelBPE:
+    """The tokenizer itself, if it makes sense.
+
+    Raises:
+        InvalidArgumentError: it does not.
+    """
+    missing = [i for i in range(256) if bytes([i]) not in tokenizer.vocabulary.ordinary]
     if missing:
         raise InvalidArgumentError(
             f"ranks must hold every single byte, and has none for {bytes(missing[:1])!r} "
             f"({len(missing)} of 256 missing)"
         )
-    if normalizer not in ("nfc", None):
-        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
-    word_splitter(pattern)
-    return ByteLevelBPE(vocabulary, pattern, normalizer)
+    if tokenizer.normalizer not in ("nfc", None):
+        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {tokenizer.normalizer!r}")
+    if tokenizer.trim not in TRIMS:
+        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {tokenizer.trim!r}")
+    for name in ("whole_words", "prefix_space"):
+        if not isinstance(getattr(tokenizer, name), bool):
+            raise InvalidArgumentError(f"{name} must be True or False, not {getattr(tokenizer, name)!r}")
+    if tokenizer.merges is None and not tokenizer.whole_words:
+        raise InvalidArgumentError("whole_words=False needs merges: without them any token stays whole")
+    if tokenizer.merges is not None:
+        tokenizer._rules()
+    word_splitter(tokenizer.pattern)
+    return tokenizer
+
+
+def _as_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:
+    return [vocabulary.ordinary[part] for part in pair]
 
 
 @protocol.fingerprint.register
@@ -201,7 +303,7 @@ def _fingerprint(tokenizer: ByteLevelBPE) -> str:
 def _normalize(tokenizer: ByteLevelBPE, text: Text) -> Text:
     if tokenizer.normalizer is None:
         return text
-    return to_nfc(text, frozenset(tokenizer.vocabulary.special))
+    return to_nfc(text, tokenizer.vocabulary.parting)
 
 
 @protocol.map_offsets_to_input.register(ByteLevelBPE)
@@ -209,7 +311,7 @@ def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLik
     spans = np.array(offsets, np.int64).reshape(-1, 2)
     if tokenizer.normalizer is None:
         return spans
-    return map_spans_back(align_nfc(text, frozenset(tokenizer.vocabulary.special)), spans)
+    return map_spans_back(align_nfc(text, tokenizer.vocabulary.parting), spans)
 
 
 @protocol.encode.register(ByteLevelBPE)

@@ -16,6 +16,7 @@ from tokjax.bulk import check_separator
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._known_words import KnownWords
+from tokjax.models._merge_rules import rules_of_ranks
 from tokjax.models._word_tables import joined
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.report.inputs import (
@@ -162,7 +163,7 @@ def size_curves(
 
 
 def _split_of(tokenizer: ByteLevelBPE) -> _Split:
-    kept = frozenset() if tokenizer.normalizer is None else frozenset(tokenizer.vocabulary.special)
+    kept = frozenset() if tokenizer.normalizer is None else tokenizer.vocabulary.parting
     return _Split(tokenizer.pattern, tokenizer.normalizer, kept)
 
 
@@ -231,7 +232,7 @@ def _tokens_by_size(
     by_size = []
     for size in sizes:
         ranks = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ < size}
-        known = KnownWords(ranks, BatchMerger(ranks))
+        known = KnownWords(ranks, BatchMerger(rules_of_ranks(ranks)))
         by_size.append([sum(int(_tokens_each(known, words) @ times) for words, times in of) for of in parts])
         advance(1)
     return list(zip(*by_size, strict=True))

@@ -11,10 +11,16 @@ from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from tokjax.protocol import Special
     from tokjax.utf8 import Text
+    from tokjax.vocabulary import Strips
+
+_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""All characters that Unicode calls white space. (Python's own notion has four more.)"""
 
 
 def checked_special(special_tokens: Sequence[str]) -> list[str]:
@@ -110,6 +116,27 @@ def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Te
     if isinstance(text, bytes):
         return list(_byte_matcher(special).split(text))
     return _matcher(special).split(text)
+
+
+def with_white_space(pieces: list[str], strips: Mapping[str, Strips]) -> list[str]:
+    """What `split_at_special` gave, white space moved to the tokens that take it with them.
+
+    >>> from tokjax.vocabulary import Strips
+    >>> with_white_space(["a ", "<x>", " b"], {"<x>": Strips(left=True)})
+    ['a', ' <x>', ' b']
+    """
+    moved = list(pieces)
+    for i in range(1, len(pieces), 2):
+        left, right = strips.get(pieces[i], (False, False))
+        if left:
+            ordinary = moved[i - 1].rstrip(_WHITE_SPACE)
+            moved[i] = moved[i - 1][len(ordinary) :] + moved[i]
+            moved[i - 1] = ordinary
+        if right:
+            ordinary = moved[i + 1].lstrip(_WHITE_SPACE)
+            moved[i] += moved[i + 1][: len(moved[i + 1]) - len(ordinary)]
+            moved[i + 1] = ordinary
+    return moved
 
 
 def between_special(text: Text, special: frozenset[str]) -> list[Text]:

@@ -1,0 +1,79 @@
+"""Blanks that a byte-level tokenizer puts before texts, or leaves out of spans."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.models._assembly import EncodedSegments
+    from tokjax.models._chunks import Segments
+    from tokjax.vocabulary import Vocabulary
+
+Trim = Literal["all", "but_first"]
+TRIMS: tuple[Trim | None, ...] = ("all", "but_first", None)
+
+
+def with_prefix_spaces(segments: Segments) -> Segments:
+    """Segments with a blank before each, unless it begins with one, or is empty."""
+    texts = [text if not text or text.startswith(" ") else " " + text for text in segments.texts]
+    return segments._replace(texts=texts)
+
+
+def spans_without_prefix(
+    encoded: EncodedSegments, given: Segments, split: Segments, byte_lengths: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """0-based byte spans of ids in the segments as given: a blank put before one has an empty span.
+
+    Args:
+        encoded: the ids.
+        given: the segments.
+        split: the same, with a blank before some of them.
+        byte_lengths: of each id of the vocabulary.
+    """
+    up_to = np.append(0, np.cumsum(byte_lengths.take(encoded.ids)))
+    added = (len(new) - len(old) for old, new in zip(given.texts, split.texts, strict=True))
+    begins = up_to.take(encoded.splits[:-1]) + np.fromiter(added, np.int64, len(given.texts))
+    places = np.stack([up_to[:-1], up_to[1:]], axis=1)
+    spans: NDArray[np.int64] = places - np.repeat(begins, np.diff(encoded.splits))[:, None]
+    return np.maximum(spans, 0, out=spans)
+
+
+class Blanks(NamedTuple):
+    """The blanks at the ends of each id of a vocabulary.
+
+    Attributes:
+        leading: how many it begins with, `int64`, shape `(size,)`.
+        trailing: how many it ends with.
+    """
+
+    leading: NDArray[np.int64]
+    trailing: NDArray[np.int64]
+
+    def trimmed(self, ids: NDArray[np.int32], offsets: NDArray[np.int64], trim: Trim) -> NDArray[np.int64]:
+        """Spans without the blanks at the ends of tokens, as Hugging Face's `trim_offsets` does.
+
+        Args:
+            ids: of all tokens.
+            offsets: their 1-based spans.
+            trim: `"but_first"` to keep a single blank where a text begins.
+        """
+        starts, stops = offsets[:, 0], offsets[:, 1]
+        leading, trailing = self.leading.take(ids), self.trailing.take(ids)
+        if trim == "but_first":
+            leading[(starts <= 1) & (leading == 1)] = 0
+        starts = np.minimum(starts + leading, stops)
+        stops = np.where(stops > trailing, np.maximum(stops - trailing, starts), stops)
+        return np.stack([starts, stops], axis=1)
+
+
+def blanks_of(vocabulary: Vocabulary) -> Blanks:
+    """The blanks at the ends of each id."""
+    leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
+    for id_, token in vocabulary.bytes_by_id.items():
+        leading[id_] = len(token) - len(token.lstrip(b" "))
+        trailing[id_] = len(token) - len(token.rstrip(b" "))
+    return Blanks(leading, trailing)
