@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from tokjax.utf8 import from_characters, to_utf8
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -26,7 +28,9 @@ def with_prefix_spaces(segments: Segments) -> Segments:
 def spans_without_prefix(
     encoded: EncodedSegments, given: Segments, split: Segments, byte_lengths: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """0-based byte spans of ids in the segments as given: a blank put before one has an empty span.
+    """0-based byte spans of ids in the segments as given.
+
+    A blank put before a segment, if it is a token by itself, has the span of the first character.
 
     Args:
         encoded: the ids.
@@ -36,10 +40,17 @@ def spans_without_prefix(
     """
     up_to = np.append(0, np.cumsum(byte_lengths.take(encoded.ids)))
     added = (len(new) - len(old) for old, new in zip(given.texts, split.texts, strict=True))
-    begins = up_to.take(encoded.splits[:-1]) + np.fromiter(added, np.int64, len(given.texts))
+    prefixed = np.fromiter(added, np.int64, len(given.texts))
+    begins = up_to.take(encoded.splits[:-1]) + prefixed
     places = np.stack([up_to[:-1], up_to[1:]], axis=1)
     spans: NDArray[np.int64] = places - np.repeat(begins, np.diff(encoded.splits))[:, None]
-    return np.maximum(spans, 0, out=spans)
+    np.maximum(spans, 0, out=spans)
+    as_bytes = from_characters if given.hold_bytes else to_utf8
+    for segment in np.flatnonzero(prefixed).tolist():
+        first = encoded.splits[segment]
+        if not spans[first, 1]:
+            spans[first, 1] = len(as_bytes(given.texts[segment][:1]))
+    return spans
 
 
 class Blanks(NamedTuple):

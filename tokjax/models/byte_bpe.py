@@ -61,7 +61,7 @@ class ByteLevelBPE(SegmentModel):
             id first.
         whole_words: whether a word that is a token is that token even if merging would not arrive there.
         prefix_space: whether a blank is put before text that does not begin with one: before a whole text,
-            and behind each special token that is found. Its span is empty.
+            and behind each special token that is found.
         trim: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
             those of a token at the beginning of a text that begins with one blank; `None` for none.
     """

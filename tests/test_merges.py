@@ -1,0 +1,236 @@
+"""Byte-level BPE by a list of merges, with blanks and added tokens: against Hugging Face's tokenizers."""
+
+import pickle
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+
+import tokjax
+from tests.strategies import hard_texts
+from tokjax.models import _batch_merging
+from tokjax.models._batch_merging import BatchMerger
+from tokjax.models._merge_rules import rules_of_merges
+from tokjax.models._merging import merge_bytes, merge_word
+from tokjax.models._word_tables import words_of
+from tokjax.vocabulary import Strips, make_vocabulary
+
+BYTES = {bytes([i]): i for i in range(256)}
+PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
+CHARACTER = {byte: chr(byte) for byte in PRINTABLE} | {
+    byte: chr(256 + i) for i, byte in enumerate(byte for byte in range(256) if byte not in PRINTABLE)
+}
+
+
+def printable(token):
+    return "".join(CHARACTER[byte] for byte in token)
+
+
+@st.composite
+def merge_lists(draw, letters="ab c"):
+    """Merges of what there is, in any order; some make what there is already."""
+    tokens = [letter.encode() for letter in letters]
+    merges = []
+    for _ in range(draw(st.integers(0, 25))):
+        left, right = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        if len(left + right) <= 12 and (left, right) not in merges:
+            merges.append((left, right))
+            tokens.append(left + right)
+    return draw(st.permutations(merges)) if draw(st.booleans()) else merges
+
+
+def ids_of(merges, offset=1000):
+    """Ids in another order than that of merging."""
+    made = list(dict.fromkeys(left + right for left, right in merges))
+    return BYTES | {token: offset - i for i, token in enumerate(made)}
+
+
+def library(ids, merges, whole_words):
+    model = models.BPE(
+        {printable(token): id_ for token, id_ in ids.items()},
+        [(printable(left), printable(right)) for left, right in merges],
+        ignore_merges=whole_words,
+    )
+    theirs = Tokenizer(model)
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    return theirs
+
+
+def is_refused(ids, merges):
+    try:
+        rules_of_merges(ids, merges, whole_words=False)
+    except tokjax.InvalidArgumentError as error:
+        return any(said in str(error) for said in ("once more, with other merges between", "can overlap"))
+    return False
+
+
+words = st.text("ab c", min_size=1, max_size=30) | st.integers(1, 90).map(lambda n: "ab" * n)
+
+
+@given(merges=merge_lists(), whole=st.booleans(), words=st.lists(words, min_size=1, max_size=10))
+@example(merges=[(b"a", b"b"), (b"ab", b"c")], whole=False, words=["abc", "abcab"])
+def test_ids_are_the_library_s(merges, whole, words):
+    ids = ids_of(merges)
+    if is_refused(ids, merges):
+        return
+    ours = tokjax.byte_level_bpe(ids, merges=merges, whole_words=whole)
+    theirs = library(ids, merges, whole)
+    for text in words:
+        assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
+    many = tokjax.encode_batch_result(ours, words * 400)  # (by arrays, of one and then of several chunks)
+    assert [row.ids.tolist() for row in many[: len(words)]] == [theirs.encode(text).ids for text in words]
+    assert many.ids.tolist() == [id_ for text in words * 400 for id_ in theirs.encode(text).ids]
+
+
+@given(
+    merges=merge_lists("abc"), words=st.lists(words, min_size=1, max_size=30), few=st.sampled_from([1, 1000])
+)
+def test_merging_together_is_merging_one_by_one(merges, words, few):
+    ids = ids_of(merges)
+    if is_refused(ids, merges):
+        return
+    rules = rules_of_merges(ids, merges, whole_words=False)
+    words = [word.encode() for word in words]
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("_FEW_SYMBOLS", "_FEW_WORDS"):
+            patch.setattr(_batch_merging, name, few)
+        merged = BatchMerger(rules).merge(words_of(words))
+    expected = [[ids[token] for token in merge_bytes(word, rules)] for word in words]
+    assert merged.ids.tolist() == [id_ for row in expected for id_ in row]
+    assert [merge_word(word, rules) for word in words] == expected
+
+
+def test_a_token_that_merging_never_makes_is_a_word_only_if_words_stay_whole():
+    ids = BYTES | {b"ab": 300, b"abc": 301, b"bc": 302}
+    merges = [(b"a", b"b")]
+    apart = tokjax.byte_level_bpe(ids, merges=merges)
+    whole = tokjax.byte_level_bpe(ids, merges=merges, whole_words=True)
+    assert tokjax.encode(apart, "abc").tolist() == [300, 99]
+    assert tokjax.encode(whole, "abc").tolist() == [301]
+    assert tokjax.encode(whole, "abcd").tolist() == [300, 99, 100]
+
+
+@pytest.mark.parametrize(
+    ("merges", "message"),
+    [
+        ([(b"a", b"b"), (b"a", b"b")], r"merge 1, b'a' and b'b', stands twice"),
+        ([(b"a", b"x?")], r"merge 0, b'a' and b'x\?': there is no token b'x\?'"),
+        ([(b"b", b"a")], r"merge 0, b'b' and b'a': there is no token b'ba'"),
+        (
+            [(b"a", b"b"), (b"b", b"c"), (b"ab", b"c"), (b"a", b"a"), (b"a", b"bc")],
+            r"makes b'abc' once more, with other merges between",
+        ),
+        ([(b"a", b"b"), (b"b", b"a"), (b"ab", b"a"), (b"a", b"ba")], r"can overlap"),
+    ],
+)
+def test_merges_that_make_no_sense(merges, message):
+    ids = BYTES | {token: 300 + i for i, token in enumerate([b"ab", b"bc", b"abc", b"aa", b"aba"])}
+    if b"overlap" in message.encode():
+        ids[b"ba"] = 400
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.byte_level_bpe(ids, merges=merges)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"whole_words": False}, "whole_words=False needs merges"),
+        ({"trim": "some"}, "trim must be 'all', 'but_first' or None, not 'some'"),
+        ({"prefix_space": 1}, "prefix_space must be True or False, not 1"),
+        ({"added_tokens": ["zz"]}, "the added token 'zz' has no id"),
+    ],
+)
+def test_options_that_make_no_sense(options, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.byte_level_bpe(BYTES, **options)
+
+
+blank_texts = st.text(" ab\u00a0é\n", max_size=12) | hard_texts
+blank_texts = blank_texts.filter(
+    lambda text: text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
+)
+
+
+@given(
+    text=blank_texts,
+    prefix=st.booleans(),
+    trim=st.sampled_from([None, "all", "but_first"]),
+    mask=st.booleans(),
+)
+@example(text=" a  b ", prefix=True, trim="but_first", mask=False)
+@example(text="a<m> <m>b", prefix=True, trim="but_first", mask=True)
+def test_blanks(text, prefix, trim, mask):
+    merges = [(b"a", b"b"), (b" ", b"a"), (b" ", b" "), (b"  ", b"  "), (b"b", b" ")]
+    ids = ids_of(merges)
+    theirs = library(ids, merges, False)
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    theirs.post_processor = processors.ByteLevel(
+        trim_offsets=trim is not None, add_prefix_space=trim == "but_first"
+    )
+    theirs.add_special_tokens(["<m>"])
+    special = {"<m>": theirs.token_to_id("<m>")}
+    ours = tokjax.byte_level_bpe(ids, merges=merges, prefix_space=prefix, trim=trim, special_tokens=special)
+    if mask:
+        text = text.replace("b", "<m>")
+    result = tokjax.encode_result(ours, text, allowed_special="all")
+    encoding = theirs.encode(text)
+    assert result.ids.tolist() == encoding.ids
+    assert tokjax.encode(ours, text, allowed_special="all").tolist() == encoding.ids
+    if text.isascii():
+        assert (result.offsets - 1).tolist() == [list(span) for span in encoding.offsets]
+    assert result.word_ids.tolist() == encoding.word_ids
+    assert tokjax.validate_offsets_contract(text, result.offsets)
+
+
+added = st.sampled_from(["<m>", "<mask>", "ab", "new word", "éé"])
+
+
+@given(
+    names=st.dictionaries(added, st.tuples(*[st.booleans()] * 3), max_size=4),
+    parts=st.lists(added | st.text(" ab\n\u2003\x1cé<", max_size=4), max_size=8),
+)
+def test_added_tokens(names, parts):
+    text = "".join(parts)
+    theirs = library(BYTES, [], False)
+    for name, (left, right, special) in names.items():
+        token = AddedToken(name, lstrip=left, rstrip=right, normalized=False, special=special)
+        (theirs.add_special_tokens if special else theirs.add_tokens)([token])
+    ids = {name: theirs.token_to_id(name) for name in names}
+    table = make_vocabulary(
+        BYTES | {name.encode(): ids[name] for name, flags in names.items() if not flags[2]},
+        {name: ids[name] for name, flags in names.items() if flags[2]},
+        added={name: Strips(left, right) for name, (left, right, _) in names.items()},
+    )
+    ours = tokjax.ByteLevelBPE(table, "gpt2")
+    encoding = theirs.encode(text)
+    result = tokjax.encode_result(ours, text, allowed_special="all")
+    assert result.ids.tolist() == encoding.ids
+    found = [i for i, id_ in enumerate(encoding.ids) if id_ >= 256]
+    spans = tokjax.byte_to_char_spans(text, result.offsets)[found]
+    assert spans.tolist() == [list(encoding.offsets[i]) for i in found]
+    special = {ids[name] for name, flags in names.items() if flags[2]}
+    assert result.special_tokens_mask.tolist() == [int(id_ in special) for id_ in encoding.ids]
+    joined = [tokjax.span_bytes(text, span) for span in result.offsets]
+    assert b"".join(joined) == text.encode()
+    again = pickle.loads(pickle.dumps(ours))
+    assert again == ours
+    assert tokjax.encode(again, text, allowed_special="all").tolist() == encoding.ids
+
+
+def test_all_of_it_is_written_and_read(tmp_path):
+    merges = [(b"a", b"b"), (b" ", b"ab")]
+    ours = tokjax.byte_level_bpe(
+        ids_of(merges) | {b"new": 2000},
+        merges=merges,
+        prefix_space=True,
+        trim="but_first",
+        added_tokens=["new"],
+        special_tokens={"<m>": 2001},
+    )
+    again = tokjax.load_tokenizer(tokjax.save_tokenizer(ours, tmp_path))
+    assert again == ours
+    assert tokjax.fingerprint(again) == tokjax.fingerprint(ours)
+    said = "pattern='gpt2', prefix_space=True, trim='but_first', merges=2, whole_words=False"
+    assert repr(ours) == f"ByteLevelBPE(vocab_size=2002, {said}, special_tokens={{'<m>': 2001}})"
+    assert tokjax.encode_result(again, "ab new").offsets.tolist() == [[1, 3], [4, 4], [4, 7]]
