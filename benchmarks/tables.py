@@ -116,6 +116,19 @@ def train_table(record: dict[str, Any]) -> str:
     return "\n".join([*rows, "", note])
 
 
+def train_summary(record: dict[str, Any]) -> str:
+    """Seconds for 32,000 tokens, a row a library and a column a text."""
+    results = record["results"]
+    rows = [
+        "| seconds, 32,000 tokens | " + " | ".join(f"{megabytes} MB" for megabytes in results) + " |",
+        "|---" * (len(results) + 1) + "|",
+    ]
+    for name in [run.split("; ")[1] for run in results["120"]["medians"] if run.startswith("32000; ")]:
+        cells = [f"{result['medians'][f'32000; {name}']['seconds']:.1f}" for result in results.values()]
+        rows.append(f"| {name} | " + " | ".join(cells) + " |")
+    return "\n".join(rows)
+
+
 def _seconds(medians: dict[str, dict[str, float]], size: int, name: str) -> str:
     row, ours = medians.get(f"{size}; {name}"), medians[f"{size}; tokjax"]["seconds"]
     return "" if row is None else f"{row['seconds']:.1f} ({row['seconds'] / ours:.2f})"
@@ -167,6 +180,7 @@ TABLES = {
     "short": ("short", short_table),
     "train": ("train", train_table),
     "train-phases": ("train", phases_table),
+    "train-summary": ("train", train_summary),
     "ladder": ("ladder", ladder_table),
 }
 

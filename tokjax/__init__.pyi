@@ -122,7 +122,7 @@ from .errors import (
 from .errors import (
     UnsupportedTokenizerError as UnsupportedTokenizerError,
 )
-from .formats.tokjax_json import (
+from .formats.loading import (
     load_tokenizer as load_tokenizer,
 )
 from .formats.tokjax_json import (
@@ -374,6 +374,42 @@ from .encoding import (
 from .encoding import (
     encode_windows as encode_windows,
 )
+from .formats.adapters import (
+    from_sentencepiece as from_sentencepiece,
+)
+from .formats.adapters import (
+    from_tiktoken as from_tiktoken,
+)
+from .formats.detection import (
+    DetectedTokenizer as DetectedTokenizer,
+)
+from .formats.detection import (
+    detect_tokenizer_files as detect_tokenizer_files,
+)
+from .formats.detection import (
+    detect_tokenizer_format as detect_tokenizer_format,
+)
+from .formats.gpt2_files import (
+    read_gpt2 as read_gpt2,
+)
+from .formats.huggingface_json import (
+    from_huggingface as from_huggingface,
+)
+from .formats.huggingface_json import (
+    read_huggingface as read_huggingface,
+)
+from .formats.loading import (
+    read_sentencepiece as read_sentencepiece,
+)
+from .formats.tiktoken_ranks import (
+    read_tiktoken as read_tiktoken,
+)
+from .formats.tokjax_json import (
+    read_tokjax as read_tokjax,
+)
+from .formats.wordpiece_vocab import (
+    read_wordpiece as read_wordpiece,
+)
 from .lookup import (
     byte_to_token as byte_to_token,
 )
@@ -388,6 +424,9 @@ from .lookup import (
 )
 from .lookup import (
     word_to_tokens as word_to_tokens,
+)
+from .models.huggingface import (
+    HuggingFaceTokenizer as HuggingFaceTokenizer,
 )
 from .models.templates import (
     with_template as with_template,

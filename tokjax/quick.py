@@ -9,7 +9,7 @@ from tokjax import encoding, protocol
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
-from tokjax.formats.tokjax_json import TOKENIZER_FILE, load_tokenizer
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax
 from tokjax.trainer.bpe import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
 
@@ -240,7 +240,7 @@ def quick_train_bundle(
 
 def _resolve(tokenizer_or_path: Any) -> Any:
     if isinstance(tokenizer_or_path, (str, os.PathLike)):
-        return load_tokenizer(tokenizer_or_path)
+        return read_tokjax(tokenizer_or_path)
     return tokenizer_or_path
 
 

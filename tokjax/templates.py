@@ -109,3 +109,7 @@ def _place(part: str) -> Place:
     name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
     text = _TEXTS.get(name)
     return Place(text, name if text is None else None, checked_int("type_id", type_id, least=0))
+
+
+NOTHING_AROUND = make_template("$A", "$A $B:1")
+"""The template of texts as they are."""

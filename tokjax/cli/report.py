@@ -17,8 +17,6 @@ from tokjax.report.page import check_libraries
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokjax.models._segment_model import SegmentModel
-
 
 def report(
     tokenizer: Annotated[
@@ -84,7 +82,7 @@ def _sources(files: list[Path], kinds: list[str]) -> dict[str, list[Path]]:
     return sources
 
 
-def _tokenizers(paths: list[Path]) -> dict[str, SegmentModel]:
+def _tokenizers(paths: list[Path]) -> dict[str, Any]:
     """The tokenizers, named as their files are, with the directories where that does not tell them apart."""
     if len(set(paths)) < len(paths):
         raise typer.BadParameter("a tokenizer is given twice", param_hint="--against")
@@ -94,7 +92,7 @@ def _tokenizers(paths: list[Path]) -> dict[str, SegmentModel]:
     return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
 
 
-def _named(tokenizers: Mapping[str, SegmentModel]) -> dict[str, Any]:
+def _named(tokenizers: Mapping[str, Any]) -> dict[str, Any]:
     """What functions that compare tokenizers take them as."""
     (name, first), *others = tokenizers.items()
     return {"name": name, "tokenizer": first, "against": dict(others)}

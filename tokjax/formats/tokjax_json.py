@@ -82,7 +82,7 @@ def save_tokenizer(tokenizer: SegmentModel, path: str | os.PathLike[str]) -> Pat
     return target
 
 
-def load_tokenizer(path: str | os.PathLike[str]) -> SegmentModel:
+def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel:
     """Read what `save_tokenizer` wrote.
 
     Args:

@@ -12,13 +12,20 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def as_format_errors() -> Iterator[None]:
-    """Errors that say what is wrong with a tokenizer's file."""
+def as_format_errors(where: str = "") -> Iterator[None]:
+    """Errors that say what is wrong with a tokenizer's file.
+
+    Args:
+        where: the file, if it is known.
+    """
+    begins = f"{where}: " if where else ""
     try:
         yield
-    except TokenizerFormatError:
-        raise
+    except TokenizerFormatError as error:
+        if str(error).startswith(begins):
+            raise
+        raise TokenizerFormatError(f"{begins}{error}") from error
     except KeyError as error:
-        raise TokenizerFormatError(f"the field {error} is missing") from error
+        raise TokenizerFormatError(f"{begins}the field {error} is missing") from error
     except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:
-        raise TokenizerFormatError(f"the values make no tokenizer: {error}") from error
+        raise TokenizerFormatError(f"{begins}the values make no tokenizer: {error}") from error

@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     Merges = Sequence[tuple[bytes, bytes]]
 
 
+class UnsupportedMergesError(InvalidArgumentError):
+    """Merges that make sense, and that this merging can't keep apart."""
+
+
 @dataclass(frozen=True)
 class MergeRules:
     """What merging goes by: always the pair of lowest rank merges, of equals the leftmost.
@@ -70,8 +74,8 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
         whole_words: whether a word that is a token is that token even if merging would not arrive there.
 
     Raises:
-        InvalidArgumentError: a merge has a part, or makes a token, that there is not, or stands twice; or two
-            merges of one token would have to be told apart.
+        InvalidArgumentError: a merge has a part, or makes a token, that there is not, or stands twice.
+        UnsupportedMergesError: two merges of one token would have to be told apart.
     """
     ranks = {bytes([i]): i for i in range(256)}
     pairs: dict[tuple[bytes, bytes], int] = {}
@@ -84,7 +88,7 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
         if (left, right) in pairs:
             raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}, stands twice")
         if token in ranks and token != last:
-            raise InvalidArgumentError(
+            raise UnsupportedMergesError(
                 f"merge {i}, {left!r} and {right!r}, makes {token!r} once more, with other merges between"
             )
         ranks.setdefault(token, 256 + i)
@@ -103,7 +107,7 @@ def _check_no_overlaps(pairs: Mapping[tuple[bytes, bytes], int]) -> None:
     for left, right in pairs:
         third = (left + right)[len(right) :]
         if left != right and (right, third) in pairs and right + third == left + right:
-            raise InvalidArgumentError(
+            raise UnsupportedMergesError(
                 f"{left + right!r} is made of {left!r} and {right!r}, and of {right!r} and {third!r}, which "
                 "can overlap"
             )

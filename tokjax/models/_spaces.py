@@ -59,10 +59,12 @@ class Blanks(NamedTuple):
     Attributes:
         leading: how many it begins with, `int64`, shape `(size,)`.
         trailing: how many it ends with.
+        only: which tokens are nothing but blanks, `bool`, shape `(size,)`.
     """
 
     leading: NDArray[np.int64]
     trailing: NDArray[np.int64]
+    only: NDArray[np.bool_]
 
     def trimmed(self, ids: NDArray[np.int32], offsets: NDArray[np.int64], trim: Trim) -> NDArray[np.int64]:
         """Spans without the blanks at the ends of tokens, as Hugging Face's `trim_offsets` does.
@@ -74,17 +76,20 @@ class Blanks(NamedTuple):
         """
         starts, stops = offsets[:, 0], offsets[:, 1]
         leading, trailing = self.leading.take(ids), self.trailing.take(ids)
-        if trim == "but_first":
-            leading[(starts <= 1) & (leading == 1)] = 0
-        starts = np.minimum(starts + leading, stops)
-        stops = np.where(stops > trailing, np.maximum(stops - trailing, starts), stops)
-        return np.stack([starts, stops], axis=1)
+        only = self.only.take(ids)  # their spans may be longer: those of blanks that were put before texts
+        kept = (starts <= 1) & (leading == 1) if trim == "but_first" else np.zeros(len(ids), bool)
+        leading[kept] = 0
+        first = np.where(only & ~kept, stops, np.minimum(starts + leading, stops))
+        last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
+        return np.stack([first, np.where(only, first, last)], axis=1)
 
 
 def blanks_of(vocabulary: Vocabulary) -> Blanks:
     """The blanks at the ends of each id."""
     leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
+    only = np.zeros(vocabulary.size, bool)
     for id_, token in vocabulary.bytes_by_id.items():
         leading[id_] = len(token) - len(token.lstrip(b" "))
         trailing[id_] = len(token) - len(token.rstrip(b" "))
-    return Blanks(leading, trailing)
+        only[id_] = leading[id_] == len(token)
+    return Blanks(leading, trailing, only)

@@ -207,18 +207,14 @@ def byte_level_bpe(
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
         added=dict.fromkeys(added_tokens, Strips()),
     )
-    if normalizer == "auto":
-        normalizer = "nfc" if pattern == "qwen2" else None
     return byte_level_bpe_of(
-        ByteLevelBPE(
-            table,
-            pattern,
-            normalizer,
-            None if merges is None else tuple((bytes(left), bytes(right)) for left, right in merges),
-            whole_words=merges is None if whole_words is None else whole_words,
-            prefix_space=prefix_space,
-            trim=trim,
-        )
+        table,
+        pattern,
+        normalizer,
+        merges=merges,
+        whole_words=whole_words,
+        prefix_space=prefix_space,
+        trim=trim,
     )
 
 
@@ -257,36 +253,55 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
         table = vocabulary_from_json(ranks, described)
         options = _DEFAULTS | {name: described[name] for name in _DEFAULTS if name in described}
         if options["merges"] is not None:
-            options["merges"] = tuple((table.bytes_of(a), table.bytes_of(b)) for a, b in options["merges"])
-        return byte_level_bpe_of(
-            ByteLevelBPE(table, described["pattern"], described["normalizer"], **options)
-        )
+            options["merges"] = [(table.bytes_of(a), table.bytes_of(b)) for a, b in options["merges"]]
+        if described["normalizer"] == "auto":
+            raise TokenizerFormatError("normalizer must be 'nfc' or null, not 'auto'")
+        return byte_level_bpe_of(table, described["pattern"], described["normalizer"], **options)
 
 
-def byte_level_bpe_of(tokenizer: ByteLevelBPE) -> ByteLevelBPE:
-    """The tokenizer itself, if it makes sense.
+def byte_level_bpe_of(
+    vocabulary: Vocabulary,
+    pattern: str,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
+    *,
+    merges: Sequence[tuple[bytes, bytes]] | None = None,
+    whole_words: bool | None = None,
+    prefix_space: bool = False,
+    trim: Trim | None = None,
+) -> ByteLevelBPE:
+    """The tokenizer of a vocabulary that is there already. The arguments are those of `byte_level_bpe`.
 
     Raises:
-        InvalidArgumentError: it does not.
+        InvalidArgumentError: they make no sense.
     """
-    missing = [i for i in range(256) if bytes([i]) not in tokenizer.vocabulary.ordinary]
+    missing = [i for i in range(256) if bytes([i]) not in vocabulary.ordinary]
     if missing:
         raise InvalidArgumentError(
             f"ranks must hold every single byte, and has none for {bytes(missing[:1])!r} "
             f"({len(missing)} of 256 missing)"
         )
-    if tokenizer.normalizer not in ("nfc", None):
-        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {tokenizer.normalizer!r}")
-    if tokenizer.trim not in TRIMS:
-        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {tokenizer.trim!r}")
-    for name in ("whole_words", "prefix_space"):
-        if not isinstance(getattr(tokenizer, name), bool):
-            raise InvalidArgumentError(f"{name} must be True or False, not {getattr(tokenizer, name)!r}")
-    if tokenizer.merges is None and not tokenizer.whole_words:
+    if normalizer not in ("auto", "nfc", None):
+        raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
+    if trim not in TRIMS:
+        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {trim!r}")
+    for name, value in (("whole_words", whole_words), ("prefix_space", prefix_space)):
+        if value not in (None, True, False) or (name == "prefix_space" and not isinstance(value, bool)):
+            raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
+    if merges is None and whole_words is False:
         raise InvalidArgumentError("whole_words=False needs merges: without them any token stays whole")
-    if tokenizer.merges is not None:
-        tokenizer._rules()
-    word_splitter(tokenizer.pattern)
+    word_splitter(pattern)
+    if normalizer == "auto":
+        normalizer = "nfc" if pattern == "qwen2" else None
+    tokenizer = ByteLevelBPE(
+        vocabulary,
+        pattern,
+        normalizer,
+        None if merges is None else tuple((bytes(left), bytes(right)) for left, right in merges),
+        whole_words=merges is None if whole_words is None else whole_words,
+        prefix_space=prefix_space,
+        trim=trim,
+    )
+    tokenizer._rules()  # (an error where merges make no sense)
     return tokenizer
 
 

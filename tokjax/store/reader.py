@@ -20,7 +20,7 @@ from tokjax.errors import (
     DatasetMismatchError,
     InvalidArgumentError,
 )
-from tokjax.formats.tokjax_json import load_tokenizer
+from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.fields import PackedTokenField
 from tokjax.store.manifest import Manifest, Shard, read_manifest
@@ -123,7 +123,7 @@ class PackedDataset:
             raise DatasetIncompleteError(
                 f"{self.path} could not save its tokenizer; open it with open_dataset(path, tokenizer)"
             )
-        tokenizer = load_tokenizer(self.path / self.manifest.tokenizer_file)
+        tokenizer = read_tokjax(self.path / self.manifest.tokenizer_file)
         found = protocol.fingerprint(tokenizer)
         if found != self.manifest.tokenizer_fingerprint:
             raise DatasetCorruptError(

@@ -27,7 +27,7 @@ from tokjax import protocol
 from tokjax._directories import DirectoryKind, exclusive_place
 from tokjax._files import checksum_of_json, sha256_of_file, write_atomically
 from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
-from tokjax.formats.tokjax_json import TOKENIZER_FILE, load_tokenizer, save_tokenizer
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax, save_tokenizer
 from tokjax.text.files import SourceFile
 from tokjax.trainer.bpe import TrainedBPE
 from tokjax.trainer.records import Trained, TrainingStats
@@ -137,7 +137,7 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
         if sha256_of_file(file) != digest:
             raise BundleError(f"{file}: altered or damaged: its SHA-256 is not the one of the manifest")
     try:
-        tokenizer = load_tokenizer(directory / TOKENIZER_FILE)
+        tokenizer = read_tokjax(directory / TOKENIZER_FILE)
         stats = _stats_from(manifest)
         more = []
         if _MERGES in manifest["digests"]:

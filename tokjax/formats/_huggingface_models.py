@@ -1,0 +1,184 @@
+"""tokjax's own tokenizers from a `tokenizer.json`, where they do exactly what the library does."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tokjax.formats._huggingface_parts import (
+    AddedTokens,
+    NotOursError,
+    added_tokens_of,
+    one_type,
+    template_of,
+    trim_of,
+)
+from tokjax.formats._reading import ids_of_forms
+from tokjax.formats._roles import roles_of
+from tokjax.models._merge_rules import UnsupportedMergesError
+from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
+from tokjax.models.huggingface import bytes_of_forms, parts_in
+from tokjax.models.word_level import WordLevelTokenizer, word_level_of
+from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
+from tokjax.text.bert import bert_normalizer
+from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.text.patterns import word_splitter
+from tokjax.vocabulary import Vocabulary, make_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tokjax.models._segment_model import SegmentModel
+    from tokjax.text.word_bounds import Splitter
+    from tokjax.vocabulary import Role
+
+_SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
+
+
+def model_of(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> SegmentModel:
+    """The tokenizer of a definition.
+
+    Args:
+        contents: the definition.
+        roles: which tokens have which role, those of them that are special.
+
+    Raises:
+        NotOursError: it has to run on the library.
+        TokenizerFormatError: the definition makes no tokenizer.
+    """
+    model = contents["model"]
+    kind = model.get("type") or ("BPE" if "merges" in model else "WordPiece")
+    if kind not in _MODELS:
+        raise NotOursError(f"its model is {kind}")
+    return _MODELS[kind](contents, roles)
+
+
+def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE:
+    model = contents["model"]
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+        if model.get(option):
+            raise NotOursError(f"its BPE model has {option}={model[option]!r}")
+    normalizer = one_type(contents.get("normalizer"))
+    if normalizer not in (None, "NFC"):
+        raise NotOursError(f"its normaliser is {normalizer}")
+    pattern, prefix_space = _pattern_of(contents.get("pre_tokenizer"))
+    added = added_tokens_of(contents, normalizes=normalizer is not None)
+    forms = ids_of_forms(model["vocab"], "the model's vocab")
+    around = {**added.special, **added.ordinary}
+    if any(from_stand_ins(name) != name.encode("utf-8") for name in around if name in forms):
+        raise NotOursError("an added token looks like one that stands for other bytes")
+    own = {form: id_ for form, id_ in forms.items() if form not in around}
+    ordinary = bytes_of_forms(own, ()) | {name.encode("utf-8"): id_ for name, id_ in added.ordinary.items()}
+    if not all(bytes([i]) in ordinary for i in range(256)):
+        raise NotOursError("its vocabulary does not hold every single byte")
+    vocabulary = _vocabulary(contents, ordinary, added, roles)
+    try:
+        return byte_level_bpe_of(
+            vocabulary,
+            pattern,
+            "nfc" if normalizer else None,
+            merges=[_pair(merge, ordinary) for merge in model["merges"]],
+            whole_words=bool(model.get("ignore_merges")),
+            prefix_space=prefix_space,
+            trim=trim_of(contents),
+        )
+    except UnsupportedMergesError as error:
+        raise NotOursError(str(error)) from error
+
+
+def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:
+    """The name of the split pattern, and whether a blank is put before texts."""
+    parts = parts_in(pre_tokenizer)
+    kinds = [part.get("type") for part in parts]
+    if kinds == ["ByteLevel"] and parts[0].get("use_regex", True):
+        return "gpt2", bool(parts[0].get("add_prefix_space", True))
+    if kinds != ["Split", "ByteLevel"]:
+        raise NotOursError(f"its pre-tokenizer is {' and '.join(map(str, kinds)) or 'none'}")
+    split, byte_level = parts
+    expression = split.get("pattern", {}).get("Regex")
+    if byte_level.get("use_regex", True) or byte_level.get("add_prefix_space", True) or split.get("invert"):
+        raise NotOursError("its pre-tokenizer splits twice, or puts blanks between words")
+    if split.get("behavior") not in ("Isolated", "Removed") or not isinstance(expression, str):
+        raise NotOursError(f"its pre-tokenizer splits with the behaviour {split.get('behavior')!r}")
+    name = word_splitter(expression).name if expression else None
+    if name is None or split["behavior"] == "Removed":
+        raise NotOursError("its split pattern is not one that tokjax knows")
+    return name, False
+
+
+def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPieceTokenizer:
+    model = contents["model"]
+    kind = one_type(contents.get("normalizer"))
+    steps = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), False)
+    if kind == "BertNormalizer":
+        steps = {name: contents["normalizer"].get(name) for name in steps}
+    elif kind is not None:
+        raise NotOursError(f"its normaliser is {kind}")
+    if one_type(contents.get("pre_tokenizer")) != "BertPreTokenizer":
+        raise NotOursError(f"its pre-tokenizer is {one_type(contents.get('pre_tokenizer'))}")
+    normalizer = bert_normalizer(**steps)
+    vocabulary = _words(contents, roles, normalizes=not normalizer.is_idle)
+    return wordpiece_of(
+        vocabulary, normalizer, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
+    )
+
+
+def _word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
+    normalizer = one_type(contents.get("normalizer"))
+    splitter = _SPLITTERS.get(one_type(contents.get("pre_tokenizer")) or "")
+    if normalizer is not None or splitter is None:
+        raise NotOursError("it splits or normalises words in another way than word_level does")
+    return word_level_of(_words(contents, roles, normalizes=False), splitter, lowercase=False)
+
+
+def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes: bool) -> Vocabulary:
+    """A vocabulary of words, of which the unknown is special in any case."""
+    model = contents["model"]
+    added = added_tokens_of(contents, normalizes=normalizes)
+    forms = ids_of_forms(model["vocab"], "the model's vocab")
+    unknown = model["unk_token"]
+    if unknown not in forms:
+        raise NotOursError(f"its vocabulary does not hold its unknown token {unknown!r}")
+    if unknown not in added.special:
+        raise NotOursError(f"its unknown token {unknown!r} is no special one")
+    if any(form and not _is_text(form) for form in forms):
+        raise NotOursError("a token of its vocabulary is no text")
+    ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special} | added.ordinary
+    in_utf8 = {form.encode("utf-8"): id_ for form, id_ in ordinary.items()}
+    return _vocabulary(contents, in_utf8, added, {**roles, "unk": unknown})
+
+
+def _vocabulary(
+    contents: Mapping[str, Any], ordinary: Mapping[bytes, int], added: AddedTokens, roles: Mapping[Role, str]
+) -> Vocabulary:
+    return make_vocabulary(
+        ordinary,
+        added.special,
+        roles_of(added.special, {}, roles),
+        template_of(contents, added.special),
+        added.strips,
+    )
+
+
+def _pair(merge: Any, ordinary: Mapping[bytes, int]) -> tuple[bytes, bytes]:
+    parts = merge.split(" ") if isinstance(merge, str) else merge
+    if len(parts) != 2:
+        raise ValueError(f"the merge {merge!r} is no pair of tokens")
+    left, right = map(from_stand_ins, parts)
+    if left not in ordinary or right not in ordinary:
+        raise ValueError(f"the merge {merge!r} has a part that is no token")
+    return left, right  # type: ignore[return-value]
+
+
+def _is_text(form: str) -> bool:
+    try:
+        form.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+_MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {
+    "BPE": _byte_level,
+    "WordPiece": _wordpiece,
+    "WordLevel": _word_level,
+}

@@ -1,0 +1,168 @@
+"""The parts of a `tokenizer.json` that all models have: added tokens, and what is around texts.
+
+What tokjax does not do exactly as the library raises `NotOursError`: such a tokenizer runs on the library.
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax.errors import TokenizerFormatError
+from tokjax.models.huggingface import parts_in
+from tokjax.templates import NOTHING_AROUND, Place, Template
+from tokjax.vocabulary import Strips
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.models._spaces import Trim
+
+_MOST_COMPARED = 1 << 20
+
+
+class NotOursError(Exception):
+    """The tokenizer has to run on the library; the text says why."""
+
+
+class AddedTokens(NamedTuple):
+    """Tokens that are found in a text before it is split.
+
+    Attributes:
+        special: name to id of special ones.
+        ordinary: name to id of others.
+        strips: all that are no special ones, and those that take white space with them.
+    """
+
+    special: dict[str, int]
+    ordinary: dict[str, int]
+    strips: dict[str, Strips]
+
+
+def added_tokens_of(contents: Mapping[str, Any], *, normalizes: bool) -> AddedTokens:
+    """The added tokens of a definition.
+
+    Args:
+        contents: the definition.
+        normalizes: whether texts are normalised before they are split.
+
+    Raises:
+        NotOursError: one of them is found in another way than tokjax does.
+        TokenizerFormatError: one of them has no name or no id.
+    """
+    tokens = contents.get("added_tokens") or []
+    found = AddedTokens({}, {}, {})
+    for token in tokens:
+        name, id_ = token.get("content"), token.get("id")
+        if not isinstance(name, str) or not name or not isinstance(id_, int) or isinstance(id_, bool):
+            raise TokenizerFormatError(f"an added token has the content {name!r} and the id {id_!r}")
+        if token.get("single_word"):
+            raise NotOursError(f"the added token {name!r} is found as a whole word only")
+        if token.get("normalized") and normalizes:
+            raise NotOursError(f"the added token {name!r} is found in normalised text")
+        (found.special if token.get("special") else found.ordinary)[name] = id_
+        strips = Strips(bool(token.get("lstrip")), bool(token.get("rstrip")))
+        if any(strips) or not token.get("special"):
+            found.strips[name] = strips
+    _check_order(tokens)
+    return found
+
+
+def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
+    """What the definition puts around texts.
+
+    Raises:
+        NotOursError: it is put there in another way than tokjax does.
+    """
+    templates = [
+        template
+        for part in parts_in(contents.get("post_processor"))
+        if (template := _template_of_part(part, special)) is not None
+    ]
+    if len(templates) > 1:
+        raise NotOursError("it has several post-processors that put tokens around texts")
+    template = templates[0] if templates else NOTHING_AROUND
+    for place in (*template.single, *template.pair):
+        if place.token is not None and place.token not in special:
+            raise NotOursError(f"it puts {place.token!r} around texts, which is no special token")
+    return template
+
+
+def trim_of(contents: Mapping[str, Any]) -> Trim | None:
+    """Which spans leave out blanks.
+
+    Raises:
+        NotOursError: they are left out more than once.
+    """
+    trims: list[Trim] = [
+        "but_first" if part.get("add_prefix_space", True) else "all"
+        for part in parts_in(contents.get("post_processor"))
+        if part.get("type") in ("ByteLevel", "RobertaProcessing") and part.get("trim_offsets", True)
+    ]
+    if len(trims) > 1:
+        raise NotOursError("it has several post-processors that trim offsets")
+    return trims[0] if trims else None
+
+
+def one_type(part: Any) -> str | None:
+    """The type of a part that is none or a single one, sequences of one taken apart.
+
+    Raises:
+        NotOursError: it is a sequence of several.
+    """
+    parts = parts_in(part)
+    if len(parts) > 1:
+        raise NotOursError(f"it has the parts {[single.get('type') for single in parts]} in a row")
+    return str(parts[0].get("type")) if parts else None
+
+
+def _template_of_part(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
+    kind = part.get("type")
+    if kind == "ByteLevel":
+        return None
+    if kind == "TemplateProcessing":
+        return Template(
+            *(_places(part[name], part["special_tokens"], special) for name in ("single", "pair"))
+        )
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        (sep, _), (cls, _) = part["sep"], part["cls"]
+        first = Place(None, cls, 0), Place(0, None, 0), Place(None, sep, 0)
+        if kind == "BertProcessing":
+            return Template(first, (*first, Place(1, None, 1), Place(None, sep, 1)))
+        return Template(first, (*first, Place(None, sep, 0), Place(1, None, 0), Place(None, sep, 0)))
+    raise NotOursError(f"its post-processor is {kind}")
+
+
+def _places(
+    pieces: Sequence[Mapping[str, Any]], inserted: Mapping[str, Any], special: Mapping[str, int]
+) -> tuple[Place, ...]:
+    name_of = {id_: name for name, id_ in special.items()}
+    places: list[Place] = []
+    for piece in pieces:
+        [(kind, about)] = piece.items()
+        if kind == "Sequence":
+            places.append(Place({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
+            continue
+        for id_ in inserted[about["id"]]["ids"]:
+            if id_ not in name_of:
+                raise NotOursError(f"it puts id {id_} around texts, which is no special token")
+            places.append(Place(None, name_of[id_], about["type_id"]))
+    texts = [place.text for place in places if place.text is not None]
+    if len(texts) != len(set(texts)):
+        raise NotOursError("its template has a text twice")
+    return tuple(places)
+
+
+def _check_order(tokens: Sequence[Mapping[str, Any]]) -> None:
+    """Refuse tokens that would be found in another order: the library looks for those as they are first."""
+    as_they_are = [token["content"] for token in tokens if not token.get("normalized")]
+    normalized = [token["content"] for token in tokens if token.get("normalized")]
+    if len(as_they_are) * len(normalized) > _MOST_COMPARED:
+        raise NotOursError("it has very many added tokens of two kinds")
+    for one, other in product(as_they_are, normalized):
+        if one in other or other in one or _overlap(one, other) or _overlap(other, one):
+            raise NotOursError(f"the added tokens {one!r} and {other!r} can overlap")
+
+
+def _overlap(left: str, right: str) -> bool:
+    return any(left.endswith(right[:length]) for length in range(1, min(len(left), len(right))))

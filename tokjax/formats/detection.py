@@ -1,0 +1,181 @@
+"""What kind of tokenizer a file or a directory holds: by its name, and by how it begins."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.formats._reading import as_path, read_json_object
+from tokjax.formats.tiktoken_ranks import are_ranks
+from tokjax.formats.tokjax_json import FORMAT, TOKENIZER_FILE
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable
+
+Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+
+_GPT2_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
+_SENTENCE_PIECE_NAMES = (
+    "tokenizer.model",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "spm.model",
+    "tokenizer.model.v3",
+)
+_BEGINNING = 1 << 12
+_MODEL_FIELD = b"\x0a"  # a serialized SentencePiece model begins with its first piece
+
+
+class DetectedTokenizer(NamedTuple):
+    """What was found.
+
+    Attributes:
+        format: what kind of tokenizer it is.
+        files: the files that hold it, in the order in which its reader takes them.
+        reason: what tells.
+    """
+
+    format: Format
+    files: tuple[Path, ...]
+    reason: str
+
+
+def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> DetectedTokenizer:
+    """Which files of a directory hold a tokenizer, and of which kind.
+
+    Of several kinds the first of these is taken: `tokenizer.tokjax.json`; `tokenizer.json`; `vocab.json` with
+    `merges.txt`; `encoder.json` with `vocab.bpe`; a SentencePiece model of a usual name (`tokenizer.model`,
+    `spiece.model`, `sentencepiece.bpe.model`, `spm.model`, `tokenizer.model.v3`), or a file of ranks under
+    such a name; a single `*.tiktoken`; `vocab.txt`.
+
+    Args:
+        path: a directory, a file, or a pair of files.
+
+    Raises:
+        FileNotFoundError: there is no such path.
+        TokenizerFormatError: there is no tokenizer, or several of one kind.
+    """
+    if not isinstance(path, (str, Path)) and not hasattr(path, "__fspath__"):
+        return _detected_pair(path)
+    place = as_path(path)
+    if not place.is_dir():
+        return detect_tokenizer_format(place)
+    return _detected_in(place)
+
+
+def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
+    """What kind of tokenizer a file holds.
+
+    Args:
+        path: the file. Of the two files that make up GPT-2's format either will do, if the other stands
+            beside it.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TokenizerFormatError: it holds no tokenizer of a kind that is known.
+    """
+    source = as_path(path)
+    with source.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if beginning.lstrip().removeprefix(b"\xef\xbb\xbf").startswith(b"{"):
+        return _detected_json(source)
+    if are_ranks(beginning):
+        return DetectedTokenizer("tiktoken", (source,), "its lines are tokens in base64 and ranks")
+    if beginning.startswith(_MODEL_FIELD) and b"\0" in beginning:
+        return DetectedTokenizer("sentencepiece", (source,), "it begins as a serialized SentencePiece model")
+    if beginning.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
+        return _with_partner(source, "it is a list of merges")
+    if source.suffix == ".txt" and _is_text(beginning):
+        return DetectedTokenizer("wordpiece", (source,), "it is text, a token in each line")
+    raise TokenizerFormatError(
+        f"{source}: holds no tokenizer that is known: it begins with {beginning[:30]!r}; known are "
+        f"{', '.join(FORMATS)}: if it is one of them, pass format="
+    )
+
+
+def _detected_in(directory: Path) -> DetectedTokenizer:
+    present = {entry.name for entry in directory.iterdir()}
+    if TOKENIZER_FILE in present:
+        return _by_name("tokjax", directory, TOKENIZER_FILE)
+    if "tokenizer.json" in present:
+        return _by_name("huggingface", directory, "tokenizer.json")
+    for names in _GPT2_PAIRS:
+        if present.issuperset(names):
+            return _by_name("gpt2", directory, *names)
+    models = [name for name in _SENTENCE_PIECE_NAMES if name in present]
+    if models:
+        found = detect_tokenizer_format(directory / _only(models, directory))
+        return found._replace(reason=f"{directory} has {found.files[0].name}, and {found.reason}")
+    ranks = sorted(name for name in present if name.endswith(".tiktoken"))
+    if ranks:
+        return _by_name("tiktoken", directory, _only(ranks, directory))
+    if "vocab.txt" in present:
+        return _by_name("wordpiece", directory, "vocab.txt")
+    raise TokenizerFormatError(
+        f"{directory}: holds no tokenizer that is known; it has {sorted(present)[:20]}. Looked for "
+        f"{TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
+        f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken and vocab.txt"
+    )
+
+
+def _by_name(format_: Format, directory: Path, *names: str) -> DetectedTokenizer:
+    files = tuple(directory / name for name in names)
+    return DetectedTokenizer(format_, files, f"{directory} has {' and '.join(names)}")
+
+
+def _only(names: list[str], directory: Path) -> str:
+    if len(names) > 1:
+        raise TokenizerFormatError(
+            f"{directory}: holds several tokenizers of one kind, {', '.join(names)}; pass the path of one"
+        )
+    return names[0]
+
+
+def _detected_json(source: Path) -> DetectedTokenizer:
+    contents = read_json_object(source)
+    if contents.get("format") == FORMAT:
+        return DetectedTokenizer("tokjax", (source,), f"its 'format' is {FORMAT!r}")
+    if isinstance(contents.get("model"), dict):
+        return DetectedTokenizer("huggingface", (source,), "it has a 'model', as a tokenizer.json does")
+    if contents and all(isinstance(id_, int) for id_ in contents.values()):
+        return _with_partner(source, "it is a table of tokens and ids")
+    raise TokenizerFormatError(
+        f"{source}: a JSON object that is no tokenizer; its keys are {list(contents)[:10]}"
+    )
+
+
+def _with_partner(source: Path, what: str) -> DetectedTokenizer:
+    """The two files of GPT-2's format, of which one was given."""
+    for names in _GPT2_PAIRS:
+        if source.name in names:
+            files = tuple(source.parent / name for name in names)
+            if all(file.is_file() for file in files):
+                return DetectedTokenizer("gpt2", files, f"{what}, and the other file stands beside it")
+    raise TokenizerFormatError(
+        f"{source}: {what}, which is half a tokenizer; pass both files, [VOCAB_JSON, MERGES_TXT], or one of "
+        "them under its usual name with the other beside it"
+    )
+
+
+def _detected_pair(paths: Iterable[Any]) -> DetectedTokenizer:
+    files = [as_path(path) for path in paths]
+    if len(files) != 2:
+        raise InvalidArgumentError(f"two files make up a tokenizer at most, not {len(files)}: {files}")
+    vocab, merges = sorted(files, key=lambda file: file.suffix != ".json")
+    if vocab.suffix != ".json" or merges.suffix == ".json":
+        raise TokenizerFormatError(
+            f"of two files one is a table of tokens and ids (.json), the other a list of merges; got {vocab} "
+            f"and {merges}"
+        )
+    return DetectedTokenizer("gpt2", (vocab, merges), "they are a table of tokens and ids, and merges")
+
+
+def _is_text(beginning: bytes) -> bool:
+    whole_lines = beginning.rpartition(b"\n")[0] or beginning
+    try:
+        return b"\0" not in whole_lines and bool(whole_lines.decode("utf-8").strip())
+    except UnicodeDecodeError:
+        return False

@@ -1,0 +1,123 @@
+"""GPT-2's two files: a table of tokens and ids, and a list of merges."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from tokjax.errors import TokenizerFormatError
+from tokjax.formats._reading import as_path, ids_of_forms, read_json_object, read_lines
+from tokjax.formats._roles import companions_of, roles_of
+from tokjax.models._format_errors import as_format_errors
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
+from tokjax.models.huggingface import bytes_of_forms
+from tokjax.templates import NOTHING_AROUND
+from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.vocabulary import make_vocabulary
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+_END_OF_TEXT = "<|endoftext|>"
+_HEADER = "#version"
+
+
+def read_gpt2(
+    vocab: str | os.PathLike[str],
+    merges: str | os.PathLike[str],
+    *,
+    pattern: str = "gpt2",
+    special_tokens: Sequence[str] | None = None,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
+    prefix_space: bool = False,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+) -> ByteLevelBPE:
+    r"""Read `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe`, which are the same.
+
+    The list of merges may begin with a line `#version: ...`; lines may end in `\r\n`, and empty ones at the
+    end are passed over.
+
+    Args:
+        vocab: the file with the JSON object of tokens and ids.
+        merges: the file with a pair of tokens in each line.
+        pattern: how text is split, as in `byte_level_bpe`; the files do not say.
+        special_tokens: which tokens are special. `None` for those with a role in the `tokenizer_config.json`
+            or `special_tokens_map.json` beside `vocab`, and `<|endoftext|>`, as far as there are such tokens.
+        normalizer: as in `byte_level_bpe`.
+        prefix_space: whether a blank is put before text that does not begin with one.
+        bos_token: which special token begins a text; like the next three, as those files say, or else none.
+        eos_token: which special token ends a text; `<|endoftext|>` if there is one and no other is named.
+        pad_token: which special token pads a batch.
+        unk_token: which special token stands for the unknown.
+
+    Returns:
+        A tokenizer that puts nothing around texts, as GPT-2's does; `with_template` changes that.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InvalidArgumentError: an option makes no sense.
+        TokenizerFormatError: a file is damaged, or is none of these, or the two do not belong together.
+    """
+    source = as_path(vocab)
+    forms = ids_of_forms(read_json_object(source), str(source))
+    said = companions_of(source.parent).roles
+    if special_tokens is None:
+        special_tokens = [name for name in (*dict.fromkeys(said.values()), _END_OF_TEXT) if name in forms]
+    missing = [name for name in special_tokens if name not in forms]
+    if missing:
+        raise TokenizerFormatError(f"{source}: has no token {missing[0]!r}, which is to be special")
+    special = {name: forms[name] for name in dict.fromkeys(special_tokens)}
+    roles = roles_of(
+        special,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        {"eos": _END_OF_TEXT, **said},
+    )
+    with as_format_errors(str(source)):
+        ordinary = bytes_of_forms({form: id_ for form, id_ in forms.items() if form not in special}, ())
+    pairs = read_merges(as_path(merges), ordinary)
+    with as_format_errors(str(source)):
+        table = make_vocabulary(ordinary, special, roles, NOTHING_AROUND)
+        return byte_level_bpe_of(table, pattern, normalizer, merges=pairs, prefix_space=prefix_space)
+
+
+def read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """The pairs in a list of merges.
+
+    Args:
+        path: the file.
+        ordinary: the tokens that there are.
+
+    Raises:
+        TokenizerFormatError: a line is no pair, or a part of it no token.
+    """
+    lines = list(read_lines(path))
+    if lines and lines[0][1].startswith(_HEADER):
+        del lines[0]
+    while lines and not lines[-1][1].strip():
+        del lines[-1]
+    pairs = []
+    for number, line in lines:
+        parts = line.split(" ")
+        if len(parts) != 2 or not all(parts):
+            raise TokenizerFormatError(
+                f"{path}, line {number}: two tokens with a blank between them are expected, not {line[:60]!r}"
+            )
+        pairs.append(pair_of_forms(parts[0], parts[1], ordinary, f"{path}, line {number}"))
+    return pairs
+
+
+def pair_of_forms(left: str, right: str, ordinary: Mapping[bytes, int], where: str) -> tuple[bytes, bytes]:
+    """A pair of tokens that is written in stand-ins for bytes.
+
+    Raises:
+        TokenizerFormatError: one of them is no token.
+    """
+    tokens = from_stand_ins(left), from_stand_ins(right)
+    for form, token in zip((left, right), tokens, strict=True):
+        if token is None or token not in ordinary:
+            raise TokenizerFormatError(f"{where}: {form!r} is no token of the vocabulary")
+    return tokens  # type: ignore[return-value]

@@ -1,0 +1,192 @@
+"""tiktoken's files of ranks, and the encodings that OpenAI published in them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.formats._reading import as_path, read_bytes
+from tokjax.formats._roles import roles_of
+from tokjax.models._format_errors import as_format_errors
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
+from tokjax.templates import NOTHING_AROUND
+from tokjax.vocabulary import MAX_ID, make_vocabulary
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+    from pathlib import Path
+
+_END_OF_TEXT = "<|endoftext|>"
+_FILL_IN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+
+
+class Encoding(NamedTuple):
+    """What a published encoding has besides its ranks.
+
+    Attributes:
+        pattern: the split pattern.
+        special_tokens: name to id.
+        num_ranks: how many ranks there are.
+    """
+
+    pattern: str
+    special_tokens: Mapping[str, int]
+    num_ranks: int
+
+
+def _harmony() -> dict[str, int]:
+    named = {
+        "<|startoftext|>": 199998,
+        _END_OF_TEXT: 199999,
+        "<|return|>": 200002,
+        "<|constrain|>": 200003,
+        "<|channel|>": 200005,
+        "<|start|>": 200006,
+        "<|end|>": 200007,
+        "<|message|>": 200008,
+        "<|call|>": 200012,
+        "<|endofprompt|>": 200018,
+    }
+    taken = set(named.values())
+    return named | {f"<|reserved_{i}|>": i for i in range(200000, 201088) if i not in taken}
+
+
+_GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256)
+ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
+    {
+        "gpt2": _GPT2,
+        "r50k_base": _GPT2,
+        "p50k_base": Encoding("gpt2", {_END_OF_TEXT: 50256}, 50280),
+        "p50k_edit": Encoding(
+            "gpt2", {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FILL_IN)}, 50280
+        ),
+        "cl100k_base": Encoding(
+            "cl100k",
+            {_END_OF_TEXT: 100257, "<|endofprompt|>": 100276}
+            | {name: 100258 + i for i, name in enumerate(_FILL_IN)},
+            100256,
+        ),
+        "o200k_base": Encoding("o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998),
+        "o200k_harmony": Encoding("o200k", _harmony(), 199998),
+    }
+)
+"""The published encodings, by tiktoken's names."""
+
+
+def read_tiktoken(
+    path: str | os.PathLike[str],
+    *,
+    encoding: str | None = None,
+    pattern: str | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+    normalizer: Normalizer | Literal["auto"] | None = "auto",
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+) -> ByteLevelBPE:
+    r"""Read a file of tiktoken's ranks: in each line the bytes of a token in base64, a blank, and its rank.
+
+    The file holds neither the split pattern nor the special tokens. They are those of the published encoding
+    that it is named after (`cl100k_base.tiktoken`), or of `encoding`, or what you say.
+
+    Lines may stand in any order and end in `\r\n`; empty ones are passed over.
+
+    Args:
+        path: the file.
+        encoding: the name of a published encoding: a key of `tokjax.formats.tiktoken_ranks.ENCODINGS`.
+        pattern: as in `byte_level_bpe`; instead of the encoding's.
+        special_tokens: name to id; instead of the encoding's.
+        normalizer: as in `byte_level_bpe`.
+        bos_token: which special token begins a text, if any.
+        eos_token: which special token ends a text; `<|endoftext|>` unless said otherwise, where there is one.
+        pad_token: which special token pads a batch, if any.
+
+    Returns:
+        A tokenizer that puts nothing around texts, as tiktoken does; `with_template` changes that.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InvalidArgumentError: the pattern is not known, or an option makes no sense.
+        TokenizerFormatError: a line is no token and rank, or a rank or token stands twice.
+    """
+    source = as_path(path)
+    known = _encoding_of(source, encoding, pattern)
+    ranks = parse_ranks(read_bytes(source), str(source))
+    if known is not None and pattern is None and len(ranks) != known.num_ranks:
+        raise TokenizerFormatError(
+            f"{source}: holds {len(ranks)} ranks, and the encoding {encoding or source.stem!r} has "
+            f"{known.num_ranks}; if it is another one, pass pattern= and special_tokens="
+        )
+    if special_tokens is None:
+        special_tokens = known.special_tokens if known else {}
+    roles = roles_of(
+        special_tokens, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
+    )
+    with as_format_errors(str(source)):
+        return byte_level_bpe_of(
+            make_vocabulary(ranks, special_tokens, roles, NOTHING_AROUND),
+            pattern or (known.pattern if known else ""),
+            normalizer,
+        )
+
+
+def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
+    """The ranks of a file's contents; `where` they are, for errors."""
+    ranks: dict[bytes, int] = {}
+    owner: dict[int, bytes] = {}
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if not line.strip():
+            continue
+        token, rank = _token_and_rank(line, f"{where}, line {number}")
+        if token in ranks:
+            raise TokenizerFormatError(f"{where}, line {number}: the token {token!r} stands twice")
+        if rank in owner:
+            raise TokenizerFormatError(
+                f"{where}, line {number}: rank {rank} is given to both {owner[rank]!r} and {token!r}"
+            )
+        ranks[token] = rank
+        owner[rank] = token
+    return ranks
+
+
+def are_ranks(beginning: bytes) -> bool:
+    """Whether a file that begins like this is one of ranks."""
+    line, ended, _ = beginning.partition(b"\n")
+    try:
+        _token_and_rank(line, "")
+    except TokenizerFormatError:
+        return False
+    return bool(ended)
+
+
+def _token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
+    parts = line.split()
+    try:
+        encoded, number = parts
+        token, rank = base64.b64decode(encoded, validate=True), int(number)
+    except (ValueError, binascii.Error):
+        raise TokenizerFormatError(
+            f"{where}: a token in base64, a blank and its rank are expected, not {line[:60]!r}"
+        ) from None
+    if not token or not 0 <= rank <= MAX_ID:
+        raise TokenizerFormatError(
+            f"{where}: the token {token!r} has rank {rank}; tokens have at least one byte, and ranks go from "
+            f"0 to {MAX_ID}"
+        )
+    return token, rank
+
+
+def _encoding_of(source: Path, name: str | None, pattern: str | None) -> Encoding | None:
+    if name is not None and name not in ENCODINGS:
+        raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
+    known = ENCODINGS.get(name or source.stem)
+    if known is None and pattern is None:
+        raise InvalidArgumentError(
+            f"{source}: a file of ranks does not say how text is split, and {source.stem!r} is no published "
+            f"encoding ({', '.join(ENCODINGS)}); pass encoding=NAME, or pattern= and special_tokens="
+        )
+    return known

@@ -1,0 +1,367 @@
+"""Tokenizers that run on Hugging Face's `tokenizers` library, behind the functions of tokjax.
+
+The library normalises, splits and encodes; ids are its own. Offsets become bytes of the text as given.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._files import checksum_of_json
+from tokjax._optional import import_optional
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models._byte_spans import exact_spans
+from tokjax.ragged import Ragged, splits_from_lengths
+from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.templates import Place, Template
+from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.text.sources import checked_texts
+from tokjax.text.special import refuse_special_in, resolve_special
+from tokjax.utf8 import character_starts, to_characters
+from tokjax.vocabulary import make_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tokjax.protocol import Special
+    from tokjax.utf8 import Text
+    from tokjax.vocabulary import Role, Vocabulary
+
+_BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
+_REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
+
+
+@dataclass(frozen=True)
+class HuggingFaceTokenizer:
+    """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
+
+    Offsets are places in the text as given, however the library normalises it; a byte that is no UTF-8 and a
+    lone surrogate are encoded as U+FFFD, each with its own span. Where several tokens are parts of one
+    character and it is known of which bytes, each has the span of its own bytes.
+
+    Equal tokenizers have equal definitions. It pickles as its definition, and threads can share it.
+
+    Attributes:
+        definition: the library's tokenizer as JSON, the contents of a `tokenizer.json`.
+        vocabulary: ids and bytes.
+        reason: why tokjax does not run it by itself.
+    """
+
+    definition: str
+    vocabulary: Vocabulary
+    reason: str
+
+    @cached_property
+    def library_tokenizer(self) -> Any:
+        """The library's `Tokenizer`. Its settings are not to be changed."""
+        return library_tokenizer(self.definition)
+
+    @cached_property
+    def blind_to_special(self) -> Any:
+        """The same, but special tokens in texts are ordinary text to it."""
+        made = library_tokenizer(self.definition)
+        made.encode_special_tokens = True
+        return made
+
+    @cached_property
+    def parts(self) -> dict[str, Any]:
+        """The definition, parsed."""
+        parts: dict[str, Any] = json.loads(self.definition)
+        return parts
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Whether tokens are written in stand-ins for bytes."""
+        return is_byte_level(self.parts)
+
+    @cached_property
+    def text_lengths(self) -> NDArray[np.int64]:
+        """How many bytes of text each id is, as far as spans tell; 0 where that is not known. `(size,)`."""
+        lengths = np.zeros(self.vocabulary.size, np.int64)
+        trims = any(part.get("trim_offsets") for part in parts_in(self.parts.get("post_processor")))
+        for id_, token in self.vocabulary.bytes_by_id.items():
+            if self.is_byte_level:
+                lengths[id_] = len(token.strip(b" ") if trims else token)
+            elif _BYTE_PIECE.fullmatch(token):
+                lengths[id_] = 1
+        return lengths
+
+    @property
+    def normalization(self) -> str | None:
+        """The library's name for what is done to a text before it is split."""
+        return "+".join(part["type"] for part in parts_in(self.parts.get("normalizer"))) or None
+
+    def __hash__(self) -> int:
+        """Equal tokenizers have equal hashes."""
+        return hash(self.definition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the definition, not what was made of it."""
+        return HuggingFaceTokenizer, (self.definition, self.vocabulary, self.reason)
+
+    def __repr__(self) -> str:
+        """The size, the special tokens, and why it runs on the library."""
+        return (
+            f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
+            f"special_tokens={dict(self.vocabulary.special)}; runs on the tokenizers library: {self.reason})"
+        )
+
+
+def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str]) -> HuggingFaceTokenizer:
+    """A tokenizer that runs on the library.
+
+    Special tokens are those that the definition calls so, what its template inserts, and its unknown token.
+
+    Args:
+        definition: the contents of a `tokenizer.json`.
+        reason: why it runs on the library.
+        roles: which tokens have which role, those of them that are special.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
+    """
+    library = library_tokenizer(definition)
+    parts: dict[str, Any] = json.loads(definition)
+    inserted = inserted_places(library)
+    unknown = _unknown_token(parts)
+    names = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
+    names |= {place.token for places in inserted for place in places if place.token is not None}
+    forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
+    names |= {unknown} if unknown in forms else set()
+    declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
+    declared.setdefault("unk", unknown if unknown in forms else None)
+    added = {token.content for token in library.get_added_tokens_decoder().values()}
+    ordinary = {form: id_ for form, id_ in forms.items() if form not in names}
+    vocabulary = make_vocabulary(
+        bytes_of_forms(ordinary, added) if is_byte_level(parts) else _in_utf8(ordinary),
+        {name: forms[name] for name in names},
+        declared,
+        Template(*inserted),
+    )
+    return HuggingFaceTokenizer(definition, vocabulary, reason)
+
+
+def library_tokenizer(definition: str) -> Any:
+    """The library's `Tokenizer` of a definition, without padding and truncation.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: the library can't read the definition.
+    """
+    tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
+    try:
+        made = tokenizers.Tokenizer.from_str(definition)
+    except Exception as error:  # the library raises no other kind
+        raise TokenizerFormatError(f"the tokenizers library can't read it: {error}") from error
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+def inserted_places(library: Any) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
+    """What the library puts around a text, and around a pair: seen from what it does."""
+    return _seen_places(library, library.encode("x")), _seen_places(library, library.encode("x", "x"))
+
+
+def is_byte_level(parts: Mapping[str, Any]) -> bool:
+    """Whether the tokens of a definition are written in stand-ins for bytes."""
+    return any(part.get("type") == "ByteLevel" for part in parts_in(parts.get("decoder")))
+
+
+def parts_in(part: Any) -> list[dict[str, Any]]:
+    """A normaliser, pre-tokenizer, post-processor or decoder of a definition; of a sequence, all in it."""
+    if not isinstance(part, dict):
+        return []
+    for name in ("normalizers", "pretokenizers", "decoders", "processors"):
+        if name in part:
+            return [single for inner in part[name] for single in parts_in(inner)]
+    return [part]
+
+
+def bytes_of_forms(forms: Mapping[str, int], plain: Collection[str]) -> dict[bytes, int]:
+    """The bytes and ids of tokens that are written in stand-ins for bytes.
+
+    A token with a character that stands for none can't come of any text: its bytes are those of its form.
+
+    Args:
+        forms: token to id.
+        plain: tokens that are written as they are.
+
+    Raises:
+        TokenizerFormatError: two tokens have the same bytes.
+    """
+    ordinary: dict[bytes, int] = {}
+    for form, id_ in forms.items():
+        token = None if form in plain else from_stand_ins(form)
+        if token is None:
+            token = form.encode("utf-8", "surrogatepass")
+        if token in ordinary:
+            raise TokenizerFormatError(f"ids {ordinary[token]} and {id_} are both for the bytes {token!r}")
+        ordinary[token] = id_
+    return ordinary
+
+
+def _seen_places(library: Any, encoding: Any) -> tuple[Place, ...]:
+    places: list[Place] = []
+    for id_, text, type_id in zip(encoding.ids, encoding.sequence_ids, encoding.type_ids, strict=True):
+        token = library.id_to_token(id_) if text is None else None
+        if text is None or not places or places[-1].text != text:
+            places.append(Place(text, token, type_id))
+    return tuple(places)
+
+
+def _unknown_token(parts: Mapping[str, Any]) -> str | None:
+    model = parts["model"]
+    if model.get("unk_id") is not None:  # (of a unigram model, whose vocabulary is a list)
+        return str(model["vocab"][model["unk_id"]][0])
+    unknown: str | None = model.get("unk_token")
+    return unknown
+
+
+def _in_utf8(forms: Mapping[str, int]) -> dict[bytes, int]:
+    return {form.encode("utf-8", "surrogatepass"): id_ for form, id_ in forms.items()}
+
+
+@protocol.vocabulary_of.register(HuggingFaceTokenizer)
+def _vocabulary(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
+    return tokenizer.vocabulary
+
+
+@protocol.fingerprint.register(HuggingFaceTokenizer)
+def _fingerprint(tokenizer: HuggingFaceTokenizer) -> str:
+    roles = {str(role): name for role, name in tokenizer.vocabulary.roles.items()}
+    return checksum_of_json(["huggingface", tokenizer.parts, roles])
+
+
+@protocol.encode_texts.register(HuggingFaceTokenizer)
+def _encode_texts(
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    *,
+    add_special_tokens: bool = True,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,  # noqa: ARG001 (offsets are places in the text as given in any case)
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,  # noqa: ARG001 (the library has threads of its own)
+) -> TokenizationBatch:
+    checked_texts(texts)
+    table = tokenizer.vocabulary
+    allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
+    characters = [to_characters(text) for text in texts]
+    refuse_special_in(characters, disallowed)
+    plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
+    ordinary = frozenset(table.special) - allowed - disallowed
+    library = _library_for(tokenizer, plain, allowed, ordinary)
+    encode = library.encode_batch if return_offsets else library.encode_batch_fast
+    encodings = encode(plain, add_special_tokens=add_special_tokens)
+    if library is not tokenizer.library_tokenizer:
+        _check_no_special(tokenizer, encodings, ordinary)
+    rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
+    ids = np.concatenate([np.zeros(0, np.int32), *rows])
+    columns: dict[str, Any] = {}
+    if return_offsets:
+        columns |= _source_columns(tokenizer, texts, encodings, rows)
+    if return_masks:
+        special = np.concatenate([np.zeros(0, np.int32), *(_array(e.special_tokens_mask) for e in encodings)])
+        special[table.is_special.take(ids)] = 1
+        types = np.concatenate([np.zeros(0, np.int32), *(_array(e.type_ids) for e in encodings)])
+        columns |= {"special_tokens_mask": special, "token_type_ids": types}
+    metadata = ResultMetadata("huggingface", tokenizer.normalization, "input_text")
+    ragged = Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
+    return adopt_batch(ragged, metadata, table.strings_of, has_attention_mask=return_masks)
+
+
+def _library_for(
+    tokenizer: HuggingFaceTokenizer, texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]
+) -> Any:
+    """The library's tokenizer that recognises what is allowed, and nothing that is ordinary text."""
+    if not any(name in text for name in ordinary for text in texts):
+        return tokenizer.library_tokenizer
+    if any(name in text for name in allowed for text in texts):
+        raise InvalidArgumentError(
+            "the tokenizers library recognises all special tokens in a text or none, and here are some that "
+            f"are allowed and others that are to be ordinary text ({sorted(ordinary)[:5]}); allow all, or "
+            "disallow the others"
+        )
+    return tokenizer.blind_to_special
+
+
+def _check_no_special(
+    tokenizer: HuggingFaceTokenizer, encodings: Sequence[Any], ordinary: frozenset[str]
+) -> None:
+    """Refuse special tokens that the model itself has made of ordinary text, since they are among its own."""
+    names = {tokenizer.vocabulary.special[name]: name for name in ordinary}
+    names.pop(tokenizer.vocabulary.role_id("unk") or -1, None)
+    for row, encoding in enumerate(encodings):
+        for id_, inserted in zip(encoding.ids, encoding.special_tokens_mask, strict=True):
+            if id_ in names and not inserted:
+                raise InvalidArgumentError(
+                    f"text {row} holds {names[id_]!r}, and this model makes the special token of it even where "
+                    "it is to be ordinary text; allow it, or disallow it"
+                )
+
+
+def _source_columns(
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    encodings: Sequence[Any],
+    rows: Sequence[NDArray[np.int32]],
+) -> dict[str, Any]:
+    """`offsets`, `word_ids` and `sequence_ids`."""
+    offsets = [np.zeros((0, 2), np.int64)]
+    sequences = [np.zeros(0, np.int32)]
+    for text, encoding, ids in zip(texts, encodings, rows, strict=True):
+        of_row = _array([-1 if i is None else i for i in encoding.sequence_ids])
+        characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
+        spans = character_starts(text).take(characters) + 1
+        inserted = of_row < 0
+        spans[inserted] = 0
+        offsets.append(exact_spans(spans, tokenizer.text_lengths.take(ids)))
+        sequences.append(of_row)
+    words = [_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
+    return {
+        "offsets": np.concatenate(offsets),
+        "word_ids": np.concatenate([np.zeros(0, np.int32), *words]),
+        "sequence_ids": np.concatenate(sequences),
+    }
+
+
+def _array(values: Sequence[int]) -> NDArray[np.int32]:
+    return np.array(values, np.int32)
+
+
+@protocol.decode_bytes.register(HuggingFaceTokenizer)
+def _decode_bytes(
+    tokenizer: HuggingFaceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
+) -> bytes:
+    flat = protocol.flat_ids(ids)
+    tokenizer.vocabulary.check_ids(flat)
+    if tokenizer.is_byte_level:
+        kept = flat[~tokenizer.vocabulary.is_special.take(flat)] if skip_special_tokens else flat
+        return b"".join(map(tokenizer.vocabulary.bytes_by_id.__getitem__, kept.tolist()))
+    text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    return text.encode("utf-8")
+
+
+@protocol.decode_batch.register(HuggingFaceTokenizer)
+def _decode_batch(
+    tokenizer: HuggingFaceTokenizer, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
+) -> list[str]:
+    ids, splits = protocol.flat_rows(rows)
+    of_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
+    return [
+        _decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
+        for row in of_rows
+    ]
