@@ -200,7 +200,7 @@ def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypat
     liar = tokjax.TokenizationBatch(
         tokjax.ragged_from_rows([[70_000]]), tokjax.ResultMetadata("liar"), tokenizer.vocabulary.strings_of
     )
-    monkeypatch.setattr("tokjax.protocol.encode_batch_result", lambda *_, **__: liar)
+    monkeypatch.setattr("tokjax.protocol.encode_texts", lambda *_, **__: liar)
     with pytest.raises(
         tokjax.InvalidArgumentError, match="ids from 70000 to 70000, but its vocabulary size is 500"
     ):

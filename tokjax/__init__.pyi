@@ -389,6 +389,9 @@ from .formats.detection import (
 from .formats.detection import (
     detect_tokenizer_format as detect_tokenizer_format,
 )
+from .formats.exporting import (
+    export_tokenizer as export_tokenizer,
+)
 from .formats.gpt2_files import (
     read_gpt2 as read_gpt2,
 )

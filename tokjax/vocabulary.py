@@ -92,6 +92,12 @@ class Vocabulary:
         return frozenset(self.added) - frozenset(self.special)
 
     @cached_property
+    def mergeable(self) -> dict[bytes, int]:
+        """The ordinary tokens, but for those that are found in a text before it is split."""
+        found = {name.encode("utf-8") for name in self.always_found}
+        return {token: id_ for token, id_ in self.ordinary.items() if token not in found}
+
+    @cached_property
     def parting(self) -> frozenset[str]:
         """The tokens at which a text is parted before it is split, if they are to be recognised."""
         return self.always_found | frozenset(self.special)

@@ -8,6 +8,7 @@ from tokjax.formats._huggingface_parts import (
     AddedTokens,
     NotOursError,
     added_tokens_of,
+    check_added_ids,
     one_type,
     template_of,
     trim_of,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tokjax.text.word_bounds import Splitter
     from tokjax.vocabulary import Role
 
+_BERT_STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 _SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
 
 
@@ -64,8 +66,9 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
     added = added_tokens_of(contents, normalizes=normalizer is not None)
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     around = {**added.special, **added.ordinary}
-    if any(from_stand_ins(name) != name.encode("utf-8") for name in around if name in forms):
+    if any(from_stand_ins(name) not in (None, name.encode("utf-8")) for name in around if name in forms):
         raise NotOursError("an added token looks like one that stands for other bytes")
+    check_added_ids(contents.get("added_tokens") or [], forms)
     own = {form: id_ for form, id_ in forms.items() if form not in around}
     ordinary = bytes_of_forms(own, ()) | {name.encode("utf-8"): id_ for name, id_ in added.ordinary.items()}
     if not all(bytes([i]) in ordinary for i in range(256)):
@@ -107,15 +110,9 @@ def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:
 
 def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPieceTokenizer:
     model = contents["model"]
-    kind = one_type(contents.get("normalizer"))
-    steps = dict.fromkeys(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), False)
-    if kind == "BertNormalizer":
-        steps = {name: contents["normalizer"].get(name) for name in steps}
-    elif kind is not None:
-        raise NotOursError(f"its normaliser is {kind}")
     if one_type(contents.get("pre_tokenizer")) != "BertPreTokenizer":
         raise NotOursError(f"its pre-tokenizer is {one_type(contents.get('pre_tokenizer'))}")
-    normalizer = bert_normalizer(**steps)
+    normalizer = bert_normalizer(**_bert_steps(contents.get("normalizer")))
     vocabulary = _words(contents, roles, normalizes=not normalizer.is_idle)
     return wordpiece_of(
         vocabulary, normalizer, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
@@ -123,11 +120,24 @@ def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPi
 
 
 def _word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
-    normalizer = one_type(contents.get("normalizer"))
+    steps = _bert_steps(contents.get("normalizer"))
+    lowercase = steps.pop("lowercase")
     splitter = _SPLITTERS.get(one_type(contents.get("pre_tokenizer")) or "")
-    if normalizer is not None or splitter is None:
+    strips = lowercase if steps["strip_accents"] is None else steps["strip_accents"]
+    if splitter is None or strips or steps["clean_text"] or steps["handle_chinese_chars"]:
         raise NotOursError("it splits or normalises words in another way than word_level does")
-    return word_level_of(_words(contents, roles, normalizes=False), splitter, lowercase=False)
+    return word_level_of(_words(contents, roles, normalizes=lowercase), splitter, lowercase)
+
+
+def _bert_steps(normalizer: Any) -> dict[str, Any]:
+    """What a normaliser that is BERT's, or none, does."""
+    kind = one_type(normalizer)
+    if kind is None:
+        return dict.fromkeys(_BERT_STEPS, False)
+    if kind != "BertNormalizer":
+        raise NotOursError(f"its normaliser is {kind}")
+    [part] = parts_in(normalizer)
+    return {name: part.get(name) for name in _BERT_STEPS}
 
 
 def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes: bool) -> Vocabulary:
@@ -135,6 +145,7 @@ def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes
     model = contents["model"]
     added = added_tokens_of(contents, normalizes=normalizes)
     forms = ids_of_forms(model["vocab"], "the model's vocab")
+    check_added_ids(contents.get("added_tokens") or [], forms)
     unknown = model["unk_token"]
     if unknown not in forms:
         raise NotOursError(f"its vocabulary does not hold its unknown token {unknown!r}")

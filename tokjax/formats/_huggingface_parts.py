@@ -68,6 +68,24 @@ def added_tokens_of(contents: Mapping[str, Any], *, normalizes: bool) -> AddedTo
     return found
 
 
+def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int]) -> None:
+    """Refuse added tokens that get other ids from the library than the definition says.
+
+    It gives those that are not in the model's vocabulary the next ids after it.
+
+    Args:
+        tokens: the added tokens, in the order of the definition.
+        forms: the model's vocabulary.
+    """
+    last = -1
+    for token in tokens:
+        name, id_ = token["content"], token["id"]
+        given = forms.get(name, max(last + 1, len(forms)))
+        if given != id_:
+            raise NotOursError(f"the added token {name!r} has the id {id_}, and the library gives it {given}")
+        last = max(last, given)
+
+
 def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
     """What the definition puts around texts.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats._reading import as_path, read_json_object
 from tokjax.formats.tiktoken_ranks import are_ranks
-from tokjax.formats.tokjax_json import FORMAT, TOKENIZER_FILE
+from tokjax.formats.tokjax_json import TOKENIZER_FILE
 
 if TYPE_CHECKING:
     import os
@@ -136,8 +136,8 @@ def _only(names: list[str], directory: Path) -> str:
 
 def _detected_json(source: Path) -> DetectedTokenizer:
     contents = read_json_object(source)
-    if contents.get("format") == FORMAT:
-        return DetectedTokenizer("tokjax", (source,), f"its 'format' is {FORMAT!r}")
+    if isinstance(contents.get("format"), str):
+        return DetectedTokenizer("tokjax", (source,), f"its 'format' is {contents['format']!r}")
     if isinstance(contents.get("model"), dict):
         return DetectedTokenizer("huggingface", (source,), "it has a 'model', as a tokenizer.json does")
     if contents and all(isinstance(id_, int) for id_ in contents.values()):

@@ -302,14 +302,14 @@ def _check_no_special(
     tokenizer: HuggingFaceTokenizer, encodings: Sequence[Any], ordinary: frozenset[str]
 ) -> None:
     """Refuse special tokens that the model itself has made of ordinary text, since they are among its own."""
-    names = {tokenizer.vocabulary.special[name]: name for name in ordinary}
-    names.pop(tokenizer.vocabulary.role_id("unk") or -1, None)
+    unknown = tokenizer.vocabulary.roles.get("unk")
+    names = {tokenizer.vocabulary.special[name]: name for name in ordinary if name != unknown}
     for row, encoding in enumerate(encodings):
         for id_, inserted in zip(encoding.ids, encoding.special_tokens_mask, strict=True):
             if id_ in names and not inserted:
                 raise InvalidArgumentError(
-                    f"text {row} holds {names[id_]!r}, and this model makes the special token of it even where "
-                    "it is to be ordinary text; allow it, or disallow it"
+                    f"text {row} holds {names[id_]!r}, and this model makes the special token of it even "
+                    "where it is to be ordinary text; allow it, or disallow it"
                 )
 
 

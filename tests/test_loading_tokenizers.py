@@ -1,0 +1,332 @@
+"""One door: which files of a directory hold a tokenizer, and what is said of those that do not."""
+
+import base64
+import json
+
+import pytest
+import tiktoken
+
+import tokjax
+from tests.conftest import CORPUS, PUBLISHED
+from tokjax.formats.tiktoken_ranks import ENCODINGS
+from tokjax.trainer import train_bpe, train_sentencepiece, train_wordpiece
+
+FormatError, ArgumentError = tokjax.TokenizerFormatError, tokjax.InvalidArgumentError
+BYTES = {bytes([i]): i for i in range(256)}
+RANKS = b"".join(base64.b64encode(token) + b" %d\n" % id_ for token, id_ in BYTES.items())
+
+
+@pytest.fixture(scope="module")
+def everything(tmp_path_factory):
+    """A directory with a tokenizer of every kind."""
+    directory = tmp_path_factory.mktemp("all")
+    bpe = train_bpe(CORPUS, vocab_size=300, special_tokens=["<|endoftext|>"], progress=False).tokenizer
+    pieces = train_sentencepiece(CORPUS, vocab_size=150, progress=False).tokenizer
+    for format_ in ("tokjax", "huggingface", "gpt2", "tiktoken"):
+        tokjax.export_tokenizer(bpe, directory, format_)
+    tokjax.export_tokenizer(pieces, directory, "sentencepiece")
+    wordpiece = train_wordpiece(CORPUS, vocab_size=200, progress=False).tokenizer
+    tokjax.export_tokenizer(wordpiece, directory, "wordpiece")
+    (directory / "encoder.json").write_bytes((directory / "vocab.json").read_bytes())
+    (directory / "vocab.bpe").write_bytes((directory / "merges.txt").read_bytes())
+    return directory
+
+
+ORDER = [
+    ("tokjax", ["tokenizer.tokjax.json"]),
+    ("huggingface", ["tokenizer.json"]),
+    ("gpt2", ["vocab.json", "merges.txt"]),
+    ("gpt2", ["encoder.json", "vocab.bpe"]),
+    ("sentencepiece", ["tokenizer.model"]),
+    ("tiktoken", ["ranks.tiktoken"]),
+    ("wordpiece", ["vocab.txt"]),
+]
+
+
+@pytest.mark.parametrize("first", range(len(ORDER)))
+def test_of_several_kinds_the_first_is_taken(everything, tmp_path, first):
+    for _, names in ORDER[first:]:
+        for name in names:
+            (tmp_path / name).write_bytes((everything / name).read_bytes())
+    found = tokjax.detect_tokenizer_files(tmp_path)
+    format_, names = ORDER[first]
+    assert found.format == format_
+    assert found.files == tuple(tmp_path / name for name in names)
+    assert str(tmp_path) in found.reason
+    options = {"pattern": "gpt2"} if format_ == "tiktoken" else {}
+    loaded = tokjax.load_tokenizer(tmp_path, **options)
+    assert (
+        tokjax.encode(loaded, "low").tolist()
+        == tokjax.encode(
+            tokjax.load_tokenizer(found.files if format_ == "gpt2" else found.files[0], format_, **options),
+            "low",
+        ).tolist()
+    )
+
+
+@pytest.mark.parametrize(("format_", "names"), ORDER)
+def test_a_file_is_told_by_what_it_holds(everything, tmp_path, format_, names):
+    if format_ == "gpt2":
+        for name in names:
+            assert tokjax.detect_tokenizer_format(everything / name).files == tuple(
+                everything / each for each in names
+            )
+        return
+    other = tmp_path / f"other{(everything / names[0]).suffix}"
+    other.write_bytes((everything / names[0]).read_bytes())
+    assert tokjax.detect_tokenizer_format(other).format == format_
+
+
+def test_two_files_in_either_order(everything):
+    vocab, merges = everything / "vocab.json", everything / "merges.txt"
+    for pair in ([vocab, merges], (str(merges), str(vocab))):
+        assert tokjax.detect_tokenizer_files(pair).files == (vocab, merges)
+    assert tokjax.load_tokenizer([merges, vocab]) == tokjax.load_tokenizer([vocab, merges])
+
+
+def test_a_model_may_be_a_file_of_ranks(tmp_path):
+    (tmp_path / "tokenizer.model").write_bytes(RANKS)
+    assert tokjax.detect_tokenizer_files(tmp_path).format == "tiktoken"
+
+
+class TestWhatIsAmbiguousOrNothing:
+    def test_several_of_one_kind(self, tmp_path):
+        for name in ("b.tiktoken", "a.tiktoken"):
+            (tmp_path / name).write_bytes(RANKS)
+        with pytest.raises(FormatError, match=r"one kind, a\.tiktoken, b\.tiktoken; pass the"):
+            tokjax.load_tokenizer(tmp_path)
+        (tmp_path / "spm.model").write_bytes(b"")
+        (tmp_path / "tokenizer.model").write_bytes(b"")
+        with pytest.raises(FormatError, match=r"one kind, tokenizer\.model, spm\.model"):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_a_directory_without_any(self, tmp_path):
+        (tmp_path / "README.md").write_text("hello")
+        with pytest.raises(FormatError, match=r"it has \['README.md'\]. Looked for tokenizer.tok"):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_no_such_path(self, tmp_path):
+        with pytest.raises(FileNotFoundError):
+            tokjax.load_tokenizer(tmp_path / "none")
+
+    @pytest.mark.parametrize(
+        ("name", "contents", "message"),
+        [
+            ("x.bin", b"\x93NUMPY\0", r"holds no tokenizer that is known: it begins with b'\\x93NUMPY"),
+            ("x.json", b'{"a": "b"}', r"a JSON object that is no tokenizer; its keys are \['a'\]"),
+            ("x.json", b'{"a": 1}', r"it is a table of tokens and ids, which is half a tokenizer; pass both"),
+            ("merges.txt", b"#version: 0.2\n", r"it is a list of merges, which is half a tokenizer"),
+            ("x.json", b'{"model": {', "not JSON, or cut short"),
+            ("x.model", b"", "holds no tokenizer that is known"),
+        ],
+    )
+    def test_files_that_are_none(self, tmp_path, name, contents, message):
+        path = tmp_path / name
+        path.write_bytes(contents)
+        with pytest.raises(FormatError, match=message) as caught:
+            tokjax.load_tokenizer(path)
+        assert str(path) in str(caught.value)
+
+    def test_files_that_are_no_pair(self, tmp_path):
+        with pytest.raises(ArgumentError, match="two files make up a tokenizer at most, not 3"):
+            tokjax.load_tokenizer([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
+        with pytest.raises(FormatError, match=r"ids \(\.json\), the other a list of merges; got"):
+            tokjax.load_tokenizer([tmp_path / "a.txt", tmp_path / "b.txt"])
+
+
+def test_formats_and_options_that_there_are_not(everything):
+    with pytest.raises(ArgumentError, match=r"format must be 'auto', 'tokjax', .*, not 'bpe'"):
+        tokjax.load_tokenizer(everything, "bpe")
+    with pytest.raises(ArgumentError, match=r"'tokjax' \(.*\) has no option 'pattern'; it has none"):
+        tokjax.load_tokenizer(everything, pattern="gpt2")
+    with pytest.raises(ArgumentError, match=r"has no option 'x'; it has .*max_word_characters"):
+        tokjax.load_tokenizer(everything / "vocab.txt", x=1)
+    with pytest.raises(ArgumentError, match=r"the format 'tokjax' \(.*\), not 'wordpiece'; pass"):
+        tokjax.load_tokenizer(everything, "wordpiece")
+
+
+class TestTiktoken:
+    def test_a_published_encoding_by_its_name(self):
+        for name in ("gpt2", "cl100k_base"):
+            path = PUBLISHED / f"{name}.tiktoken"
+            if not path.exists():
+                pytest.skip("the published ranks are not beside this checkout")
+            ours = tokjax.load_tokenizer(path)
+            encoding = ENCODINGS[name]
+            assert dict(ours.vocabulary.special) == dict(
+                sorted(encoding.special_tokens.items(), key=lambda i: i[1])
+            )
+            assert ours.pattern == encoding.pattern
+            assert tokjax.eos_id(ours) == encoding.special_tokens["<|endoftext|>"]
+            assert tokjax.encode_result(ours, "hello world").tokens == ("hello", " world")
+
+    def test_of_which_there_are_fewer_ranks(self, tmp_path):
+        path = tmp_path / "cl100k_base.tiktoken"
+        path.write_bytes(RANKS)
+        with pytest.raises(FormatError, match="256 ranks, and the encoding 'cl100k_base' has 100256"):
+            tokjax.load_tokenizer(path)
+        assert tokjax.load_tokenizer(path, pattern="cl100k").pattern == "cl100k"
+
+    def test_an_unknown_one(self, tmp_path):
+        path = tmp_path / "mine.tiktoken"
+        path.write_bytes(RANKS.replace(b"\n", b"\r\n") + b"\r\n")
+        with pytest.raises(ArgumentError, match="'mine' is no published encoding"):
+            tokjax.load_tokenizer(path)
+        with pytest.raises(ArgumentError, match="encoding must be one of gpt2, .*, not 'gpt5'"):
+            tokjax.load_tokenizer(path, encoding="gpt5")
+        ours = tokjax.load_tokenizer(path, pattern="o200k", special_tokens={"<s>": 300}, bos_token="<s>")
+        assert tokjax.bos_id(ours) == 300
+        with pytest.raises(ArgumentError, match="eos_token is '</s>', which is not among"):
+            tokjax.load_tokenizer(path, pattern="o200k", eos_token="</s>")
+
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            (
+                b"no base64!! 300",
+                r"line 257: a token in base64, a blank and its rank are expected, not b'no b",
+            ),
+            (b"YWI= three", r"line 257: a token in base64"),
+            (b"YWI=", r"line 257: a token in base64"),
+            (b"YWI= -1", r"line 257: the token b'ab' has rank -1"),
+            (b"YWI= 99999999999", r"line 257: the token b'ab' has rank 99999999999"),
+            (b"YWI= 97", r"line 257: rank 97 is given to both b'a' and b'ab'"),
+            (b"YQ== 300", r"line 257: the token b'a' stands twice"),
+        ],
+    )
+    def test_lines_that_are_no_ranks(self, tmp_path, line, message):
+        path = tmp_path / "x.tiktoken"
+        path.write_bytes(RANKS + line + b"\n")
+        with pytest.raises(FormatError, match=message) as caught:
+            tokjax.load_tokenizer(path, pattern="gpt2")
+        assert str(path) in str(caught.value)
+
+    def test_a_missing_byte(self, tmp_path):
+        path = tmp_path / "x.tiktoken"
+        path.write_bytes(RANKS.partition(b"\n")[2])
+        with pytest.raises(FormatError, match=r"x\.tiktoken: .* none for b'\\x00' \(1 of 256"):
+            tokjax.load_tokenizer(path, pattern="gpt2")
+
+    def test_an_encoding_in_memory(self):
+        special = {"<|a|>": 300, "<|also a|>": 300}
+        theirs = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=BYTES, special_tokens=special)
+        ours = tokjax.from_tiktoken(theirs)
+        assert dict(ours.vocabulary.special) == {"<|a|>": 300}
+        assert tokjax.encode(ours, "a b").tolist() == theirs.encode("a b")
+        with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"takes a tiktoken.Encoding, not str"):
+            tokjax.from_tiktoken("gpt2")
+
+
+class TestGPT2Files:
+    def write(self, directory, vocab, merges):
+        (directory / "vocab.json").write_text(json.dumps(vocab), "utf-8")
+        (directory / "merges.txt").write_bytes(merges)
+        return directory
+
+    def vocab(self, everything):
+        return json.loads((everything / "vocab.json").read_text())
+
+    @pytest.mark.parametrize("header", [b"", b"#version: 0.2\n", b"#version: 0.2 - x\r\n"])
+    def test_headers_and_line_ends(self, everything, tmp_path, header):
+        merges = (everything / "merges.txt").read_bytes().partition(b"\n")[2]
+        if b"\r" in header:
+            merges = merges.replace(b"\n", b"\r\n") + b"\r\n\r\n"
+        ours = tokjax.load_tokenizer(self.write(tmp_path, self.vocab(everything), header + merges))
+        assert (
+            ours.merges
+            == tokjax.load_tokenizer([everything / "vocab.json", everything / "merges.txt"]).merges
+        )
+        assert tokjax.eos_id(ours) is not None
+
+    @pytest.mark.parametrize(
+        ("merges", "message"),
+        [
+            (b"version 1\nabc\n", r"merges\.txt, line 1: 'version' is no token"),
+            (b"#version: 0.2\na b c\n", r"merges\.txt, line 2: two tokens"),
+            (b"#version: 0.2\n\na b\n", r"merges\.txt, line 2: two tokens"),
+            (b"#version: 0.2\na qqqq\n", r"merges\.txt, line 2: 'qqqq' is no token of the vocabulary"),
+            (b"\xff\xfe\n", r"merges\.txt, line 1: not UTF-8"),
+            (b"#version: 0.2\nq q\n", r"vocab\.json: .*merge 0, b'q' and b'q': there is no token b'qq'"),
+        ],
+    )
+    def test_merges_that_are_none(self, everything, tmp_path, merges, message):
+        self.write(tmp_path, self.vocab(everything), merges)
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("vocab", "message"),
+        [
+            ({"a": 0, "b": 0}, "id 0 is given to both 'a' and 'b'"),
+            ({"a": "0"}, "the id of 'a' is '0'"),
+            ({"a": 0}, r"vocab\.json: .* must hold every single byte"),
+        ],
+    )
+    def test_tables_that_are_none(self, tmp_path, vocab, message):
+        self.write(tmp_path, vocab, b"#version: 0.2\n")
+        with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_special_tokens_that_it_has_not(self, everything):
+        with pytest.raises(FormatError, match="has no token '<s>', which is to be special"):
+            tokjax.load_tokenizer(everything / "vocab.json", special_tokens=["<s>"])
+
+
+class TestVocabTxt:
+    def load(self, directory, text, **options):
+        (directory / "vocab.txt").write_bytes(text)
+        return tokjax.load_tokenizer(directory / "vocab.txt", **options)
+
+    def test_line_ends(self, tmp_path):
+        ours = self.load(tmp_path, "[UNK]\r\nfoo\r\n##bar\r\nnaïve".encode())
+        assert tokjax.tokenize(ours, "foobar naïve") == ["foo", "##bar", "[UNK]"]
+
+    def test_whether_it_is_lower_case(self, tmp_path):
+        with pytest.raises(FormatError, match="has tokens such as 'Foo', which could not be then"):
+            self.load(tmp_path, b"[UNK]\nFoo\n")
+        cased = self.load(tmp_path, b"[UNK]\nFoo\n", lowercase=False)
+        assert tokjax.tokenize(cased, "Foo foo") == ["Foo", "[UNK]"]
+        (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
+        assert self.load(tmp_path, b"[UNK]\nFoo\n") == cased
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            (b"[UNK]\na\na\n", r"line 3: holds 'a' once more, after line 2"),
+            (b"[UNK]\n\na\n", r"line 2: is empty"),
+            (b"[UNK]\n\xff\n", r"line 2: not UTF-8"),
+            (b"foo\nbar\n", r"vocab\.txt: .*'\[UNK\]' is to be a special token"),
+        ],
+    )
+    def test_files_that_are_none(self, tmp_path, text, message):
+        with pytest.raises(FormatError, match=message):
+            self.load(tmp_path, text, format="wordpiece")
+
+
+class TestSentencePiece:
+    def test_what_the_config_says(self, tmp_path):
+        pieces = train_sentencepiece(CORPUS, vocab_size=150, bos_token="<s>", progress=False).tokenizer
+        tokjax.export_tokenizer(pieces, tmp_path, "sentencepiece")
+        assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) is None
+        (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true, "add_eos_token": false}')
+        assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) == 1
+
+    def test_a_truncated_model(self, everything, tmp_path):
+        data = (everything / "tokenizer.model").read_bytes()
+        for size in (1, len(data) // 2, len(data) - 1):
+            (tmp_path / "tokenizer.model").write_bytes(data[:size])
+            with pytest.raises(FormatError, match="tokenizer.model"):
+                tokjax.load_tokenizer(tmp_path)
+
+    def test_of_a_processor_without_a_model(self):
+        with pytest.raises(tokjax.UnsupportedTokenizerError, match="that has loaded a model, not str"):
+            tokjax.from_sentencepiece("x.model")
+
+
+def test_a_file_that_is_far_too_large(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    with path.open("wb") as file:
+        file.write(b"{")
+        file.truncate(1 << 30)
+    with pytest.raises(FormatError, match=r"has 1,073,741,824 bytes; a tokenizer's file has"):
+        tokjax.load_tokenizer(path)

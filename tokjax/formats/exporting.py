@@ -1,0 +1,220 @@
+"""tokjax's tokenizers written in the formats of other libraries."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._files import write_atomically
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.formats._all_merges import all_merges
+from tokjax.formats._huggingface_export import as_huggingface, written_as_they_are
+from tokjax.formats._roles import CONFIG_FILE
+from tokjax.formats.detection import FORMATS, Format
+from tokjax.formats.tokjax_json import save_tokenizer
+from tokjax.models._merge_rules import rules_of_ranks
+from tokjax.models._merging import merge_bytes
+from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.huggingface import HuggingFaceTokenizer
+from tokjax.models.sentence_piece import SentencePieceTokenizer
+from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax.text.byte_alphabet import to_stand_ins
+from tokjax.text.patterns import word_splitter
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tokjax.vocabulary import Vocabulary
+
+_BERT_ROLES = {"bos_token": "cls_token", "eos_token": "sep_token"}
+_CLASSES = {"huggingface": "PreTrainedTokenizerFast", "gpt2": "GPT2Tokenizer", "wordpiece": "BertTokenizer"}
+
+
+def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Format) -> tuple[Path, ...]:  # noqa: A002
+    """Write a tokenizer so that other libraries read it, and give the same ids.
+
+    | format | of | written |
+    |---|---|---|
+    | `"huggingface"` | byte-level BPE, WordPiece, word level, what runs on `tokenizers` | `tokenizer.json` |
+    | `"tiktoken"` | byte-level BPE by ranks | the ranks; pattern and special tokens are not in such files |
+    | `"gpt2"` | byte-level BPE with GPT-2's pattern | `vocab.json` and `merges.txt` |
+    | `"wordpiece"` | WordPiece | `vocab.txt` |
+    | `"sentencepiece"` | SentencePiece | the `.model` |
+    | `"tokjax"` | all of tokjax's own | `tokenizer.tokjax.json`, as `save_tokenizer` |
+
+    In a directory the files get these names (`tokenizer.model` and `ranks.tiktoken`, those without one), and
+    a `tokenizer_config.json` beside those of the Hugging Face libraries says which special tokens have which
+    role. What is put around texts is said by a `tokenizer.json` only. Files are replaced whole, or not at
+    all.
+
+    Args:
+        tokenizer: any of tokjax.
+        path: an existing directory, or the file; for `"gpt2"` a directory, which is made if need be.
+        format: one of those above.
+
+    Returns:
+        The paths of the files that hold the tokenizer.
+
+    Raises:
+        InvalidArgumentError: there is no such format.
+        UnsupportedTokenizerError: the format can't express the tokenizer, or something of it.
+    """
+    if format not in _EXPORTERS:
+        raise InvalidArgumentError(f"format must be {', '.join(map(repr, FORMATS))}, not {format!r}")
+    return _EXPORTERS[format](tokenizer, Path(path))
+
+
+def _export_tokjax(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+    return (save_tokenizer(tokenizer, path),)
+
+
+def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        contents = tokenizer.parts
+    elif isinstance(tokenizer, SentencePieceTokenizer):
+        raise UnsupportedTokenizerError("a SentencePiece model is written with format='sentencepiece'")
+    else:
+        contents = as_huggingface(tokenizer)
+    target = _in_directory(path, "tokenizer.json")
+    _write_text(target, json.dumps(contents, ensure_ascii=False, indent=1))
+    return _with_config(tokenizer.vocabulary, path, "huggingface", target)
+
+
+def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+    _check_kind(tokenizer, ByteLevelBPE, "tiktoken")
+    _check_plain(tokenizer, "a file of ranks", normalizer=None, prefix_space=False, trim=None)
+    own = tokenizer.vocabulary.mergeable
+    if tokenizer.merges is not None:
+        _check_merges_are_ranks(tokenizer, own)
+    if tokenizer.vocabulary.always_found:
+        name = min(tokenizer.vocabulary.always_found)
+        raise UnsupportedTokenizerError(f"a file of ranks can't say that {name!r} is always found")
+    target = _in_directory(path, "ranks.tiktoken")
+    lines = (
+        base64.b64encode(token) + b" %d\n" % rank
+        for token, rank in sorted(own.items(), key=lambda item: item[1])
+    )
+    write_atomically(target, lambda file: file.write(b"".join(lines)))
+    return (target,)
+
+
+def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+    _check_kind(tokenizer, ByteLevelBPE, "gpt2")
+    _check_plain(tokenizer, "GPT-2's format", normalizer=None, prefix_space=False, trim=None)
+    if word_splitter(tokenizer.pattern).name != "gpt2":
+        raise UnsupportedTokenizerError(
+            f"GPT-2's format has the pattern 'gpt2', not {tokenizer.pattern!r}; write format='huggingface'"
+        )
+    own = tokenizer.vocabulary.mergeable
+    if tokenizer.whole_words:
+        _check_all_are_made(tokenizer, own)
+    pairs: Iterable[tuple[bytes, bytes]] = all_merges(own) if tokenizer.merges is None else tokenizer.merges
+    lines = [f"{to_stand_ins(left)} {to_stand_ins(right)}\n" for left, right in pairs]
+    forms = {to_stand_ins(token): id_ for token, id_ in own.items()}
+    forms |= written_as_they_are(tokenizer.vocabulary, forms)
+    path.mkdir(parents=True, exist_ok=True)
+    vocab, merges = path / "vocab.json", path / "merges.txt"
+    ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
+    _write_text(vocab, json.dumps(ordered, ensure_ascii=False))
+    _write_text(merges, "".join(["#version: 0.2\n", *lines]))
+    return _with_config(tokenizer.vocabulary, path, "gpt2", vocab, merges)
+
+
+def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+    _check_kind(tokenizer, WordPieceTokenizer, "wordpiece")
+    _check_plain(tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100)
+    forms = [str(form) for form in tokenizer.vocabulary.strings.tolist()]
+    for id_, form in enumerate(tokenizer.vocabulary.strings.tolist()):
+        if form is None:
+            raise UnsupportedTokenizerError(f"a vocab.txt has no holes, and there is no token with id {id_}")
+        if form.endswith("\r") or "\n" in form:
+            raise UnsupportedTokenizerError(f"a vocab.txt can't hold {form!r}, which ends a line")
+    target = _in_directory(path, "vocab.txt")
+    _write_text(target, "".join(form + "\n" for form in forms))
+    steps = tokenizer.normalizer
+    said = {
+        "do_lower_case": steps.lowercase,
+        "strip_accents": steps.strip_accents,
+        "tokenize_chinese_chars": steps.handle_chinese_chars,
+    }
+    return _with_config(tokenizer.vocabulary, path, "wordpiece", target, **said)
+
+
+def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
+    _check_kind(tokenizer, SentencePieceTokenizer, "sentencepiece")
+    target = _in_directory(path, "tokenizer.model")
+    write_atomically(target, lambda file: file.write(tokenizer.model_proto))
+    return (target,)
+
+
+def _check_kind(tokenizer: Any, kind: type, format_: Format) -> None:
+    if not isinstance(tokenizer, kind):
+        raise UnsupportedTokenizerError(
+            f"format={format_!r} is for a {kind.__name__}, not a {type(tokenizer).__name__}"
+        )
+
+
+def _check_plain(tokenizer: Any, what: str, **expected: object) -> None:
+    for name, value in expected.items():
+        if getattr(tokenizer, name) != value:
+            raise UnsupportedTokenizerError(f"{what} can't say {name}={getattr(tokenizer, name)!r}")
+
+
+def _check_merges_are_ranks(tokenizer: ByteLevelBPE, own: Mapping[bytes, int]) -> None:
+    """Refuse merges that are not just those that ranks would allow, in their order."""
+    assert tokenizer.merges is not None
+    made = [own[left + right] for left, right in tokenizer.merges]
+    if made != sorted(made):
+        raise UnsupportedTokenizerError("in a file of ranks tokens merge in the order of their ids; here not")
+    listed = set(tokenizer.merges)
+    for left, right in all_merges(own):
+        if (left, right) not in listed:
+            raise UnsupportedTokenizerError(
+                f"in a file of ranks any two tokens merge that make one; {left!r} and {right!r} do not here"
+            )
+    if not tokenizer.whole_words:
+        _check_all_are_made(tokenizer, own)
+
+
+def _check_all_are_made(tokenizer: ByteLevelBPE, own: Mapping[bytes, int]) -> None:
+    """Refuse tokens that merging would not arrive at: whether words stay whole makes a difference then."""
+    rules = rules_of_ranks(own) if tokenizer.merges is None else tokenizer._rules()
+    for token in own:
+        if merge_bytes(token, rules) != [token]:
+            raise UnsupportedTokenizerError(
+                f"the format can't say whether {token!r} is a token as a word: merging does not arrive there"
+            )
+
+
+def _in_directory(path: Path, name: str) -> Path:
+    return path / name if path.is_dir() else path
+
+
+def _with_config(
+    vocabulary: Vocabulary, path: Path, format_: str, *files: Path, **said: object
+) -> tuple[Path, ...]:
+    """The files; in a directory, with one beside them that says which tokens have which role."""
+    if path.is_dir():
+        names = {f"{role}_token": name for role, name in vocabulary.roles.items()}
+        if format_ == "wordpiece":
+            names = {_BERT_ROLES.get(role, role): name for role, name in names.items()}
+        config = {"tokenizer_class": _CLASSES[format_], **names, **said}
+        _write_text(path / CONFIG_FILE, json.dumps(config, ensure_ascii=False, indent=1))
+    return files
+
+
+def _write_text(path: Path, text: str) -> None:
+    write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+
+
+_EXPORTERS: Mapping[Format, Callable[[Any, Path], tuple[Path, ...]]] = {
+    "tokjax": _export_tokjax,
+    "huggingface": _export_huggingface,
+    "gpt2": _export_gpt2,
+    "sentencepiece": _export_sentencepiece,
+    "tiktoken": _export_tiktoken,
+    "wordpiece": _export_wordpiece,
+}
