@@ -37,6 +37,7 @@ FLOORS = {
     "loading": 6,
     "quick": 7,
     "report": 7,
+    "testing": 7,
     "cli": 8,
     "__main__": 9,
     "__init__": 9,

@@ -1,3 +1,4 @@
+from . import testing as testing
 from . import trainer as trainer
 from .batching.collate import (
     PaddedBatch as PaddedBatch,
@@ -427,6 +428,24 @@ from .lookup import (
 )
 from .lookup import (
     word_to_tokens as word_to_tokens,
+)
+from .models.byte_level import (
+    ByteTokenizer as ByteTokenizer,
+)
+from .models.byte_level import (
+    byte_level as byte_level,
+)
+from .models.calling import (
+    CallableTokenizer as CallableTokenizer,
+)
+from .models.calling import (
+    from_callable as from_callable,
+)
+from .models.char_level import (
+    CharTokenizer as CharTokenizer,
+)
+from .models.char_level import (
+    char_level as char_level,
 )
 from .models.huggingface import (
     HuggingFaceTokenizer as HuggingFaceTokenizer,

@@ -164,6 +164,16 @@ def decode_batch(
     return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
 
 
+def decode_row_by_row(
+    tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
+) -> list[str]:
+    """What `decode_batch` is for types whose `decode_bytes` is more than joining tokens."""
+    ids, splits = flat_rows(rows)
+    of_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
+    texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in of_rows)
+    return [text.decode("utf-8", errors) for text in texts]
+
+
 def flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
     """What `decode_bytes` takes, as an array."""
     flat: NDArray[np.int32] = as_integers("ids", ids, np.int32)

@@ -7,13 +7,18 @@ The file is one JSON object:
   white space and ASCII escapes.
 * `"model"`, `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`; for
   `"sentencepiece"` only the roles of BOS, EOS and PAD, control pieces of the model, or null.
+* where there are any: `"template"` (`"single"` and `"pair"`, lists as `make_template` takes them) and
+  `"added"` (name to two booleans: which white space beside it a token takes with it).
 * the other fields of the model:
-  * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id).
+  * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); unless they have the
+    usual values, `"merges"` (pairs of ids), `"whole_words"`, `"prefix_space"`, `"trim"`.
   * `"wordpiece"`: `"tokens"` (pairs of token and id, the special ones left out), `"clean_text"`,
     `"handle_chinese_chars"`, `"strip_accents"`, `"lowercase"`, `"continuing_prefix"`,
     `"max_word_characters"`.
   * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
   * `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64).
+  * `"byte_level"`: `"first_id"`, that of the byte 0.
+  * `"char_level"`: `"tokens"` as before, single characters.
 """
 
 from __future__ import annotations
@@ -24,8 +29,10 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.models import byte_bpe, sentence_piece, word_level, wordpiece
+from tokjax.models import byte_bpe, byte_level, char_level, sentence_piece, word_level, wordpiece
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.byte_level import ByteTokenizer
+from tokjax.models.char_level import CharTokenizer
 from tokjax.models.sentence_piece import SentencePieceTokenizer
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -46,12 +53,16 @@ _WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {
     WordPieceTokenizer: wordpiece.to_json,
     WordLevelTokenizer: word_level.to_json,
     SentencePieceTokenizer: sentence_piece.to_json,
+    ByteTokenizer: byte_level.to_json,
+    CharTokenizer: char_level.to_json,
 }
 _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {
     ByteLevelBPE.model: byte_bpe.from_json,
     WordPieceTokenizer.model: wordpiece.from_json,
     WordLevelTokenizer.model: word_level.from_json,
     SentencePieceTokenizer.model: sentence_piece.from_json,
+    ByteTokenizer.model: byte_level.from_json,
+    CharTokenizer.model: char_level.from_json,
 }
 
 

@@ -212,14 +212,4 @@ def _decode_bytes(tokenizer: WordModel, ids: ArrayLike, *, skip_special_tokens: 
     return tokenizer._joined(flat, skip_special_tokens=skip_special_tokens)
 
 
-@protocol.decode_batch.register(WordModel)
-def _decode_batch(
-    tokenizer: WordModel, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
-) -> list[str]:
-    ids, splits = protocol.flat_rows(rows)
-    tokenizer.vocabulary.check_ids(ids)
-    of_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
-    return [
-        tokenizer._joined(row, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
-        for row in of_rows
-    ]
+protocol.decode_batch.register(WordModel)(protocol.decode_row_by_row)

@@ -24,7 +24,7 @@ from tokjax.templates import Place, Template
 from tokjax.text.byte_alphabet import from_stand_ins
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special
-from tokjax.utf8 import character_starts, to_characters
+from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import make_vocabulary
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def _source_columns(
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
         of_row = _array([-1 if i is None else i for i in encoding.sequence_ids])
         characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        spans = character_starts(text).take(characters) + 1
+        spans = character_starts(to_utf8(text)).take(characters) + 1
         inserted = of_row < 0
         spans[inserted] = 0
         offsets.append(exact_spans(spans, tokenizer.text_lengths.take(ids)))
@@ -355,13 +355,4 @@ def _decode_bytes(
     return text.encode("utf-8")
 
 
-@protocol.decode_batch.register(HuggingFaceTokenizer)
-def _decode_batch(
-    tokenizer: HuggingFaceTokenizer, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
-) -> list[str]:
-    ids, splits = protocol.flat_rows(rows)
-    of_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
-    return [
-        _decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens).decode("utf-8", errors)
-        for row in of_rows
-    ]
+protocol.decode_batch.register(HuggingFaceTokenizer)(protocol.decode_row_by_row)

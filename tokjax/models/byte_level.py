@@ -1,0 +1,131 @@
+"""Byte-level tokenizers without merges: every byte is a token."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._files import checksum_of_json
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._assembly import EncodedSegments
+from tokjax.models._blank_words import begins_after_blanks
+from tokjax.models._format_errors import as_format_errors
+from tokjax.models._segment_model import SegmentModel
+from tokjax.ragged import splits_from_lengths
+from tokjax.text.special import checked_special
+from tokjax.utf8 import from_characters, to_utf8
+from tokjax.vocabulary import Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.models._chunks import Segments
+
+_IS_BLANK = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
+
+
+@dataclass(frozen=True)
+class ByteTokenizer(SegmentModel):
+    """A tokenizer of bytes. Make one with `byte_level`; use it through the generic functions.
+
+    A word, as `word_ids` have it, is what stands between blanks, with the blanks before it.
+
+    Attributes:
+        vocabulary: ids and bytes; the ids of the 256 bytes follow one another.
+    """
+
+    model = "byte_level"
+
+    vocabulary: Vocabulary
+
+    @property
+    def normalization(self) -> None:
+        """Nothing is done to a text before it is split."""
+        return None
+
+    def encode_segments(
+        self,
+        segments: Segments,
+        threads: int = 1,  # noqa: ARG002 (one pass is enough)
+        *,
+        sources: bool = True,
+    ) -> EncodedSegments:
+        """Encode stretches of ordinary text, each on its own."""
+        as_bytes = from_characters if segments.hold_bytes else to_utf8
+        texts = [as_bytes(text) for text in segments.texts]
+        data = np.frombuffer(b"".join(texts), np.uint8)
+        splits = splits_from_lengths(map(len, texts))
+        begins = begins_after_blanks(_IS_BLANK.take(data), splits) if sources else None
+        ids = data.astype(np.int32) + np.int32(self._first_id)
+        return EncodedSegments(ids, splits, begins)
+
+    @cached_property
+    def _first_id(self) -> int:
+        return self.vocabulary.ordinary[b"\0"]
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return checksum_of_json(to_json(self))
+
+
+def byte_level(
+    special_tokens: Sequence[str] = (),
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+) -> ByteTokenizer:
+    """A tokenizer whose tokens are the 256 bytes.
+
+    Args:
+        special_tokens: they get the first ids, and the bytes those after them: with
+            `["<pad>", "</s>", "<unk>"]` the ids are ByT5's.
+        bos_token: which special token begins a text, if any.
+        eos_token: which special token ends a text, if any.
+        pad_token: which special token pads a batch, if any.
+        unk_token: which special token stands for the unknown, if any; bytes never make it.
+
+    Raises:
+        InvalidArgumentError: a special token stands twice, or a role is given to one that there is not.
+
+    >>> from tokjax import encode
+    >>> encode(byte_level(["<pad>", "</s>", "<unk>"]), "hi").tolist()
+    [107, 108]
+    """
+    special = {name: i for i, name in enumerate(checked_special(special_tokens))}
+    ordinary = {bytes([i]): len(special) + i for i in range(256)}
+    roles: dict[Any, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
+    return ByteTokenizer(make_vocabulary(ordinary, special, roles))
+
+
+def to_json(tokenizer: ByteTokenizer) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values."""
+    return {
+        "model": ByteTokenizer.model,
+        "first_id": tokenizer._first_id,
+        **declared_to_json(tokenizer.vocabulary),
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> ByteTokenizer:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        first = described["first_id"]
+        if isinstance(first, bool) or not isinstance(first, int):
+            raise InvalidArgumentError(f"first_id must be an integer, not {first!r}")
+        ordinary = {bytes([i]): first + i for i in range(256)}
+        return ByteTokenizer(vocabulary_from_json(ordinary, described))
+
+
+@protocol.fingerprint.register(ByteTokenizer)
+def _fingerprint(tokenizer: ByteTokenizer) -> str:
+    return tokenizer._fingerprint

@@ -1,0 +1,173 @@
+"""Character-level tokenizers: every character of an alphabet is a token, and all others are one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._files import checksum_of_json
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._assembly import EncodedSegments
+from tokjax.models._blank_words import begins_after_blanks
+from tokjax.models._format_errors import as_format_errors
+from tokjax.models._segment_model import SegmentModel
+from tokjax.models._word_model import vocabulary_of_words, words_from_json, words_to_json
+from tokjax.ragged import splits_from_lengths
+from tokjax.utf8 import character_starts, from_characters, to_characters, to_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.models._chunks import Segments
+    from tokjax.vocabulary import Vocabulary
+
+_BLANKS = np.array(list(map(ord, " \t\n\r")), np.uint32)
+_MAY_LACK = ("[PAD]",)
+
+
+@dataclass(frozen=True)
+class CharTokenizer(SegmentModel):
+    """A tokenizer of characters. Make one with `char_level`; use it through the generic functions.
+
+    A word, as `word_ids` have it, is what stands between blanks, with the blanks before it. Decoding joins
+    the characters.
+
+    Attributes:
+        vocabulary: ids and characters.
+    """
+
+    model = "char_level"
+
+    vocabulary: Vocabulary
+
+    @property
+    def normalization(self) -> None:
+        """Nothing is done to a text before it is split."""
+        return None
+
+    def encode_segments(
+        self,
+        segments: Segments,
+        threads: int = 1,  # noqa: ARG002 (one pass is enough)
+        *,
+        sources: bool = True,
+    ) -> EncodedSegments:
+        """Encode stretches of ordinary text, each on its own; what is no character is unknown."""
+        texts = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
+        codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
+        splits = splits_from_lengths(map(len, texts))
+        known = np.searchsorted(self._codes, codes)
+        found = self._codes.take(known, mode="clip") == codes
+        ids = np.where(found, self._ids.take(known, mode="clip"), self._unknown).astype(np.int32)
+        if not sources:
+            return EncodedSegments(ids, splits, None)
+        as_bytes = from_characters if segments.hold_bytes else to_utf8
+        spans = [_spans(as_bytes(text)) for text in segments.texts]
+        all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
+        begins = begins_after_blanks(np.isin(codes, _BLANKS), splits)
+        return EncodedSegments(ids, splits, begins, all_spans)
+
+    @cached_property
+    def _unknown(self) -> int:
+        return self.vocabulary.require_role("unk", "a vocabulary of characters")
+
+    @cached_property
+    def _codes(self) -> NDArray[np.uint32]:
+        return np.array(sorted(map(ord, self._characters)) or [0xFFFFFFFF], np.uint32)
+
+    @cached_property
+    def _ids(self) -> NDArray[np.int32]:
+        return np.array([id_ for _, id_ in sorted(self._characters.items())] or [self._unknown], np.int32)
+
+    @cached_property
+    def _characters(self) -> dict[str, int]:
+        return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return checksum_of_json(to_json(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what defines the tokenizer, not its caches."""
+        return CharTokenizer, (self.vocabulary,)
+
+    def __repr__(self) -> str:
+        """The size and the special tokens."""
+        return (
+            f"CharTokenizer(vocab_size={self.vocabulary.size}, "
+            f"special_tokens={dict(self.vocabulary.special)})"
+        )
+
+
+def char_level(
+    tokens: Mapping[str, int] | Sequence[str],
+    *,
+    special_tokens: Sequence[str] = (),
+    unk_token: str = "[UNK]",
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = "[PAD]",
+) -> CharTokenizer:
+    """A character-level tokenizer from the characters of an alphabet.
+
+    Args:
+        tokens: character to id, or all of them in the order of their ids. Special tokens are among them.
+        special_tokens: which tokens are special besides those named below.
+        unk_token: stands for a character that is not among the tokens, with that character's span.
+        bos_token: begins a text, if any does.
+        eos_token: ends a text, if any does.
+        pad_token: pads a batch. (It is left out where `tokens` has none of the default name.)
+
+    Raises:
+        InvalidArgumentError: a token that is not special is no single character, a special token is not among
+            the tokens, or an id is used twice.
+
+    >>> from tokjax import encode
+    >>> encode(char_level(["[UNK]", *"abc"]), "cab!").tolist()
+    [3, 1, 2, 0]
+    """
+    roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
+    return _char_level_of(vocabulary_of_words(tokens, special_tokens, roles, may_lack=_MAY_LACK))
+
+
+def to_json(tokenizer: CharTokenizer) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values."""
+    return {"model": CharTokenizer.model, **words_to_json(tokenizer.vocabulary)}
+
+
+def from_json(described: Mapping[str, Any]) -> CharTokenizer:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        return _char_level_of(words_from_json(described))
+
+
+def _char_level_of(vocabulary: Vocabulary) -> CharTokenizer:
+    for token in vocabulary.ordinary:
+        if len(token.decode("utf-8")) != 1:
+            raise InvalidArgumentError(
+                f"{token.decode('utf-8')!r} is no single character; if it is a special token, say so: "
+                "special_tokens=[...]"
+            )
+    tokenizer = CharTokenizer(vocabulary)
+    tokenizer._unknown  # noqa: B018 (an error where there is none)
+    return tokenizer
+
+
+def _spans(text: bytes) -> NDArray[np.int64]:
+    starts = character_starts(text)
+    return np.stack([starts[:-1], starts[1:]], axis=1)
+
+
+@protocol.fingerprint.register(CharTokenizer)
+def _fingerprint(tokenizer: CharTokenizer) -> str:
+    return tokenizer._fingerprint
