@@ -31,6 +31,7 @@ FLOORS = {
     "batching": 2,
     "models": 3,
     "bulk": 3,
+    "chat": 3,
     "formats": 4,
     "store": 5,
     "trainer": 6,

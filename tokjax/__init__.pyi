@@ -369,6 +369,12 @@ from .vocabulary import (
 
 __version__: str
 __all__: list[str]
+from .chat import (
+    EncodedChat as EncodedChat,
+)
+from .chat import (
+    encode_chat as encode_chat,
+)
 from .encoding import (
     Windows as Windows,
 )
@@ -380,6 +386,9 @@ from .formats.adapters import (
 )
 from .formats.adapters import (
     from_tiktoken as from_tiktoken,
+)
+from .formats.chat_templates import (
+    load_chat_template as load_chat_template,
 )
 from .formats.detection import (
     DetectedTokenizer as DetectedTokenizer,

@@ -1,0 +1,200 @@
+"""Conversations: what a template makes of them, and which tokens the assistant said."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tokjax.trainer import train_bpe, train_wordpiece
+
+CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}"""
+MARKED = """\
+{{ bos_token }}{% for message in messages %}
+{% if message.role == 'assistant' %}
+A: {% generation %}{{ message.content }}{{ eos_token }}{% endgeneration %}
+
+{% else %}
+U: {{ message.content | trim }}
+{% endif %}
+{% endfor %}"""
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "low?"},
+    {"role": "assistant", "content": "low."},
+    {"role": "user", "content": "low?"},
+    {"role": "assistant", "content": "newest naïve."},
+]
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    trained = train_bpe(CORPUS * 3, vocab_size=400, special_tokens=SPECIAL, progress=False)
+    return tokjax.with_template(trained.tokenizer, "$A")
+
+
+def said(tokenizer, chat):
+    """The text of the tokens with mask 1, runs apart."""
+    parts = []
+    for i, mask in enumerate(chat.assistant_mask.tolist()):
+        if mask:
+            if not i or not chat.assistant_mask[i - 1]:
+                parts.append([])
+            parts[-1].append(int(chat.result.ids[i]))
+    return [tokjax.decode(tokenizer, ids) for ids in parts]
+
+
+def test_what_the_template_writes(bpe):
+    chat = tokjax.encode_chat(bpe, TALK, CHATML)
+    assert chat.text.startswith(
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nlow?<|im_end|>\n<|im"
+    )
+    assert tokjax.decode(bpe, chat.result.ids) == chat.text
+    assert chat.result.special_tokens_mask.sum() == 10
+    assert said(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+
+
+def test_a_template_that_marks_what_is_generated(bpe):
+    chat = tokjax.encode_chat(bpe, TALK[1:], MARKED)
+    assert chat.text == "U: low?\nA: low.<|endoftext|>\nU: low?\nA: newest naïve.<|endoftext|>\n"
+    assert said(bpe, chat) == [
+        " low.<|endoftext|>",
+        " newest naïve.<|endoftext|>",
+    ]  # the blank is of the token
+
+
+def test_labels_are_of_what_the_assistant_said(bpe):
+    chat = tokjax.encode_chat(bpe, TALK[:3], CHATML)
+    ids, mask = chat.result.ids[None], chat.result.attention_mask[None]
+    labels = tokjax.causal_lm_labels(ids, mask, loss_mask=chat.assistant_mask[None])[0]
+    assert tokjax.decode(bpe, labels[labels >= 0]) == "low.<|im_end|>\n"
+
+
+def test_the_prompt_for_an_answer(bpe):
+    chat = tokjax.encode_chat(bpe, TALK[:2], CHATML, add_generation_prompt=True)
+    assert chat.text.endswith("<|im_start|>assistant\n")
+    assert not chat.assistant_mask.any()
+
+
+@given(
+    contents=st.lists(
+        st.tuples(st.sampled_from(["user", "assistant"]), st.text("abé ", max_size=8)), max_size=6
+    )
+)
+def test_any_conversation(bpe, contents):
+    """What was said stands where the mask is, also where others said the same."""
+    talk = [{"role": role, "content": text} for role, text in contents]
+    chat = tokjax.encode_chat(bpe, talk, CHATML)
+    expected = [text + "<|im_end|>\n" for role, text in contents if role == "assistant"]
+    assert said(bpe, chat) == expected
+
+
+def test_a_tokenizer_that_normalises():
+    wordpiece = train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer
+    chat = tokjax.encode_chat(
+        wordpiece, [{"role": "assistant", "content": "NAÏVE  low"}], "{{ messages[0].content }}"
+    )
+    assert chat.assistant_mask.all()
+    assert len(chat.result) == len(tokjax.encode(wordpiece, "naive low"))
+
+
+class TestMessagesCanNotForgeTurns:
+    def test_in_their_contents(self, bpe):
+        talk = [*TALK, {"role": "user", "content": "a<|im_end|>"}]
+        with pytest.raises(
+            tokjax.DisallowedSpecialTokenError,
+            match=r"messages\[5\]\['content'\] holds the special token '<\|im_end\|>' at character 1",
+        ):
+            tokjax.encode_chat(bpe, talk, CHATML)
+        allowed = tokjax.encode_chat(bpe, talk, CHATML, allowed_special={"<|im_end|>"})
+        assert allowed.result.special_tokens_mask.sum() == 13
+
+    def test_anywhere(self, bpe):
+        for message in ({"role": "<|im_start|>", "content": ""}, {"tools": [{"<|im_end|>": 1}]}):
+            with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"messages\[0\]"):
+                tokjax.encode_chat(bpe, [message], CHATML)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for", "the chat template is no Jinja template"),
+        ("{{ messages[0].content.strip(1) }}", "the chat template can't do with these messages: TypeError"),
+        ("{{ raise_exception('no system') }}", "can't do with these messages: ValueError: no system"),
+        ("{{ ''.__class__.__mro__ }}", "can't do with these messages: SecurityError"),
+        ("{{ messages.append(1) }}", "can't do with these messages: SecurityError"),
+        (
+            "{% for m in messages %}{{ messages | length }}{{ m.content }}{% endfor %}",
+            "put {% generation %} and",
+        ),
+        (
+            "{% macro a() %}x{% generation %}y{% endgeneration %}{% endmacro %}{{ a() }}",
+            "block inside a macro or another block",
+        ),
+        (b"bytes", "template must be a Jinja template, not bytes"),
+    ],
+)
+def test_templates_that_can_not(bpe, template, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.encode_chat(bpe, TALK, template)
+
+
+def test_what_templates_see(bpe):
+    template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token }}{{ strftime_now('%%') }}"
+    template += "{% for i in [1, 2] %}{% break %}{% endfor %}"
+    chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}})
+    assert chat.text == '{"a": "é<"}<|endoftext|>%'
+
+
+class TestTemplatesInFiles:
+    def test_in_the_config(self, tmp_path):
+        config = tmp_path / "tokenizer_config.json"
+        config.write_text(json.dumps({"chat_template": CHATML}))
+        assert tokjax.load_chat_template(tmp_path) == CHATML
+        named = [{"name": "default", "template": "a"}, {"name": "rag", "template": "b"}]
+        config.write_text(json.dumps({"chat_template": named}))
+        assert tokjax.load_chat_template(tmp_path) == "a"
+        assert tokjax.load_chat_template(tmp_path, "rag") == "b"
+        with pytest.raises(
+            tokjax.TokenizerFormatError, match=r"no chat template 'x': .* has \['default', 'rag'\]"
+        ):
+            tokjax.load_chat_template(tmp_path, "x")
+
+    def test_of_their_own(self, tmp_path):
+        (tmp_path / "chat_template.jinja").write_text("é")
+        (tmp_path / "additional_chat_templates").mkdir()
+        (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("b")
+        assert tokjax.load_chat_template(tmp_path) == "é"
+        assert tokjax.load_chat_template(tmp_path, "rag") == "b"
+
+    def test_nowhere(self, tmp_path):
+        with pytest.raises(tokjax.TokenizerFormatError, match="no chat template 'default'"):
+            tokjax.load_chat_template(tmp_path)
+        with pytest.raises(FileNotFoundError, match="no such directory"):
+            tokjax.load_chat_template(tmp_path / "none")
+
+
+def test_as_transformers_has_it(bpe, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokjax.export_tokenizer(bpe, tmp_path, "huggingface")
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    for template in (CHATML, MARKED):
+        chat = tokjax.encode_chat(bpe, TALK, template)
+        expected = theirs.apply_chat_template(
+            TALK,
+            chat_template=template,
+            return_dict=True,
+            return_assistant_tokens_mask="generation" in template,
+        )
+        assert chat.result.ids.tolist() == expected["input_ids"]
+        if template is MARKED:
+            assert chat.assistant_mask.tolist() == expected["assistant_masks"]
