@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,11 @@ def run(*arguments, stdin=None, **options):
         env={"COLUMNS": "120", "PATH": ""},
         **options,
     )
+
+
+def plain(shown):
+    """What was printed, without frames and line breaks."""
+    return " ".join(re.sub("[│╭╮╰╯─]", " ", shown.decode()).split())
 
 
 def output_of(*arguments, **options):
@@ -91,6 +97,47 @@ class TestTrain:
         output_of(*command, place / "corpus.txt", "-o", tmp_path / "c.json")
         first, *others = (tokjax.load_tokenizer(tmp_path / f"{name}.json") for name in "abc")
         assert others == [first, first]
+
+    def test_counts_of_several_files_are_added_up(self, place, tmp_path):
+        command = ["train", "--vocab-size", 300, "--quiet"]
+        for name in ("a.counts", "b.counts"):
+            keep = ["--save-counts", tmp_path / name, "-o", tmp_path / "x.json"]
+            output_of(*command, place / "corpus.txt", *keep)
+        output_of(*command, tmp_path / "*.counts", "-o", tmp_path / "c.json")
+        output_of(*command, place / "corpus.txt", place / "corpus.txt", "-o", tmp_path / "d.json")
+        assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["corpus.txt"], "and .*corpus.txt none; count that first"),
+            (["--max-bytes", 5], "trained on as they are: no --max-bytes"),
+            (["--save-counts", "q.npz"], "trained on as they are"),
+            (["--field", "x"], "trained on as they are"),
+            (["--model", "unigram"], "nor a model of SentencePiece"),
+            (
+                ["--special-token", "the"],
+                r"special_tokens=\('<\|endoftext\|>',\), not \('the',\)",
+            ),
+        ],
+    )
+    def test_options_that_counts_can_not_follow(self, place, tmp_path, options, message):
+        counts = tmp_path / "counts"
+        keep = ["--save-counts", counts, "-o", tmp_path / "x.json"]
+        output_of("train", "--vocab-size", 300, "--quiet", place / "corpus.txt", *keep)
+        options = [place / option if option == "corpus.txt" else option for option in options]
+        done = run("train", counts, *options, "-o", tmp_path / "y.json")
+        assert done.returncode
+        assert re.search(message, plain(done.stderr)), done.stderr
+        assert not (tmp_path / "y.json").exists()
+
+    def test_a_bundle_is_not_overwritten_by_a_tokenizer(self, place, tmp_path):
+        command = ["train", place / "corpus.txt", "--vocab-size", 300, "--quiet", "-o", tmp_path / "b"]
+        output_of(*command, "--bundle")
+        done = run(*command)
+        assert done.returncode == 1
+        assert "is a training bundle, and holds its tokenizer" in plain(done.stderr)
+        tokjax.trainer.load_training_bundle(tmp_path / "b")
 
     def test_records_and_a_part_of_them(self, corpus, tmp_path):
         lines = [json.dumps({"body": text}) for text in corpus * 3]

@@ -4,6 +4,7 @@ import gzip
 import json
 import sys
 
+import loky
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -170,7 +171,7 @@ class TestWrongFiles:
 
     def test_damaged_parquet(self, tmp_path):
         path = write(tmp_path / "c.parquet", TEXTS)
-        with pytest.raises(tokjax.SourceError, match=r"no column 'body', only \['id', 'text'\]"):
+        with pytest.raises(tokjax.SourceError, match=r"no column 'body', of \['id', 'text'\]"):
             list(tokjax.read_documents(text_files(path, field="body"), None))
         with pytest.raises(tokjax.SourceError, match="the column 'id' holds int64, not strings"):
             list(tokjax.read_documents(text_files(path, field="id"), None))
@@ -245,3 +246,86 @@ class TestSampling:
             count_pretokens(["a"], max_bytes=0)
         with pytest.raises(tokjax.InvalidArgumentError, match="seed must be an integer"):
             count_pretokens(["a"], max_bytes=1, seed="s")
+
+
+def test_workers_that_stand_elsewhere_read_the_same_file(tmp_path, monkeypatch):
+    for name, text in (("a", "first"), ("b", "second file")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.txt").write_text(text)
+    monkeypatch.chdir(tmp_path / "a")
+    with loky.ProcessPoolExecutor(1) as executor:
+        executor.submit(int).result()  # (the process is there, in the first directory)
+        monkeypatch.chdir(tmp_path / "b")
+        counts = count_pretokens("x.txt", executor=executor, progress=False)
+    assert dict(counts.items()) == {b"second": 1, b" file": 1}
+
+
+def test_an_empty_gzip_file(tmp_path):
+    (tmp_path / "x.txt.gz").write_bytes(b"")
+    with pytest.raises(tokjax.SourceError, match=r"x\.txt\.gz: is empty, which no gzip file is"):
+        count_pretokens(tmp_path / "x.txt.gz", progress=False)
+
+
+@pytest.mark.parametrize("text", ["язык слово\n", "日本語 テキスト\n", "한국어 문장\n", "ab é\n"])
+def test_text_of_any_script_is_cut(tmp_path, monkeypatch, text):
+    path = tmp_path / "x.txt"
+    path.write_text(text * 500, "utf-8")
+    monkeypatch.setattr("tokjax.trainer.counting._CHUNK_BYTES", 300)
+    longest, read = 0, FileChunk.read
+
+    def watched(chunk):
+        nonlocal longest
+        longest = max(longest, chunk.nbytes)
+        return read(chunk)
+
+    monkeypatch.setattr(FileChunk, "read", watched)
+    for pattern in ("gpt2", "cl100k", "o200k"):
+        counts = count_pretokens(path, pattern=pattern, progress=False, workers=1)
+        assert counts == count_pretokens([text * 500], pattern=pattern, progress=False)
+    assert longest < 400
+
+
+@given(
+    parts=st.lists(
+        st.sampled_from([*"aZ9 \n", "é", "я", "\u0301", "½", "。", "\xad", "𝒜", "\ud7ff", "日"]), max_size=80
+    ),
+    longest=st.integers(1, 20),
+    pattern=st.sampled_from(["gpt2", "cl100k", "o200k", "qwen2", "whitespace"]),
+)
+def test_no_cut_changes_a_word(tmp_path_factory, parts, longest, pattern):
+    path = tmp_path_factory.mktemp("corpus") / "x.txt"
+    path.write_bytes("".join(parts).encode())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokjax.trainer.counting._CHUNK_BYTES", longest)
+        cut = count_pretokens(path, pattern=pattern, progress=False, workers=1)
+    assert cut == count_pretokens([path.read_bytes()], pattern=pattern, progress=False)
+
+
+class TestDamagedParquet:
+    def test_pages_whose_checksums_are_wrong(self, tmp_path):
+        path = tmp_path / "x.parquet"
+        table = pa.table({"text": [f"word {i} of the text" for i in range(2000)]})
+        pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
+        data = bytearray(path.read_bytes())
+        place = data.index(b"word 700 of")
+        data[place] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(tokjax.SourceError, match=r"x\.parquet: cut short or damaged"):
+            count_pretokens(path, progress=False)
+
+    def test_bytes_that_are_no_utf_8(self, tmp_path):
+        path = tmp_path / "x.parquet"
+        raw = pa.array([b"ok", b"\xff"], pa.binary())
+        strings = pa.Array.from_buffers(pa.string(), 2, raw.buffers())
+        pq.write_table(pa.table({"text": strings}), path)
+        with pytest.raises(tokjax.SourceError, match=r"the column 'text' holds bytes that are no UTF-8"):
+            count_pretokens(path, progress=False)
+
+    def test_two_columns_of_one_name(self, tmp_path):
+        path = tmp_path / "x.parquet"
+        table = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"])
+        pq.write_table(table, path)
+        with pytest.raises(
+            tokjax.SourceError, match=r"there are several columns 'text', of \['text', 'text'\]"
+        ):
+            count_pretokens(path, progress=False)

@@ -47,16 +47,16 @@ def report(
         check_libraries()  # (now, rather than when all is measured)
     sources = _sources(files or [], kind or [])
     tokenizers = _tokenizers([tokenizer, *(against or [])])
+    byte_level = {name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)}
+    if curve and not byte_level:
+        raise typer.BadParameter("--curve is of byte-level BPE tokenizers, and here is none")
     if separator is None:
         separator = next(iter(tokenizers.values())).vocabulary.roles.get("eos")
     options: dict[str, Any] = {"separator": separator or None, "progress": not quiet}
     measured = tokjax.vocabulary_report(texts=sources, **_named(tokenizers), **options)
     curves: tuple[tokjax.SizeCurve, ...] = ()
     if curve:
-        byte_level = {
-            name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)
-        }
-        curves = tokjax.size_curves(texts=sources, **_named(byte_level or tokenizers), **options)
+        curves = tokjax.size_curves(texts=sources, **_named(byte_level), **options)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
         tokjax.save_report_html(measured, html, curves=curves)

@@ -29,6 +29,7 @@ from tokjax.trainer import (
     train_wordpiece,
 )
 from tokjax.trainer.bpe import END_OF_TEXT
+from tokjax.trainer.bundles import is_bundle
 from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 
@@ -38,7 +39,8 @@ if TYPE_CHECKING:
     from tokjax.text.files import FileFormat, TextFiles
 
 INTERRUPTED = 130
-_COUNTS = ".npz"
+_ARCHIVE = b"PK\x03\x04"
+"""How files of counts begin."""
 
 
 class Model(StrEnum):
@@ -64,6 +66,7 @@ _OPTIONS_OF: Mapping[Model, set[str]] = {
     Model.char: _SENTENCEPIECE,
     Model.word: _SENTENCEPIECE,
 }
+_OF_SENTENCEPIECE = {model for model, options in _OPTIONS_OF.items() if options == _SENTENCEPIECE}
 _TRAINERS: Mapping[Model, Callable[..., Trained]] = {
     Model.bpe: train_bpe,
     Model.wordpiece: train_wordpiece,
@@ -80,7 +83,7 @@ def train(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Files of text, JSON lines or Parquet, gzipped or not, patterns of them, or a file that "
+            help="Files of text, JSON lines or Parquet, gzipped or not, patterns of them, or files that "
             "--save-counts wrote.",
             show_default=False,
         ),
@@ -149,18 +152,16 @@ def train(
         "checkpoint": checkpoint,
     }
     options = _options_of(model, {name: value for name, value in given.items() if value is not None})
-    if bundle and out.exists() and not overwrite:
-        raise tokjax.BundleExistsError(f"{out} exists; to replace it, pass overwrite=True")
-    out.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(out.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(out.parent))
+    _check_place(out, bundle=bundle, overwrite=overwrite)
+    if save_counts is not None:
+        _check_directory(save_counts)
     if quiet:
         logging.getLogger("tokjax").setLevel(logging.ERROR)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     special = tuple(special_token or ())
     try:
         source = _source(files, field, file_format, model, special, options, shared)
-        if not isinstance(source, PretokenCounts) or model in _SPECIAL_OF:
+        if special or not isinstance(source, PretokenCounts) or model in _SPECIAL_OF:
             options["special_tokens"] = _special_tokens(model, special)
         trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
     except KeyboardInterrupt as error:
@@ -197,8 +198,14 @@ def _source(
     """What to train on: files, or their words, if only a part is asked for, or if they are to be kept."""
     counting = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
     keep = options.pop("save_counts", None)
-    if len(files) == 1 and files[0].endswith(_COUNTS):
-        return load_pretoken_counts(files[0])
+    counted = [path for path in text_files(files, format="text").paths if _are_counts(path)]
+    if counted:
+        if model in _OF_SENTENCEPIECE or counting or keep or (field, file_format) != ("text", "auto"):
+            raise typer.BadParameter(
+                f"{counted[0]} holds counts of words, which are trained on as they are: no --max-bytes, "
+                "--seed, --save-counts, --field, --format, nor a model of SentencePiece"
+            )
+        return _all_counts(files, counted)
     source = text_files(files, field=field, format=cast("FileFormat", file_format))
     if not counting and keep is None:
         return source
@@ -208,6 +215,37 @@ def _source(
     if keep is not None:
         save_pretoken_counts(counts, keep)
     return counts
+
+
+def _are_counts(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_ARCHIVE)) == _ARCHIVE
+
+
+def _all_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
+    """The counts of several files, added up."""
+    paths = text_files(files, format="text").paths
+    if len(counted) < len(paths):
+        other = next(path for path in paths if path not in counted)
+        raise typer.BadParameter(f"{counted[0]} holds counts of words, and {other} none; count that first")
+    return sum(map(load_pretoken_counts, paths[1:]), load_pretoken_counts(paths[0]))
+
+
+def _check_place(out: Path, *, bundle: bool, overwrite: bool) -> None:
+    """Refuse what can't be written, or must not be, before anything is read."""
+    if bundle and out.exists() and not overwrite:
+        raise tokjax.BundleExistsError(f"{out} exists; to replace it, pass overwrite=True")
+    if not bundle and is_bundle(out):
+        raise tokjax.BundleExistsError(
+            f"{out} is a training bundle, and holds its tokenizer with statistics; pass --bundle --overwrite"
+        )
+    _check_directory(out)
+
+
+def _check_directory(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(file.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(file.parent))
 
 
 def _special_tokens(model: Model, given: tuple[str, ...]) -> tuple[str, ...]:

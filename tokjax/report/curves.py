@@ -180,6 +180,10 @@ def _sizes_of(name: str, tokenizer: Any, given: list[int] | None) -> tuple[int, 
             "can be cut to a smaller one; leave it out of size_curves"
         )
     table = tokenizer.vocabulary
+    if tokenizer.merges is not None:
+        raise InvalidArgumentError(
+            f"{name!r} goes by a list of merges: its first ids are no smaller vocabulary; leave it out"
+        )
     least = 1 + max(table.ordinary[bytes([byte])] for byte in range(256))
     if given is None:
         powers = (1 << exponent for exponent in range(table.size.bit_length()))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tokjax._display import visible
 from tokjax._files import write_atomically
 from tokjax._optional import import_optional
+from tokjax.errors import InvalidArgumentError
 from tokjax.report.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, readable_name, sections, shown
 from tokjax.report.plots import (
     bytes_per_token_plot,
@@ -43,9 +44,17 @@ def save_report_html(
         The path of the file.
 
     Raises:
+        InvalidArgumentError: a curve is of a tokenizer that is not in the report.
         MissingExtraError: matplotlib or jinja2 is not installed; `pip install 'tokjax[report]'`.
     """
     check_libraries()
+    for curve in curves:
+        if curve.tokenizer not in report.tokenizers:
+            raise InvalidArgumentError(
+                f"a curve is of {curve.tokenizer!r}, and the report of "
+                f"{', '.join(map(repr, report.tokenizers))}; pass name= and against= alike to "
+                "vocabulary_report and size_curves"
+            )
     target = Path(path)
     page = _page(report, curves).encode("utf-8")
     write_atomically(target, lambda file: file.write(page))

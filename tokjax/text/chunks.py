@@ -7,12 +7,14 @@ import re
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokjax.errors import InvalidArgumentError
+from tokjax.text.unicode_classes import LETTER, LOWER, NUMBER, UPPER, class_of_code_point
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _WINDOW = 1 << 16
-_SAFE_CUT = re.compile(rb"[A-Za-z0-9](?=[ \n])")
+_MAYBE_SAFE_CUT = re.compile(rb"(?:[A-Za-z0-9]|[\xc2-\xf4][\x80-\xbf]{1,3})(?=[ \n])")
+_BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
 
 
 def find_chunk_boundaries(
@@ -52,7 +54,7 @@ def find_chunk_boundaries(
 def refine_boundaries(
     file: BinaryIO, boundaries: list[int], longest: int, separators: Sequence[bytes] = ()
 ) -> list[int]:
-    """Cut chunks that are still longer than `longest` bytes, between a letter or digit and white space.
+    """Cut chunks that are still longer than `longest` bytes, between a letter or number and white space.
 
     There, every published split pattern splits the left part alike whatever follows, and the right part
     alike whatever precedes. A place inside a separator, or at its end, is not cut; a chunk without a safe
@@ -114,8 +116,10 @@ def _safe_cut(file: BinaryIO, start: int, stop: int, separators: Sequence[bytes]
         base = max(position - reach, 0)
         file.seek(base)
         window = file.read(min(position + _WINDOW + reach, stop) - base)
-        for match in _SAFE_CUT.finditer(window, position - base):
+        for match in _MAYBE_SAFE_CUT.finditer(window, position - base):
             cut = match.end()
+            if not _is_safe(match.group()):
+                continue
             if cut > position - base + _WINDOW:
                 break  # what stands around it is in the next window
             around = window[max(cut - reach, 0) : cut + reach - 1]
@@ -123,6 +127,16 @@ def _safe_cut(file: BinaryIO, start: int, stop: int, separators: Sequence[bytes]
                 return base + cut if base + cut < stop else None
         position += _WINDOW
     return None
+
+
+def _is_safe(before: bytes) -> bool:
+    """Whether a blank or line feed behind this character, or these bytes, begins another word in any case."""
+    if len(before) == 1:
+        return True
+    try:
+        return class_of_code_point()[ord(before.decode("utf-8"))] in _BEFORE_CUT
+    except (UnicodeDecodeError, TypeError):
+        return False
 
 
 def _checked_separators(given: bytes | Sequence[bytes]) -> list[bytes]:

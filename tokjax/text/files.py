@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 FileFormat = Literal["auto", "text", "jsonl", "parquet"]
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
 _COMPRESSED = (".gz", ".gzip")
-_UNREADABLE = (".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".tar", ".tgz")
+_UNREADABLE = (".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".tar", ".tgz", ".npz")
 
 
 @dataclass(frozen=True)

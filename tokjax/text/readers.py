@@ -8,6 +8,7 @@ import json
 import os
 import zlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from tokjax._optional import import_optional
@@ -18,7 +19,6 @@ from tokjax.utf8 import Text, nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from tokjax.text.files import TextFiles
 
@@ -106,7 +106,7 @@ def file_chunks(
         SourceError: a file is damaged, or holds something else than its format says.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
-    for path in files.paths:
+    for path in map(Path.absolute, files.paths):  # (workers of an executor may stand elsewhere)
         kind = format_of(path, files)
         field = None if kind == "text" else files.field
         if kind == "parquet":
@@ -142,6 +142,8 @@ def _boundaries(
 def _compressed_chunks(
     path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
 ) -> Iterator[FileChunk]:
+    if not path.stat().st_size:
+        raise SourceError(f"{path}: is empty, which no gzip file is: cut short?")
     with path.open("rb") as compressed, gzip.GzipFile(fileobj=compressed) as file:
         start = done = 0
         held = b""
@@ -215,7 +217,7 @@ def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk
     pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
     parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
     try:
-        with parquet.ParquetFile(path) as file:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             _check_column(path, column, file.schema_arrow, pyarrow.types)
             nbytes_a_row = path.stat().st_size / max(file.metadata.num_rows, 1)
             texts: list[str] = []
@@ -230,6 +232,8 @@ def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk
                     texts, rows, nbytes = [], 0, 0
             if texts:
                 yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
+    except UnicodeDecodeError as error:
+        raise SourceError(f"{path}: the column {column!r} holds bytes that are no UTF-8: {error}") from error
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
@@ -237,13 +241,13 @@ def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk
 
 
 def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
-    if column not in schema.names:
+    if schema.names.count(column) != 1:
+        many = "there are several columns" if column in schema.names else "there is no column"
         raise SourceError(
-            f"{path}: there is no column {column!r}, only {schema.names[:20]}; pass "
-            "text_files(PATH, field=NAME)"
+            f"{path}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
         )
     kind = schema.field(column).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
-    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_null)
-    if not any(is_text(kind) for is_text in texts):
+    texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+    if str(kind) not in texts:
         raise SourceError(f"{path}: the column {column!r} holds {kind}, not strings")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import TYPE_CHECKING, overload
 
@@ -11,7 +11,7 @@ from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tokjax.protocol import Special
     from tokjax.utf8 import Text
@@ -29,6 +29,8 @@ def checked_special(special_tokens: Sequence[str]) -> list[str]:
         raise InvalidArgumentError(
             f"special_tokens is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
         )
+    if not isinstance(special_tokens, Iterable):
+        raise InvalidArgumentError(f"special_tokens is a list of names, not {special_tokens!r}; pass ()")
     special = list(special_tokens)
     for i, name in enumerate(special):
         if not isinstance(name, str) or not name:

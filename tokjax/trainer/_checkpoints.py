@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 _VERSION = 1
-_SECONDS_BETWEEN = 30.0
+_SECONDS_BETWEEN = 10.0
 
 
 class Checkpoint(NamedTuple):

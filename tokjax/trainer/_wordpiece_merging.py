@@ -10,7 +10,7 @@ from tokjax.ragged import splits_from_lengths
 from tokjax.trainer._likely_pairs import LikelyPairs, key_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -29,6 +29,7 @@ def merge_likely(
     prefix: str,
     min_frequency: int,
     advance: Advance,
+    left_out: Collection[str] = (),
 ) -> list[str]:
     """The tokens that merging makes, in order.
 
@@ -39,15 +40,16 @@ def merge_likely(
         prefix: what tokens begin with that go on in a word.
         min_frequency: rarer pairs are not merged.
         advance: is told of each token.
+        left_out: forms that are no tokens, though others may be made of them: names of special tokens.
     """
-    merging = _Merging(words, alphabet, num_tokens, prefix, min_frequency)
+    merging = _Merging(words, alphabet, num_tokens + len(left_out), prefix, min_frequency)
     made: list[str] = []
     try:
         while len(made) < num_tokens:
             token = merging.step()
             if token is None:
                 break
-            if token:
+            if token and token not in left_out:
                 made.append(token)
                 advance(1)
     except KeyboardInterrupt:

@@ -77,7 +77,8 @@ def train_bpe(
             expression: the words inside which pairs are merged. `None` for that of the counts, or `"gpt2"`.
         min_frequency: pairs that are rarer are not merged.
         max_token_length: pairs that would have more bytes are not merged; `None` for no such limit. (Of a
-            text with one very long word that stands once, tokens grow without end, and with them memory.)
+            text with one very long word that stands once, tokens grow without end, and with them memory.
+            Hugging Face's trainer has tokens shorter than its limit, and pairs of bytes in any case.)
         tie_break: of equally frequent pairs, `"lexicographic"` takes the greatest pair of byte strings, and
             `"huggingface"` the one that the trainer of Hugging Face's tokenizers takes.
         checkpoint: a file that is written every half minute while pairs are merged, and at the end. Where

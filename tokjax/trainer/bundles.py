@@ -118,6 +118,11 @@ def save_training_bundle(
     return load_training_bundle(target)
 
 
+def is_bundle(path: Path) -> bool:
+    """Whether a directory is a training bundle, whole or damaged."""
+    return (path / _MANIFEST).is_file() and (path / _REPORT).is_file()
+
+
 def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     """Read what `save_training_bundle` wrote.
 

@@ -224,6 +224,6 @@ def _clear_if_stopped() -> Iterator[None]:
         raise KeyboardInterrupt("counting was interrupted; nothing was kept") from None
     except BrokenExecutor as error:
         raise TrainingError(
-            "a counting process died (killed, or out of memory?); nothing was trained. Try again, with "
-            "fewer workers if memory is short"
+            "a counting process died (killed, or out of memory?); nothing was trained. Try again with a new "
+            "executor, of fewer processes if memory is short: the one that lost a process stays broken"
         ) from error

@@ -19,6 +19,7 @@ from tokjax.text.special import checked_special
 from tokjax.trainer._sentences import LongLines, Tally, lines_of_corpus, read_sentences, sampled
 from tokjax.trainer.records import Trained, TrainingStats, exhausted_by
 from tokjax.utf8 import is_encodable
+from tokjax.vocabulary import MAX_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,6 +32,8 @@ Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"
 _ERRORS_ONLY = 2
 _WORKERS = 16
 _NOT_IN_SYMBOLS = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
+_BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
+_INTERNAL = re.compile(r"INTERNAL: |\S*\.cc\(\d+\) |\[[^]]*\] ?")
 _MEASURED_BYTES = 1 << 20
 
 
@@ -254,7 +257,10 @@ def _clear_error(error: Exception, feed: _Feed, options: dict[str, Any]) -> Exce
             f"{coverage} of the text need {too_small[2]}: pass vocab_size={too_small[2]} or more, or a "
             f"character_coverage below {coverage}"
         )
-    return TrainingError(f"the sentencepiece library could not train: {error}")
+    if "(all_chars_count) > (0)" in str(error):
+        return TrainingError("the source has no text to train on: it has white space only")
+    said = _INTERNAL.sub("", str(error)).strip() or str(error)
+    return TrainingError(f"the sentencepiece library could not train: {said}")
 
 
 def _stats_of(
@@ -295,6 +301,8 @@ def _named_pieces(
     for name in reserved:
         if not is_encodable(name):
             raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
+        if _BYTE_PIECE.fullmatch(name):
+            raise InvalidArgumentError(f"special token {name!r} looks like the piece of a byte")
     for role in ("bos", "eos", "pad"):
         if roles[role] == roles["unk"]:
             raise InvalidArgumentError(f"{role}_token and unk_token are both {roles[role]!r}")
@@ -333,7 +341,9 @@ def _check_choices(**given: str) -> None:
 
 def _check_vocab_size(vocab_size: int, num_named: int, byte_fallback: bool) -> None:
     least = num_named + 256 * byte_fallback + 1
-    if checked_int("vocab_size", vocab_size) < least:
+    if checked_int("vocab_size", vocab_size) > MAX_ID + 1:
+        raise InvalidArgumentError(f"vocab_size must be at most {MAX_ID + 1}, not {vocab_size}")
+    if vocab_size < least:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {num_named} special tokens and symbols, "
             f"{'256 bytes' if byte_fallback else 'no bytes'} and one piece need at least {least}"

@@ -153,9 +153,11 @@ def train_wordpiece(
             prefix=continuing_prefix,
             min_frequency=min_frequency,
             advance=advance,
+            left_out=special_ids,
         )
     seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
-    ordinary = {token.encode("utf-8"): len(special) + i for i, token in enumerate((*first, *made))}
+    tokens = [token for token in (*first, *made) if token not in special_ids]
+    ordinary = {token.encode("utf-8"): len(special) + i for i, token in enumerate(tokens)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     missing = f"pair left that stands {min_frequency} or more times"
     exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, missing)
