@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 
-def exact_spans(spans: NDArray[np.int64], nbytes: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Byte spans, taken apart where several of them are of one character.
+def exact_spans(spans: NDArray[np.int64], pieces: Sequence[bytes], text: bytes) -> NDArray[np.int64]:
+    r"""Byte spans, taken apart where several of them are of one character.
 
-    Tokens whose spans overlap the next one's make a run. Where their bytes add up to what the run spans, each
-    gets its own.
+    Tokens whose spans overlap make a run. Where their bytes, end to end, are what the run spans,
+    each gets its own.
 
     Args:
-        spans: of all tokens of a text, rounded outward to characters, `(n, 2)`.
-        nbytes: how many bytes of the text each token is, 0 where that is not known.
+        spans: of all tokens of a text, 1-based, rounded outward to characters, `(n, 2)`.
+        pieces: the bytes that each token is, as far as that is known.
+        text: the text.
 
-    >>> exact_spans(np.array([[1, 4], [1, 4], [1, 4]]), np.array([1, 1, 1])).tolist()
+    >>> exact_spans(np.array([[1, 4], [1, 4], [1, 4]]), [b"\xe6", b"\x97", b"\xa5"], "日".encode()).tolist()
     [[1, 2], [2, 3], [3, 4]]
     """
-    if not len(spans):
+    joins = spans[1:, 0] < spans[:-1, 1]
+    if not joins.any():
         return spans
-    apart = np.ones(len(spans), bool)
-    apart[1:] = spans[1:, 0] >= spans[:-1, 1]
-    if apart.all():
-        return spans
-    first = np.flatnonzero(apart)
-    last = np.append(first[1:], len(spans)) - 1
-    run = np.cumsum(apart) - 1
-    whole = np.add.reduceat(nbytes, first)
-    fits = (whole == spans[last, 1] - spans[first, 0]) & (np.minimum.reduceat(nbytes, first) > 0)
-    stops = np.cumsum(nbytes)
-    stops += (spans[first, 0] - (stops[first] - nbytes[first]))[run]
-    return np.where(fits[run][:, None], np.stack([stops - nbytes, stops], axis=1), spans)
+    exact = spans.copy()
+    apart = np.flatnonzero(~joins) + 1
+    firsts = np.append(0, apart)
+    lasts = np.append(apart, len(spans)) - 1
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        run, begin = pieces[first : last + 1], int(spans[first, 0])
+        if last > first and b"".join(run) == text[begin - 1 : int(spans[last, 1]) - 1]:
+            bounds = list(accumulate(map(len, run), initial=begin))
+            exact[first : last + 1] = np.stack([bounds[:-1], bounds[1:]], axis=1)
+    return exact

@@ -84,16 +84,17 @@ class HuggingFaceTokenizer:
         return is_byte_level(self.parts)
 
     @cached_property
-    def text_lengths(self) -> NDArray[np.int64]:
-        """How many bytes of text each id is, as far as spans tell; 0 where that is not known. `(size,)`."""
-        lengths = np.zeros(self.vocabulary.size, np.int64)
+    def pieces(self) -> list[bytes]:
+        """The bytes of text that each id is, as far as spans tell, or its form, if it is no text."""
         trims = any(part.get("trim_offsets") for part in parts_in(self.parts.get("post_processor")))
+        pieces = [b""] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             if self.is_byte_level:
-                lengths[id_] = len(token.strip(b" ") if trims else token)
-            elif _BYTE_PIECE.fullmatch(token):
-                lengths[id_] = 1
-        return lengths
+                pieces[id_] = token.strip(b" ") if trims else token
+            else:
+                is_byte = _BYTE_PIECE.fullmatch(token)
+                pieces[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
+        return pieces
 
     @property
     def normalization(self) -> str | None:
@@ -324,11 +325,11 @@ def _source_columns(
     sequences = [np.zeros(0, np.int32)]
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
         of_row = _array([-1 if i is None else i for i in encoding.sequence_ids])
-        characters = np.array(encoding.offsets, np.int64).reshape(-1, 2)
-        spans = character_starts(to_utf8(text)).take(characters) + 1
+        characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
+        spans = character_starts(data).take(characters) + 1
         inserted = of_row < 0
         spans[inserted] = 0
-        offsets.append(exact_spans(spans, tokenizer.text_lengths.take(ids)))
+        offsets.append(exact_spans(spans, [tokenizer.pieces[id_] for id_ in ids.tolist()], data))
         sequences.append(of_row)
     words = [_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
     return {
