@@ -162,6 +162,16 @@ def ladder_table(record: dict[str, Any]) -> str:
     return "\n".join([*rows, "", _host(record)])
 
 
+def kinds_table(record: dict[str, Any]) -> str:
+    """Megabytes a second of tokjax and of each library, and how often the one is the other."""
+    rows = ["| ids with offsets and masks | tokjax | the library | times |", "|---|---|---|---|"]
+    for name, result in record["results"].items():
+        ours, theirs = (result["megabytes_per_second"][who] for who in ("tokjax", "library"))
+        rows.append(f"| {name} | {ours:.1f} | {theirs:.1f} | {ours / theirs:.1f} |")
+    note = f"MB/s, {record['input']['bytes'] / 1e6:.0f} MB, all cores. {_host(record)}"
+    return "\n".join([*rows, "", note])
+
+
 def _warm(medians: dict[str, dict[str, float]], run: str) -> str:
     return f"{medians[run]['warm_megabytes_per_second']:.1f}" if run in medians else ""
 
@@ -182,6 +192,7 @@ TABLES = {
     "train-phases": ("train", phases_table),
     "train-summary": ("train", train_summary),
     "ladder": ("ladder", ladder_table),
+    "kinds": ("kinds", kinds_table),
 }
 
 

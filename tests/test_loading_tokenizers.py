@@ -5,11 +5,15 @@ import json
 
 import pytest
 import tiktoken
+from hypothesis import given
+from tiktoken_ext.openai_public import r50k_pat_str
 
 import tokjax
 from tests.conftest import CORPUS, PUBLISHED
+from tests.strategies import hard_texts
 from tokjax.formats.tiktoken_ranks import ENCODINGS
 from tokjax.trainer import train_bpe, train_sentencepiece, train_wordpiece
+from tokjax.utf8 import is_encodable
 
 FormatError, ArgumentError = tokjax.TokenizerFormatError, tokjax.InvalidArgumentError
 BYTES = {bytes([i]): i for i in range(256)}
@@ -215,6 +219,26 @@ class TestTiktoken:
         assert tokjax.encode(ours, "a b").tolist() == theirs.encode("a b")
         with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"takes a tiktoken.Encoding, not str"):
             tokjax.from_tiktoken("gpt2")
+
+
+WRITTEN_BY_TIKTOKEN = {
+    "gpt2": r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
+    "cl100k": r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+    r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
+}
+
+
+@pytest.mark.parametrize("name", WRITTEN_BY_TIKTOKEN)
+@given(text=hard_texts.filter(is_encodable))
+def test_patterns_as_tiktoken_writes_them(name, text):
+    assert r50k_pat_str == WRITTEN_BY_TIKTOKEN["gpt2"]
+    merged = BYTES | {b" t": 256, b"he": 257, b"\n\n": 258, b"  ": 259, b"'s": 260}
+    theirs = tiktoken.Encoding(
+        name, pat_str=WRITTEN_BY_TIKTOKEN[name], mergeable_ranks=merged, special_tokens={}
+    )
+    ours = tokjax.from_tiktoken(theirs)
+    assert ours.pattern == name
+    assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
 
 
 class TestGPT2Files:

@@ -22,7 +22,8 @@ from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
 from tokjax.text.bert import bert_normalizer
 from tokjax.text.byte_alphabet import from_stand_ins
-from tokjax.text.patterns import word_splitter
+from tokjax.text.patterns import published_name
+from tokjax.utf8 import is_encodable
 from tokjax.vocabulary import Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:
         raise NotOursError("its pre-tokenizer splits twice, or puts blanks between words")
     if split.get("behavior") not in ("Isolated", "Removed") or not isinstance(expression, str):
         raise NotOursError(f"its pre-tokenizer splits with the behaviour {split.get('behavior')!r}")
-    name = word_splitter(expression).name if expression else None
+    name = published_name(expression)
     if name is None or split["behavior"] == "Removed":
         raise NotOursError("its split pattern is not one that tokjax knows")
     return name, False
@@ -151,7 +152,7 @@ def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes
         raise NotOursError(f"its vocabulary does not hold its unknown token {unknown!r}")
     if unknown not in added.special:
         raise NotOursError(f"its unknown token {unknown!r} is no special one")
-    if any(form and not _is_text(form) for form in forms):
+    if not all(map(is_encodable, forms)):
         raise NotOursError("a token of its vocabulary is no text")
     ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special} | added.ordinary
     in_utf8 = {form.encode("utf-8"): id_ for form, id_ in ordinary.items()}
@@ -178,14 +179,6 @@ def _pair(merge: Any, ordinary: Mapping[bytes, int]) -> tuple[bytes, bytes]:
     if left not in ordinary or right not in ordinary:
         raise ValueError(f"the merge {merge!r} has a part that is no token")
     return left, right  # type: ignore[return-value]
-
-
-def _is_text(form: str) -> bool:
-    try:
-        form.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 _MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {

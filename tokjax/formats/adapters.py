@@ -9,6 +9,7 @@ from tokjax.formats._roles import roles_of
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
 from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
 from tokjax.templates import NOTHING_AROUND
+from tokjax.text.patterns import published_name
 from tokjax.vocabulary import make_vocabulary
 
 _END_OF_TEXT = "<|endoftext|>"
@@ -47,7 +48,7 @@ def from_tiktoken(
     special = {name: id_ for id_, name in owner.items()}
     roles = roles_of(special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT})
     table = make_vocabulary(ranks, special, roles, NOTHING_AROUND)
-    return byte_level_bpe_of(table, pattern, None)
+    return byte_level_bpe_of(table, published_name(pattern) or pattern, None)
 
 
 def from_sentencepiece(

@@ -50,9 +50,9 @@ class SegmentModel(ABC):
     vocabulary: Vocabulary
 
     @property
-    @abstractmethod
     def normalization(self) -> str | None:
         """What is done to a text before it is split, in a word; `None` if nothing is."""
+        return None
 
     @property
     def offsets_reference(self) -> OffsetsReference:

@@ -42,11 +42,6 @@ class ByteTokenizer(SegmentModel):
 
     vocabulary: Vocabulary
 
-    @property
-    def normalization(self) -> None:
-        """Nothing is done to a text before it is split."""
-        return None
-
     def encode_segments(
         self,
         segments: Segments,

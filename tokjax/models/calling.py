@@ -48,11 +48,6 @@ class CallableTokenizer(SegmentModel):
     split: Split
     name: str
 
-    @property
-    def normalization(self) -> None:
-        """Nothing is done to a text before it is split, as far as is known."""
-        return None
-
     def encode_segments(
         self,
         segments: Segments,

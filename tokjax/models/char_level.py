@@ -46,11 +46,6 @@ class CharTokenizer(SegmentModel):
 
     vocabulary: Vocabulary
 
-    @property
-    def normalization(self) -> None:
-        """Nothing is done to a text before it is split."""
-        return None
-
     def encode_segments(
         self,
         segments: Segments,

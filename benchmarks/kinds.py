@@ -1,0 +1,137 @@
+"""Every kind of tokenizer beside the library that it stands for, or that it runs on.
+
+    python -m benchmarks.kinds TEXT [--megabytes 10] [--rounds 3]
+
+The tokenizers are trained on a part of TEXT by their libraries, and read by tokjax from what those write. Both
+then encode the same documents to arrays of ids, offsets and masks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sentencepiece
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+import tokjax
+from benchmarks.contenders import read_documents
+from benchmarks.record import described_input, interleaved, medians, write_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Encode = Callable[[list[str]], object]
+
+VOCAB_SIZE = 16_000
+SPECIAL = ["<unk>", "<s>", "</s>"]
+
+
+def byte_level_bpe() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return made, trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+
+
+def wordpiece() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return made, trainers.WordPieceTrainer(vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, show_progress=False)
+
+
+def unigram() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.NFKC()
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    return made, trainers.UnigramTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+    )
+
+
+HUGGING_FACE = {
+    "byte-level BPE, tokjax's own": byte_level_bpe,
+    "WordPiece, tokjax's own": wordpiece,
+    "unigram, on tokenizers": unigram,
+}
+
+
+def of_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str, Encode, Encode]]:
+    """Each kind, with tokjax's way to encode and the library's."""
+    for name, make in HUGGING_FACE.items():
+        theirs, trainer = make()
+        theirs.train_from_iterator(documents[: len(documents) // 4], trainer)
+        path = directory / "tokenizer.json"
+        theirs.save(str(path))
+        ours = tokjax.load_tokenizer(path)
+        yield name, _of_tokjax(ours), _of_tokenizers(theirs)
+
+
+def of_sentencepiece(documents: list[str]) -> tuple[str, Encode, Encode]:
+    """The same for a model of the sentencepiece library."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(documents[: len(documents) // 4]),
+        model_writer=model,
+        vocab_size=VOCAB_SIZE // 2,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+    def encode(texts: list[str]) -> object:
+        found = processor.encode(texts, out_type="offset_mapping")
+        return [(np.array(row["ids"]), np.array(row["offsets"]), np.ones(len(row["ids"]))) for row in found]
+
+    return "SentencePiece unigram, on sentencepiece", _of_tokjax(tokjax.from_sentencepiece(processor)), encode
+
+
+def _of_tokjax(tokenizer: Any) -> Encode:
+    return lambda documents: tokjax.encode_batch_result(tokenizer, documents, disallowed_special=())
+
+
+def _of_tokenizers(tokenizer: Tokenizer) -> Encode:
+    def encode(documents: list[str]) -> object:
+        return [
+            tuple(map(np.array, (row.ids, row.offsets, row.attention_mask, row.special_tokens_mask)))
+            for row in tokenizer.encode_batch(documents)
+        ]
+
+    return encode
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text", type=Path)
+    parser.add_argument("--megabytes", type=float, default=10)
+    parser.add_argument("--rounds", type=int, default=3)
+    args = parser.parse_args()
+    documents = read_documents(args.text, args.megabytes)
+    size = sum(len(document.encode()) for document in documents) / 1e6
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as directory:
+        kinds = [*of_hugging_face(documents, Path(directory)), of_sentencepiece(documents)]
+        for name, ours, theirs in kinds:
+            contenders = {
+                "tokjax": lambda ours=ours: ours(documents),
+                "library": lambda theirs=theirs: theirs(documents),
+            }
+            seconds = interleaved(contenders, args.rounds)
+            rates = {who: size / median for who, median in medians(seconds).items()}
+            results[name] = {"rounds": seconds, "megabytes_per_second": rates}
+            print(name, rates, flush=True)
+    data = args.text.read_bytes()[: int(args.megabytes * 1e6)]
+    packages = ["tokjax", "numpy", "tokenizers", "sentencepiece"]
+    print(write_record("kinds", packages, {"input": described_input(data), "results": results}))
+
+
+if __name__ == "__main__":
+    main()
