@@ -62,8 +62,8 @@ _ALSO_WRITTEN: Mapping[str, str] = MappingProxyType(
 
 def published_name(expression: str) -> str | None:
     """The name of the published pattern that a regular expression is, in any way that it is written."""
-    known = {written: name for name, written in reversed(PATTERNS.items())}
-    return known.get(expression) or _ALSO_WRITTEN.get(expression)
+    known = next((name for name, written in PATTERNS.items() if written == expression), None)
+    return known or _ALSO_WRITTEN.get(expression)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class WordSplitter:
     @cached_property
     def name(self) -> str | None:
         """The name of the published pattern that this is, whether given by name or spelt out."""
-        return next((name for name, known in PATTERNS.items() if known == self.expression), None)
+        return published_name(self.expression)
 
     @property
     def expression(self) -> str:
