@@ -2,8 +2,8 @@
 
     python -m benchmarks.kinds TEXT [--megabytes 10] [--rounds 3]
 
-The tokenizers are trained on a part of TEXT by their libraries, and read by tokjax from what those write. Then
-both encode the same documents to arrays of ids, offsets and masks.
+Their libraries train the tokenizers on a part of TEXT, and tokjax reads what those write. Then both encode the
+same documents to arrays of ids, offsets and masks.
 """
 
 from __future__ import annotations
