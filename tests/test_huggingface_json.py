@@ -339,7 +339,7 @@ def changed(name, **changes):
         (changed("GPT-2", model={"vocab": {"a": 2**31}}), "the id of 'a' is 2147483648; ids are integers"),
         (changed("GPT-2", model={"vocab": {"a": 1.5}}), "the id of 'a' is 1.5; ids are"),
         (changed("GPT-2", model={"merges": ["a b c"]}), "the merge 'a b c' is no pair of tokens"),
-        (changed("GPT-2", model={"merges": [["a", "日"]]}), "has a part that is no token"),
+        (changed("GPT-2", model={"merges": [["a", "日"]]}), "'日' is no token"),
         (changed("GPT-2", added_tokens=[{"id": 1}]), "an added token has the content None and the id 1"),
         (changed("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
         (changed("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),

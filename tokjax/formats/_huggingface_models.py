@@ -75,12 +75,15 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise NotOursError("its vocabulary does not hold every single byte")
     vocabulary = _vocabulary(contents, ordinary, added, roles)
+    merges = [_pair(merge, forms) for merge in model["merges"]]
+    if not all({left, right, left + right} <= ordinary.keys() for left, right in merges):
+        raise NotOursError("a special token is a part of a merge, or made by one")
     try:
         return byte_level_bpe_of(
             vocabulary,
             pattern,
             "nfc" if normalizer else None,
-            merges=[_pair(merge, ordinary) for merge in model["merges"]],
+            merges=merges,
             whole_words=bool(model.get("ignore_merges")),
             prefix_space=prefix_space,
             trim=trim_of(contents),
@@ -101,10 +104,10 @@ def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:
     expression = split.get("pattern", {}).get("Regex")
     if byte_level.get("use_regex", True) or byte_level.get("add_prefix_space", True) or split.get("invert"):
         raise NotOursError("its pre-tokenizer splits twice, or puts blanks between words")
-    if split.get("behavior") not in ("Isolated", "Removed") or not isinstance(expression, str):
+    if split.get("behavior") != "Isolated":
         raise NotOursError(f"its pre-tokenizer splits with the behaviour {split.get('behavior')!r}")
-    name = published_name(expression)
-    if name is None or split["behavior"] == "Removed":
+    name = published_name(expression) if isinstance(expression, str) else None
+    if name is None:
         raise NotOursError("its split pattern is not one that tokjax knows")
     return name, False
 
@@ -171,14 +174,17 @@ def _vocabulary(
     )
 
 
-def _pair(merge: Any, ordinary: Mapping[bytes, int]) -> tuple[bytes, bytes]:
+def _pair(merge: Any, forms: Mapping[str, int]) -> tuple[bytes, bytes]:
     parts = merge.split(" ") if isinstance(merge, str) else merge
     if len(parts) != 2:
         raise ValueError(f"the merge {merge!r} is no pair of tokens")
+    for form in (*parts, "".join(parts)):
+        if form not in forms:
+            raise ValueError(f"the merge {merge!r}: {form!r} is no token")
     left, right = map(from_stand_ins, parts)
-    if left not in ordinary or right not in ordinary:
-        raise ValueError(f"the merge {merge!r} has a part that is no token")
-    return left, right  # type: ignore[return-value]
+    if left is None or right is None:
+        raise NotOursError(f"the merge {merge!r} is of tokens that stand for no bytes")
+    return left, right
 
 
 _MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {
