@@ -2,7 +2,7 @@
 
     python -m benchmarks.kinds TEXT [--megabytes 10] [--rounds 3]
 
-Their libraries train the tokenizers on a part of TEXT, and tokjax reads what those write. Then both encode the
+Their libraries train the tokenizers on a part of TEXT, and tokjax reads what they write. Then both encode the
 same documents to arrays of ids, offsets and masks.
 """
 

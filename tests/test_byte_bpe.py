@@ -307,8 +307,9 @@ class TestNormalization:
         qwen2 = tokjax.byte_level_bpe(
             dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens={"<K>": 1000}
         )
-        with pytest.raises(tokjax.DisallowedSpecialTokenError):
-            tokjax.encode(qwen2, "<\u212a>")  # the Kelvin sign
+        for allowed in ((), "all"):
+            ids = tokjax.encode(qwen2, "<\u212a>", allowed_special=allowed)  # the Kelvin sign
+            assert ids.tolist() == list(b"<K>")
 
     def test_others_see_the_text_as_given(self, tokenizer):
         assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed

@@ -158,7 +158,9 @@ def plain(text):
     return to_characters(text).translate(dict.fromkeys(range(0xD800, 0xE000), "\ufffd"))
 
 
-specials = st.lists(st.sampled_from([*SPECIAL, "<unk>", " ", "a", "é"]), max_size=5).map("".join)
+specials = st.lists(st.sampled_from([*SPECIAL, "<unk>", "<S>", "<MÁSK>", " ", "a", "é"]), max_size=5).map(
+    "".join
+)
 
 
 @pytest.mark.parametrize("name", OURS | THEIRS)

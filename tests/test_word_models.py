@@ -371,3 +371,10 @@ def test_any_bytes_are_encoded():
 def test_what_makes_no_tokenizer(make, message):
     with pytest.raises(tokjax.TokjaxError, match=message):
         make()
+
+
+def test_a_special_token_is_not_found_by_lowering_the_case():
+    ours = tokjax.wordpiece(["[UNK]", "<s>", "<", ">", "s"], special_tokens=["<s>"])
+    for allowed in ((), "all"):
+        assert tokjax.tokenize(ours, "<S>", allowed_special=allowed) == ["<", "s", ">"]
+    assert tokjax.encode(ours, "S<s>", allowed_special="all").tolist() == [4, 1]

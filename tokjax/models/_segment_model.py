@@ -19,7 +19,7 @@ from tokjax.ragged import Ragged
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special, split_at_special, with_white_space
-from tokjax.utf8 import from_characters, nbytes_of, to_utf8
+from tokjax.utf8 import from_characters, nbytes_of, to_characters, to_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -117,16 +117,20 @@ def split_rows(
     """
     table = tokenizer.vocabulary
     allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    if tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized:
-        texts = [protocol.normalize(tokenizer, text) for text in texts]
+    normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
     segments = as_segments(texts)
     refuse_special_in(segments.texts, disallowed)
     before, after = _around(table) if add_special_tokens else ((), ())
     parting = allowed | table.always_found
     if not parting:
+        if normalizes:
+            segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
         nothing = np.zeros(0, np.int64)
         return SplitRows(segments, Rows(nothing, nothing, np.zeros(len(texts), np.int64), before, after))
-    pieces = [split_at_special(text, parting) for text in segments.texts]
+    if normalizes:
+        pieces = [_normalized(tokenizer, text, parting, segments.hold_bytes) for text in segments.texts]
+    else:
+        pieces = [split_at_special(text, parting) for text in segments.texts]
     found_ids = np.array([table.id_of(name) for row in pieces for name in row[1::2]], np.int64)
     if table.added:
         pieces = [with_white_space(row, table.added) for row in pieces]
@@ -135,6 +139,29 @@ def split_rows(
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
     segments = segments._replace(texts=[piece for row in pieces for piece in row[::2]])
     return SplitRows(segments, Rows(found_ids, np.array(nbytes, np.int64), per_row, before, after))
+
+
+def _normalized(tokenizer: SegmentModel, text: str, parting: frozenset[str], hold_bytes: bool) -> list[str]:
+    """What `split_at_special(text, parting)` gives, ordinary text normalised.
+
+    What only normalisation makes look like a special token is ordinary text.
+    """
+
+    def normalized(ordinary: str) -> str:
+        if not hold_bytes:
+            return protocol.normalize(tokenizer, ordinary)  # type: ignore[return-value]
+        return to_characters(protocol.normalize(tokenizer, from_characters(ordinary)))
+
+    first, *others = split_at_special(
+        text, tokenizer.vocabulary.parting
+    )  # (which normalising keeps as they are)
+    pieces = [normalized(first)]
+    for name, ordinary in zip(others[::2], others[1::2], strict=True):
+        if name in parting:
+            pieces += [name, normalized(ordinary)]
+        else:
+            pieces[-1] += name + normalized(ordinary)
+    return pieces
 
 
 def _around(vocabulary: Vocabulary) -> tuple[tuple[int, ...], tuple[int, ...]]:
