@@ -75,7 +75,7 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise NotOursError("its vocabulary does not hold every single byte")
     vocabulary = _vocabulary(contents, ordinary, added, roles)
-    merges = [_pair(merge, forms) for merge in model["merges"]]
+    merges = _merges(model["merges"], forms)
     if not all({left, right, left + right} <= ordinary.keys() for left, right in merges):
         raise NotOursError("a special token is a part of a merge, or made by one")
     try:
@@ -174,17 +174,23 @@ def _vocabulary(
     )
 
 
-def _pair(merge: Any, forms: Mapping[str, int]) -> tuple[bytes, bytes]:
-    parts = merge.split(" ") if isinstance(merge, str) else merge
-    if len(parts) != 2:
-        raise ValueError(f"the merge {merge!r} is no pair of tokens")
-    for form in (*parts, "".join(parts)):
-        if form not in forms:
-            raise ValueError(f"the merge {merge!r}: {form!r} is no token")
-    left, right = map(from_stand_ins, parts)
-    if left is None or right is None:
-        raise NotOursError(f"the merge {merge!r} is of tokens that stand for no bytes")
-    return left, right
+def _merges(listed: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:
+    """The pairs of a list of merges."""
+    tokens = {form: from_stand_ins(form) for form in forms}
+    pairs = []
+    for merge in listed:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if len(parts) != 2:
+            raise ValueError(f"the merge {merge!r} is no pair of tokens")
+        left, right = parts
+        if left not in tokens or right not in tokens or left + right not in tokens:
+            missing = next(form for form in (left, right, left + right) if form not in tokens)
+            raise ValueError(f"the merge {merge!r}: {missing!r} is no token")
+        pair = tokens[left], tokens[right]
+        if pair[0] is None or pair[1] is None:
+            raise NotOursError(f"the merge {merge!r} is of tokens that stand for no bytes")
+        pairs.append(pair)
+    return pairs  # type: ignore[return-value]
 
 
 _MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {

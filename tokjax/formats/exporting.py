@@ -181,7 +181,7 @@ def _check_merges_are_ranks(tokenizer: ByteLevelBPE, own: Mapping[bytes, int]) -
 
 def _check_all_are_made(tokenizer: ByteLevelBPE, own: Mapping[bytes, int]) -> None:
     """Refuse tokens that merging would not arrive at: whether words stay whole makes a difference then."""
-    rules = rules_of_ranks(own) if tokenizer.merges is None else tokenizer._rules()
+    rules = rules_of_ranks(own) if tokenizer.merges is None else tokenizer.rules
     for token in own:
         if merge_bytes(token, rules) != [token]:
             raise UnsupportedTokenizerError(

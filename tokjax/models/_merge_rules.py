@@ -86,9 +86,9 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
     last = b""
     for i, (left, right) in enumerate(merges):
         token = left + right
-        for part in (left, right, token):
-            if part not in ids:
-                raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}: there is no token {part!r}")
+        if left not in ids or right not in ids or token not in ids:
+            missing = next(part for part in (left, right, token) if part not in ids)
+            raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}: there is no token {missing!r}")
         if (left, right) in pairs:
             raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}, stands twice")
         if token in ranks and token != last:
@@ -98,7 +98,8 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
         ranks.setdefault(token, 256 + i)
         pairs[left, right] = ranks[token]
         last = token
-    pairs = {pair: rank for pair, rank in pairs.items() if ranks.keys() >= set(pair)}  # others never meet
+    if any(left not in ranks or right not in ranks for left, right in pairs):  # some never meet
+        pairs = {pair: rank for pair, rank in pairs.items() if ranks.keys() >= set(pair)}
     of_ranks = np.zeros(256 + len(merges), np.int32)
     for token, rank in ranks.items():
         of_ranks[rank] = ids[token]

@@ -100,9 +100,11 @@ class ByteLevelBPE(SegmentModel):
 
     @cached_property
     def _engine(self) -> _engine.ArrayEngine:
-        return _engine.ArrayEngine(self._rules(), word_splitter(self.pattern))
+        return _engine.ArrayEngine(self.rules, word_splitter(self.pattern))
 
-    def _rules(self) -> MergeRules:
+    @cached_property
+    def rules(self) -> MergeRules:
+        """What merges."""
         if self.merges is None:
             return rules_of_ranks(self.vocabulary.ordinary)
         return rules_of_merges(self.vocabulary.ordinary, self.merges, whole_words=self.whole_words)
@@ -301,7 +303,7 @@ def byte_level_bpe_of(
         prefix_space=prefix_space,
         trim=trim,
     )
-    tokenizer._rules()  # (an error where merges make no sense)
+    tokenizer.rules  # noqa: B018 (an error where merges make no sense)
     return tokenizer
 
 

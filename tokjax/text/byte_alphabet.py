@@ -7,7 +7,9 @@ _OTHERS = tuple(byte for byte in range(256) if byte not in _PRINTABLE)
 _CHARACTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
     byte: chr(256 + i) for i, byte in enumerate(_OTHERS)
 }
-_BYTES = {ord(character): byte for byte, character in _CHARACTERS.items()}
+_NONE = "\uffff"
+_BYTES = dict.fromkeys(range(256), _NONE)
+_BYTES |= {ord(character): chr(byte) for byte, character in _CHARACTERS.items()}
 
 
 def to_stand_ins(token: bytes) -> str:
@@ -26,6 +28,6 @@ def from_stand_ins(form: str) -> bytes | None:
     (b' the', None)
     """
     try:
-        return bytes(_BYTES[ord(character)] for character in form)
-    except KeyError:
+        return form.translate(_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
         return None
