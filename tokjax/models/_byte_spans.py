@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-def exact_spans(spans: NDArray[np.int64], pieces: Sequence[bytes], text: bytes) -> NDArray[np.int64]:
+def exact_spans(
+    spans: NDArray[np.int64], ids: NDArray[np.int32], pieces: Sequence[bytes], text: bytes
+) -> NDArray[np.int64]:
     r"""Byte spans, taken apart where several of them are of one character.
 
     Tokens whose spans overlap make a run. Where their bytes, end to end, are what the run spans,
@@ -21,10 +23,12 @@ def exact_spans(spans: NDArray[np.int64], pieces: Sequence[bytes], text: bytes) 
 
     Args:
         spans: of all tokens of a text, 1-based, rounded outward to characters, `(n, 2)`.
-        pieces: the bytes that each token is, as far as that is known.
+        ids: theirs.
+        pieces: the bytes that each id is, as far as that is known.
         text: the text.
 
-    >>> exact_spans(np.array([[1, 4], [1, 4], [1, 4]]), [b"\xe6", b"\x97", b"\xa5"], "日".encode()).tolist()
+    >>> spans = np.array([[1, 4], [1, 4], [1, 4]])
+    >>> exact_spans(spans, np.array([2, 0, 1]), [b"\x97", b"\xa5", b"\xe6"], "日".encode()).tolist()
     [[1, 2], [2, 3], [3, 4]]
     """
     joins = spans[1:, 0] < spans[:-1, 1]
@@ -32,11 +36,11 @@ def exact_spans(spans: NDArray[np.int64], pieces: Sequence[bytes], text: bytes) 
         return spans
     exact = spans.copy()
     apart = np.flatnonzero(~joins) + 1
-    firsts = np.append(0, apart)
-    lasts = np.append(apart, len(spans)) - 1
-    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
-        run, begin = pieces[first : last + 1], int(spans[first, 0])
-        if last > first and b"".join(run) == text[begin - 1 : int(spans[last, 1]) - 1]:
+    firsts, stops = np.append(0, apart), np.append(apart, len(spans))
+    several = np.flatnonzero(stops - firsts > 1)
+    for first, stop in zip(firsts[several].tolist(), stops[several].tolist(), strict=True):
+        run, begin = [pieces[id_] for id_ in ids[first:stop].tolist()], int(spans[first, 0])
+        if b"".join(run) == text[begin - 1 : int(spans[stop - 1, 1]) - 1]:
             bounds = list(accumulate(map(len, run), initial=begin))
-            exact[first : last + 1] = np.stack([bounds[:-1], bounds[1:]], axis=1)
+            exact[first:stop] = np.stack([bounds[:-1], bounds[1:]], axis=1)
     return exact

@@ -329,7 +329,7 @@ def _source_columns(
         spans = character_starts(data).take(characters) + 1
         inserted = of_row < 0
         spans[inserted] = 0
-        offsets.append(exact_spans(spans, [tokenizer.pieces[id_] for id_ in ids.tolist()], data))
+        offsets.append(exact_spans(spans, ids, tokenizer.pieces, data))
         sequences.append(of_row)
     words = [_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
     return {
