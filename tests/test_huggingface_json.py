@@ -206,9 +206,10 @@ def test_a_batch_is_its_texts_one_by_one(name, texts):
 
 
 @pytest.mark.parametrize("name", OURS | THEIRS)
-def test_it_pickles_and_is_equal(name):
+def test_it_pickles_is_written_and_is_equal(name, tmp_path):
     theirs, ours = pair_of(name)
-    for other in (pickle.loads(pickle.dumps(ours)), tokjax.from_huggingface(theirs)):
+    again = tokjax.load_tokenizer(tokjax.save_tokenizer(ours, tmp_path))
+    for other in (again, pickle.loads(pickle.dumps(ours)), tokjax.from_huggingface(theirs)):
         assert other == ours
         assert hash(other) == hash(ours)
         assert tokjax.fingerprint(other) == tokjax.fingerprint(ours)
@@ -378,4 +379,15 @@ def test_an_added_token_that_is_found_in_normalised_text():
     assert ours.reason == "the added token 'NewWord' is found in normalised text"
     assert (
         tokjax.encode(ours, "a newword").tolist() == theirs.encode("a newword", add_special_tokens=False).ids
+    )
+
+
+def test_a_dataset_keeps_the_tokenizer(tmp_path):
+    ours = tokjax.from_huggingface(pair_of("unigram")[0], eos_token="</s>")
+    tokjax.write_dataset(CORPUS, tokjax.PackedTokenField(ours, chunk_tokens=50), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert dataset.tokenizer == ours
+    assert (
+        tokjax.encode(dataset.tokenizer, CORPUS[0]).tolist()
+        == dataset.read(0, len(tokjax.encode(ours, CORPUS[0]))).tolist()
     )

@@ -19,6 +19,8 @@ The file is one JSON object:
   * `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64).
   * `"byte_level"`: `"first_id"`, that of the byte 0.
   * `"char_level"`: `"tokens"` as before, single characters.
+  * `"huggingface"`: `"definition"` (the contents of a `tokenizer.json`), `"reason"`; of the special tokens
+    only the roles.
 """
 
 from __future__ import annotations
@@ -29,10 +31,19 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.models import byte_bpe, byte_level, char_level, sentence_piece, word_level, wordpiece
+from tokjax.models import (
+    byte_bpe,
+    byte_level,
+    char_level,
+    huggingface,
+    sentence_piece,
+    word_level,
+    wordpiece,
+)
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
+from tokjax.models.huggingface import HuggingFaceTokenizer
 from tokjax.models.sentence_piece import SentencePieceTokenizer
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -48,29 +59,31 @@ VERSION = 1
 TOKENIZER_FILE = "tokenizer.tokjax.json"
 """The name of the file in a directory."""
 
-_WRITERS: dict[type[SegmentModel], Callable[[Any], dict[str, Any]]] = {
+_WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: byte_bpe.to_json,
     WordPieceTokenizer: wordpiece.to_json,
     WordLevelTokenizer: word_level.to_json,
     SentencePieceTokenizer: sentence_piece.to_json,
     ByteTokenizer: byte_level.to_json,
     CharTokenizer: char_level.to_json,
+    HuggingFaceTokenizer: huggingface.to_json,
 }
-_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel]] = {
+_READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokenizer]] = {
     ByteLevelBPE.model: byte_bpe.from_json,
     WordPieceTokenizer.model: wordpiece.from_json,
     WordLevelTokenizer.model: word_level.from_json,
     SentencePieceTokenizer.model: sentence_piece.from_json,
     ByteTokenizer.model: byte_level.from_json,
     CharTokenizer.model: char_level.from_json,
+    HuggingFaceTokenizer.model: huggingface.from_json,
 }
 
 
-def save_tokenizer(tokenizer: SegmentModel, path: str | os.PathLike[str]) -> Path:
+def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | os.PathLike[str]) -> Path:
     """Write a tokenizer to one JSON file, whole or not at all.
 
     Args:
-        tokenizer: a tokenizer of tokjax's own.
+        tokenizer: a tokenizer of tokjax's own, or one that runs on the `tokenizers` library.
         path: the file, or an existing directory, in which it is named `tokenizer.tokjax.json`.
 
     Returns:
@@ -93,7 +106,7 @@ def save_tokenizer(tokenizer: SegmentModel, path: str | os.PathLike[str]) -> Pat
     return target
 
 
-def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel:
+def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceTokenizer:
     """Read what `save_tokenizer` wrote.
 
     Args:

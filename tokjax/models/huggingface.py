@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._byte_spans import exact_spans
+from tokjax.models._format_errors import as_format_errors
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.templates import Place, Template
@@ -25,7 +26,7 @@ from tokjax.text.byte_alphabet import from_stand_ins
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
-from tokjax.vocabulary import make_vocabulary
+from tokjax.vocabulary import ROLES, make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -55,6 +56,8 @@ class HuggingFaceTokenizer:
         vocabulary: ids and bytes.
         reason: why tokjax does not run it by itself.
     """
+
+    model: ClassVar[str] = "huggingface"
 
     definition: str
     vocabulary: Vocabulary
@@ -152,6 +155,29 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     return HuggingFaceTokenizer(definition, vocabulary, reason)
 
 
+def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values."""
+    return {
+        "model": HuggingFaceTokenizer.model,
+        "definition": tokenizer.definition,
+        "reason": tokenizer.reason,
+        **{f"{role}_token": tokenizer.vocabulary.roles.get(role) for role in ROLES},
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        MissingExtraError: the library is not installed.
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        said = {role: described[f"{role}_token"] for role in ROLES}
+        roles = {role: name for role, name in said.items() if name is not None}
+        return huggingface_tokenizer(described["definition"], described["reason"], roles)
+
+
 def library_tokenizer(definition: str) -> Any:
     """The library's `Tokenizer` of a definition, without padding and truncation.
 
@@ -241,7 +267,7 @@ def _vocabulary(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
 @protocol.fingerprint.register(HuggingFaceTokenizer)
 def _fingerprint(tokenizer: HuggingFaceTokenizer) -> str:
     roles = {str(role): name for role, name in tokenizer.vocabulary.roles.items()}
-    return checksum_of_json(["huggingface", tokenizer.parts, roles])
+    return checksum_of_json([tokenizer.model, tokenizer.parts, roles])
 
 
 @protocol.encode_texts.register(HuggingFaceTokenizer)
@@ -279,7 +305,7 @@ def _encode_texts(
         special[table.is_special.take(ids)] = 1
         types = np.concatenate([np.zeros(0, np.int32), *(_array(e.type_ids) for e in encodings)])
         columns |= {"special_tokens_mask": special, "token_type_ids": types}
-    metadata = ResultMetadata("huggingface", tokenizer.normalization, "input_text")
+    metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
     ragged = Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
     return adopt_batch(ragged, metadata, table.strings_of, has_attention_mask=return_masks)
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Mapping, Sequence
 
-    from tokjax.models._segment_model import SegmentModel
 
 _FORMAT, _VERSION = "tokjax-training-bundle", 1
 _MANIFEST, _MERGES, _REPORT = "manifest.json", "merges.json", "report.md"
@@ -213,7 +212,7 @@ def _merges_as_ids(trained: TrainedBPE) -> list[tuple[int, int]]:
     return [(id_of[left], id_of[right]) for left, right in trained.merges]
 
 
-def _merges_from(pairs: Sequence[Sequence[int]], tokenizer: SegmentModel) -> tuple[tuple[bytes, bytes], ...]:
+def _merges_from(pairs: Sequence[Sequence[int]], tokenizer: Any) -> tuple[tuple[bytes, bytes], ...]:
     token = tokenizer.vocabulary.bytes_by_id
     return tuple((token[left], token[right]) for left, right in pairs)
 
