@@ -15,9 +15,9 @@ from tokjax.formats._huggingface_parts import (
 )
 from tokjax.formats._reading import ids_of_forms
 from tokjax.formats._roles import roles_of
+from tokjax.models._definitions import bytes_of_forms, parts_in
 from tokjax.models._merge_rules import UnsupportedMergesError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
-from tokjax.models.huggingface import bytes_of_forms, parts_in
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
 from tokjax.text.bert import bert_normalizer

@@ -9,7 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.models.huggingface import parts_in
+from tokjax.models._definitions import parts_in
 from tokjax.templates import NOTHING_AROUND, Place, Template
 from tokjax.vocabulary import Strips
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Literal
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats._reading import as_path, ids_of_forms, read_json_object, read_lines
 from tokjax.formats._roles import companions_of, roles_of
+from tokjax.models._definitions import bytes_of_forms
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
-from tokjax.models.huggingface import bytes_of_forms
 from tokjax.templates import NOTHING_AROUND
 from tokjax.text.byte_alphabet import from_stand_ins
 from tokjax.vocabulary import make_vocabulary

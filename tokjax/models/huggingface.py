@@ -18,18 +18,24 @@ from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._byte_spans import exact_spans
+from tokjax.models._definitions import (
+    bytes_of_forms,
+    in_utf8,
+    is_byte_level,
+    parts_in,
+    unknown_token,
+)
 from tokjax.models._format_errors import as_format_errors
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.templates import Place, Template
-from tokjax.text.byte_alphabet import from_stand_ins
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -137,7 +143,7 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     library = library_tokenizer(definition)
     parts: dict[str, Any] = json.loads(definition)
     inserted = inserted_places(library)
-    unknown = _unknown_token(parts)
+    unknown = unknown_token(parts)
     names = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
     names |= {place.token for places in inserted for place in places if place.token is not None}
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
@@ -147,7 +153,7 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     added = {token.content for token in library.get_added_tokens_decoder().values()}
     ordinary = {form: id_ for form, id_ in forms.items() if form not in names}
     vocabulary = make_vocabulary(
-        bytes_of_forms(ordinary, added) if is_byte_level(parts) else _in_utf8(ordinary),
+        bytes_of_forms(ordinary, added) if is_byte_level(parts) else in_utf8(ordinary),
         {name: forms[name] for name in names},
         declared,
         Template(*inserted),
@@ -200,44 +206,6 @@ def inserted_places(library: Any) -> tuple[tuple[Place, ...], tuple[Place, ...]]
     return _seen_places(library, library.encode("x")), _seen_places(library, library.encode("x", "x"))
 
 
-def is_byte_level(parts: Mapping[str, Any]) -> bool:
-    """Whether the tokens of a definition are written in stand-ins for bytes."""
-    return any(part.get("type") == "ByteLevel" for part in parts_in(parts.get("decoder")))
-
-
-def parts_in(part: Any) -> list[dict[str, Any]]:
-    """A normaliser, pre-tokenizer, post-processor or decoder of a definition; of a sequence, all in it."""
-    if not isinstance(part, dict):
-        return []
-    for name in ("normalizers", "pretokenizers", "decoders", "processors"):
-        if name in part:
-            return [single for inner in part[name] for single in parts_in(inner)]
-    return [part]
-
-
-def bytes_of_forms(forms: Mapping[str, int], plain: Collection[str]) -> dict[bytes, int]:
-    """The bytes and ids of tokens that are written in stand-ins for bytes.
-
-    A token with a character that stands for none can't come of any text: its bytes are those of its form.
-
-    Args:
-        forms: token to id.
-        plain: tokens that are written as they are.
-
-    Raises:
-        TokenizerFormatError: two tokens have the same bytes.
-    """
-    ordinary: dict[bytes, int] = {}
-    for form, id_ in forms.items():
-        token = None if form in plain else from_stand_ins(form)
-        if token is None:
-            token = form.encode("utf-8", "surrogatepass")
-        if token in ordinary:
-            raise TokenizerFormatError(f"ids {ordinary[token]} and {id_} are both for the bytes {token!r}")
-        ordinary[token] = id_
-    return ordinary
-
-
 def _seen_places(library: Any, encoding: Any) -> tuple[Place, ...]:
     places: list[Place] = []
     for id_, text, type_id in zip(encoding.ids, encoding.sequence_ids, encoding.type_ids, strict=True):
@@ -245,18 +213,6 @@ def _seen_places(library: Any, encoding: Any) -> tuple[Place, ...]:
         if text is None or not places or places[-1].text != text:
             places.append(Place(text, token, type_id))
     return tuple(places)
-
-
-def _unknown_token(parts: Mapping[str, Any]) -> str | None:
-    model = parts["model"]
-    if model.get("unk_id") is not None:  # (of a unigram model, whose vocabulary is a list)
-        return str(model["vocab"][model["unk_id"]][0])
-    unknown: str | None = model.get("unk_token")
-    return unknown
-
-
-def _in_utf8(forms: Mapping[str, int]) -> dict[bytes, int]:
-    return {form.encode("utf-8", "surrogatepass"): id_ for form, id_ in forms.items()}
 
 
 @protocol.vocabulary_of.register(HuggingFaceTokenizer)
