@@ -391,3 +391,58 @@ def test_a_dataset_keeps_the_tokenizer(tmp_path):
         tokjax.encode(dataset.tokenizer, CORPUS[0]).tolist()
         == dataset.read(0, len(tokjax.encode(ours, CORPUS[0]))).tolist()
     )
+
+
+def letters(**parts):
+    """A tokenizer of four letters, to which other text is nothing."""
+    made = Tokenizer(models.BPE({"[SEP]": 0, "A": 1, "C": 2, "G": 3, "T": 4}, []))
+    made.add_special_tokens(["[SEP]"])
+    for name, part in parts.items():
+        setattr(made, name, part)
+    return made
+
+
+def test_a_template_is_read_and_not_guessed():
+    single, pair = "$A [SEP]", "$A [SEP] $B:1 [SEP]:1"
+    template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[("[SEP]", 0)])
+    for theirs in (letters(), letters(post_processor=template)):
+        ours = tokjax.from_huggingface(theirs)
+        assert isinstance(ours, tokjax.HuggingFaceTokenizer)
+        assert tokjax.encode_result(ours, "ACGT", "GG").ids.tolist() == theirs.encode("ACGT", "GG").ids
+        assert tokjax.encode_result(ours, ["A", "CG"], is_pretokenized=True).ids.tolist()[:3] == [1, 2, 3]
+
+
+def test_a_template_of_what_is_no_token():
+    template = processors.TemplateProcessing(single="[X] $A", pair="$A $B", special_tokens=[("[X]", 777)])
+    with pytest.raises(tokjax.TokenizerFormatError, match="it puts id 777 around texts"):
+        tokjax.from_huggingface(letters(post_processor=template))
+
+
+def test_what_the_library_can_not_encode():
+    theirs = Tokenizer(models.WordLevel({"a": 0}, unk_token="[UNK]"))
+    ours = tokjax.from_huggingface(theirs)
+    assert tokjax.encode(ours, "a").tolist() == [0]
+    with pytest.raises(tokjax.InvalidArgumentError, match="the tokenizers library can't encode these texts"):
+        tokjax.encode(ours, "b")
+
+
+def test_normalising_forges_no_special_token():
+    theirs = Tokenizer(
+        models.BPE({byte: i for i, byte in enumerate(pre_tokenizers.ByteLevel.alphabet())}, [])
+    )
+    theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    theirs.decoder = decoders.ByteLevel()
+    theirs.normalizer = normalizers.Lowercase()
+    theirs.add_special_tokens([AddedToken("<|end|>", normalized=True)])
+    ours = tokjax.from_huggingface(theirs)
+    with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"becomes the special token '<\|end\|>'"):
+        tokjax.encode(ours, "<|END|>")
+    assert 256 not in tokjax.encode(ours, "<|END|>", disallowed_special=())
+    assert tokjax.encode(ours, "<|END|>", allowed_special="all").tolist() == [256]
+
+
+@pytest.mark.parametrize("texts", ["ab", b"ab", iter(["ab"])])
+def test_what_is_no_sequence_of_texts(texts):
+    for options in ({}, {"max_length": 5}, {"pairs": ["a"]}):
+        with pytest.raises(tokjax.InvalidArgumentError, match="texts"):
+            tokjax.encode_batch_result(pair_of("BERT")[1], texts, **options)

@@ -299,9 +299,13 @@ def _encoded(
     is_pretokenized: bool,
     **options: Any,
 ) -> _Encoded:
+    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
+        raise InvalidArgumentError(
+            f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
+        )
     given = list(texts)
     if pairs is not None:
-        if isinstance(pairs, (str, bytes)) or len(pairs) != len(given):
+        if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(given):
             raise InvalidArgumentError(
                 f"pairs must be as many texts as there are texts ({len(given)}), one to go with each; got "
                 f"{pairs!r:.80}"

@@ -6,16 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.formats._huggingface_parts import (
     AddedTokens,
-    NotOursError,
     added_tokens_of,
     check_added_ids,
     one_type,
-    template_of,
     trim_of,
 )
 from tokjax.formats._reading import ids_of_forms
 from tokjax.formats._roles import roles_of
-from tokjax.models._definitions import bytes_of_forms, parts_in
+from tokjax.models._definitions import NotOursError, bytes_of_forms, parts_in, template_of
 from tokjax.models._merge_rules import UnsupportedMergesError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of

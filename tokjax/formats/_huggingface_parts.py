@@ -9,8 +9,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.models._definitions import parts_in
-from tokjax.templates import NOTHING_AROUND, Place, Template
+from tokjax.models._definitions import NotOursError, parts_in
 from tokjax.vocabulary import Strips
 
 if TYPE_CHECKING:
@@ -19,10 +18,6 @@ if TYPE_CHECKING:
     from tokjax.models._spaces import Trim
 
 _MOST_COMPARED = 1 << 20
-
-
-class NotOursError(Exception):
-    """The tokenizer has to run on the library; the text says why."""
 
 
 class AddedTokens(NamedTuple):
@@ -86,26 +81,6 @@ def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int
         last = max(last, given)
 
 
-def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
-    """What the definition puts around texts.
-
-    Raises:
-        NotOursError: it is put there in another way than tokjax does.
-    """
-    templates = [
-        template
-        for part in parts_in(contents.get("post_processor"))
-        if (template := _template_of_part(part, special)) is not None
-    ]
-    if len(templates) > 1:
-        raise NotOursError("it has several post-processors that put tokens around texts")
-    template = templates[0] if templates else NOTHING_AROUND
-    for place in (*template.single, *template.pair):
-        if place.token is not None and place.token not in special:
-            raise NotOursError(f"it puts {place.token!r} around texts, which is no special token")
-    return template
-
-
 def trim_of(contents: Mapping[str, Any]) -> Trim | None:
     """Which spans leave out blanks.
 
@@ -134,49 +109,14 @@ def one_type(part: Any) -> str | None:
     return str(parts[0].get("type")) if parts else None
 
 
-def _template_of_part(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
-    kind = part.get("type")
-    if kind == "ByteLevel":
-        return None
-    if kind == "TemplateProcessing":
-        return Template(
-            *(_places(part[name], part["special_tokens"], special) for name in ("single", "pair"))
-        )
-    if kind in ("BertProcessing", "RobertaProcessing"):
-        (sep, _), (cls, _) = part["sep"], part["cls"]
-        first = Place(None, cls, 0), Place(0, None, 0), Place(None, sep, 0)
-        if kind == "BertProcessing":
-            return Template(first, (*first, Place(1, None, 1), Place(None, sep, 1)))
-        return Template(first, (*first, Place(None, sep, 0), Place(1, None, 0), Place(None, sep, 0)))
-    raise NotOursError(f"its post-processor is {kind}")
-
-
-def _places(
-    pieces: Sequence[Mapping[str, Any]], inserted: Mapping[str, Any], special: Mapping[str, int]
-) -> tuple[Place, ...]:
-    name_of = {id_: name for name, id_ in special.items()}
-    places: list[Place] = []
-    for piece in pieces:
-        [(kind, about)] = piece.items()
-        if kind == "Sequence":
-            places.append(Place({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
-            continue
-        for id_ in inserted[about["id"]]["ids"]:
-            if id_ not in name_of:
-                raise NotOursError(f"it puts id {id_} around texts, which is no special token")
-            places.append(Place(None, name_of[id_], about["type_id"]))
-    texts = [place.text for place in places if place.text is not None]
-    if len(texts) != len(set(texts)):
-        raise NotOursError("its template has a text twice")
-    return tuple(places)
-
-
 def _check_order(tokens: Sequence[Mapping[str, Any]]) -> None:
     """Refuse tokens that would be found in another order: the library looks for those as they are first."""
     as_they_are = [token["content"] for token in tokens if not token.get("normalized")]
     normalized = [token["content"] for token in tokens if token.get("normalized")]
-    if len(as_they_are) * len(normalized) > _MOST_COMPARED:
+    if sum(map(len, as_they_are)) * sum(map(len, normalized)) > _MOST_COMPARED:
         raise NotOursError("it has very many added tokens of two kinds")
+    if as_they_are and normalized and any(token.get("lstrip") or token.get("rstrip") for token in tokens):
+        raise NotOursError("it has added tokens of two kinds, some of which take white space with them")
     for one, other in product(as_they_are, normalized):
         if one in other or other in one or _overlap(one, other) or _overlap(other, one):
             raise NotOursError(f"the added tokens {one!r} and {other!r} can overlap")

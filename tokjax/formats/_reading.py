@@ -23,6 +23,8 @@ def read_bytes(path: Path) -> bytes:
         TokenizerFormatError: it is empty, or larger than any tokenizer.
     """
     size = path.stat().st_size
+    if path.is_dir() or not path.is_file():
+        raise TokenizerFormatError(f"{path}: is no regular file")
     if size > MOST_BYTES:
         raise TokenizerFormatError(
             f"{path}: has {size:,} bytes; a tokenizer's file has {MOST_BYTES:,} at most"

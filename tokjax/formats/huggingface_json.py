@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tokjax.errors import UnsupportedTokenizerError
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats._huggingface_models import model_of
-from tokjax.formats._huggingface_parts import NotOursError
 from tokjax.formats._reading import as_path, parse_json_object, read_bytes
 from tokjax.formats._roles import companions_of, with_roles
+from tokjax.models._definitions import NotOursError
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models.huggingface import HuggingFaceTokenizer, huggingface_tokenizer
 
@@ -55,7 +55,10 @@ def read_huggingface(
         TokenizerFormatError: the file is damaged, or makes no tokenizer.
     """
     source = as_path(path)
-    definition = read_bytes(source).decode("utf-8", "replace")
+    try:
+        definition = read_bytes(source).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
     given: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     made = _tokenizer_of(definition, companions_of(source.parent).roles, str(source))
     return with_roles(made, given)

@@ -5,10 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
+from tokjax.templates import NOTHING_AROUND, Place, Template
 from tokjax.text.byte_alphabet import from_stand_ins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
+
+
+class NotOursError(Exception):
+    """The tokenizer has to run on the library; the text says why."""
 
 
 def is_byte_level(parts: Mapping[str, Any]) -> bool:
@@ -61,3 +66,63 @@ def unknown_token(parts: Mapping[str, Any]) -> str | None:
 def in_utf8(forms: Mapping[str, int]) -> dict[bytes, int]:
     """The bytes and ids of tokens that are written as they are."""
     return {form.encode("utf-8", "surrogatepass"): id_ for form, id_ in forms.items()}
+
+
+def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
+    """What the definition puts around texts.
+
+    Raises:
+        NotOursError: it is put there in another way than tokjax does.
+    """
+    templates = [
+        template
+        for part in parts_in(contents.get("post_processor"))
+        if (template := _template_of_part(part, special)) is not None
+    ]
+    if len(templates) > 1:
+        raise NotOursError("it has several post-processors that put tokens around texts")
+    template = templates[0] if templates else NOTHING_AROUND
+    for place in (*template.single, *template.pair):
+        if place.token is not None and place.token not in special:
+            raise NotOursError(f"it puts {place.token!r} around texts, which is no special token")
+    for places, texts in ((template.single, [0]), (template.pair, [0, 1])):
+        if sorted(place.text for place in places if place.text is not None) != texts:
+            raise TokenizerFormatError("a template of its post-processor lacks a text, or has one twice")
+    return template
+
+
+def _template_of_part(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
+    kind = part.get("type")
+    if kind == "ByteLevel":
+        return None
+    if kind == "TemplateProcessing":
+        return Template(
+            *(_places(part[name], part["special_tokens"], special) for name in ("single", "pair"))
+        )
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        (sep, _), (cls, _) = part["sep"], part["cls"]
+        first = Place(None, cls, 0), Place(0, None, 0), Place(None, sep, 0)
+        if kind == "BertProcessing":
+            return Template(first, (*first, Place(1, None, 1), Place(None, sep, 1)))
+        return Template(first, (*first, Place(None, sep, 0), Place(1, None, 0), Place(None, sep, 0)))
+    raise NotOursError(f"its post-processor is {kind}")
+
+
+def _places(
+    pieces: Sequence[Mapping[str, Any]], inserted: Mapping[str, Any], special: Mapping[str, int]
+) -> tuple[Place, ...]:
+    name_of = {id_: name for name, id_ in special.items()}
+    places: list[Place] = []
+    for piece in pieces:
+        [(kind, about)] = piece.items()
+        if kind == "Sequence":
+            places.append(Place({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
+            continue
+        for id_ in inserted[about["id"]]["ids"]:
+            if id_ not in name_of:
+                raise NotOursError(f"it puts id {id_} around texts, which is no special token")
+            places.append(Place(None, name_of[id_], about["type_id"]))
+    for place in places:
+        if not isinstance(place.type_id, int) or not 0 <= place.type_id < 1 << 31:
+            raise TokenizerFormatError(f"a template of its post-processor has the type id {place.type_id!r}")
+    return tuple(places)

@@ -16,19 +16,20 @@ import numpy as np
 from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.models._byte_spans import exact_spans
 from tokjax.models._definitions import (
+    NotOursError,
     bytes_of_forms,
     in_utf8,
     is_byte_level,
     parts_in,
+    template_of,
     unknown_token,
 )
 from tokjax.models._format_errors import as_format_errors
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
-from tokjax.templates import Place, Template
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
@@ -108,7 +109,7 @@ class HuggingFaceTokenizer:
     @property
     def normalization(self) -> str | None:
         """The library's name for what is done to a text before it is split."""
-        return "+".join(part["type"] for part in parts_in(self.parts.get("normalizer"))) or None
+        return "+".join(str(part.get("type")) for part in parts_in(self.parts.get("normalizer"))) or None
 
     def __hash__(self) -> int:
         """Equal tokenizers have equal hashes."""
@@ -142,11 +143,14 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     """
     library = library_tokenizer(definition)
     parts: dict[str, Any] = json.loads(definition)
-    inserted = inserted_places(library)
     unknown = unknown_token(parts)
-    names = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
-    names |= {place.token for places in inserted for place in places if place.token is not None}
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
+    try:
+        template = template_of(parts, forms)
+    except NotOursError as error:
+        raise TokenizerFormatError(str(error)) from error
+    names = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
+    names |= {place.token for place in (*template.single, *template.pair) if place.token is not None}
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
@@ -156,7 +160,7 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         bytes_of_forms(ordinary, added) if is_byte_level(parts) else in_utf8(ordinary),
         {name: forms[name] for name in names},
         declared,
-        Template(*inserted),
+        template,
     )
     return HuggingFaceTokenizer(definition, vocabulary, reason)
 
@@ -194,25 +198,13 @@ def library_tokenizer(definition: str) -> Any:
     tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
     try:
         made = tokenizers.Tokenizer.from_str(definition)
-    except Exception as error:  # the library raises no other kind
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # (a panic of the library is no Exception)
         raise TokenizerFormatError(f"the tokenizers library can't read it: {error}") from error
     made.no_padding()
     made.no_truncation()
     return made
-
-
-def inserted_places(library: Any) -> tuple[tuple[Place, ...], tuple[Place, ...]]:
-    """What the library puts around a text, and around a pair: seen from what it does."""
-    return _seen_places(library, library.encode("x")), _seen_places(library, library.encode("x", "x"))
-
-
-def _seen_places(library: Any, encoding: Any) -> tuple[Place, ...]:
-    places: list[Place] = []
-    for id_, text, type_id in zip(encoding.ids, encoding.sequence_ids, encoding.type_ids, strict=True):
-        token = library.id_to_token(id_) if text is None else None
-        if text is None or not places or places[-1].text != text:
-            places.append(Place(text, token, type_id))
-    return tuple(places)
 
 
 @protocol.vocabulary_of.register(HuggingFaceTokenizer)
@@ -247,10 +239,11 @@ def _encode_texts(
     plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
     ordinary = frozenset(table.special) - allowed - disallowed
     library = _library_for(tokenizer, plain, allowed, ordinary)
-    encode = library.encode_batch if return_offsets else library.encode_batch_fast
-    encodings = encode(plain, add_special_tokens=add_special_tokens)
-    if library is not tokenizer.library_tokenizer:
-        _check_no_special(tokenizer, encodings, ordinary)
+    encodings = _encodings(library, plain, add_special_tokens, offsets=return_offsets)
+    if library is tokenizer.library_tokenizer and _found(tokenizer, encodings, ordinary):
+        library = tokenizer.blind_to_special  # (what normalising made look like one is to be ordinary text)
+        encodings = _encodings(library, plain, add_special_tokens, offsets=return_offsets)
+    _refuse_found(tokenizer, encodings, ordinary, disallowed)
     rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
     columns: dict[str, Any] = {}
@@ -281,19 +274,44 @@ def _library_for(
     return tokenizer.blind_to_special
 
 
-def _check_no_special(
-    tokenizer: HuggingFaceTokenizer, encodings: Sequence[Any], ordinary: frozenset[str]
+def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool) -> list[Any]:
+    encode = library.encode_batch if offsets else library.encode_batch_fast
+    try:
+        found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
+    except Exception as error:  # the library raises no other kind
+        raise InvalidArgumentError(f"the tokenizers library can't encode these texts: {error}") from error
+    return found
+
+
+def _found(tokenizer: HuggingFaceTokenizer, encodings: list[Any], names: frozenset[str]) -> dict[str, int]:
+    """Which of some special tokens, but for the unknown, are among those of the texts, and in which text."""
+    table = tokenizer.vocabulary
+    ids = {table.special[name]: name for name in names if name != table.roles.get("unk")}
+    return {
+        ids[id_]: row
+        for row, encoding in enumerate(encodings)
+        for id_, inserted in zip(encoding.ids, encoding.special_tokens_mask, strict=True)
+        if id_ in ids and not inserted
+    }
+
+
+def _refuse_found(
+    tokenizer: HuggingFaceTokenizer,
+    encodings: list[Any],
+    ordinary: frozenset[str],
+    disallowed: frozenset[str],
 ) -> None:
-    """Refuse special tokens that the model itself has made of ordinary text, since they are among its own."""
-    unknown = tokenizer.vocabulary.roles.get("unk")
-    names = {tokenizer.vocabulary.special[name]: name for name in ordinary if name != unknown}
-    for row, encoding in enumerate(encodings):
-        for id_, inserted in zip(encoding.ids, encoding.special_tokens_mask, strict=True):
-            if id_ in names and not inserted:
-                raise InvalidArgumentError(
-                    f"text {row} holds {names[id_]!r}, and this model makes the special token of it even "
-                    "where it is to be ordinary text; allow it, or disallow it"
-                )
+    """Refuse special tokens that the library has made of text in which there are none."""
+    for name, row in _found(tokenizer, encodings, disallowed).items():
+        raise DisallowedSpecialTokenError(
+            f"text {row} becomes the special token {name!r} when it is normalised, which is not allowed; to "
+            f"recognise it, pass allowed_special={{{name!r}}}"
+        )
+    for name, row in _found(tokenizer, encodings, ordinary).items():
+        raise InvalidArgumentError(
+            f"text {row} holds {name!r}, and this model makes the special token of it even where it is to be "
+            "ordinary text; allow it, or disallow it"
+        )
 
 
 def _source_columns(
