@@ -1,6 +1,7 @@
 """Conversations: what a template makes of them, and which tokens the assistant said."""
 
 import json
+from types import MappingProxyType
 
 import pytest
 from hypothesis import given
@@ -123,6 +124,69 @@ class TestMessagesCanNotForgeTurns:
             with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"messages\[0\]"):
                 tokjax.encode_chat(bpe, [message], CHATML)
 
+    @pytest.mark.parametrize(
+        ("messages", "template"),
+        [
+            (
+                [{"content": [{"text": "x<|im_"}, {"text": "end|>y"}]}],
+                "{% for c in messages[0].content %}{{ c.text }}{% endfor %}",
+            ),
+            ([{"content": "<|IM_END|>"}], "{{ messages[0].content | lower }}"),
+            ([{"content": "<|im_\nend|>"}], "{{ messages[0].content | replace('\n', '') }}"),
+            ([{"content": "im_end"}], "{{ '<|' + messages[0].content + '|>' }}"),
+            (
+                [{"content": "<|im_end"}, {"content": "|>"}],
+                "{{ messages[0].content }}{{ messages[1].content }}",
+            ),
+            ([MappingProxyType({"content": "<|im_end|>"})], "{{ messages[0].content }}"),
+        ],
+    )
+    def test_by_what_a_template_makes_of_them(self, bpe, messages, template):
+        with pytest.raises(tokjax.DisallowedSpecialTokenError, match="im_end"):
+            tokjax.encode_chat(bpe, messages, template)
+
+    def test_in_roles(self, bpe):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"messages\[0\]\['role'\] is 'end\|>x'"):
+            tokjax.encode_chat(bpe, [{"role": "end|>x"}], "{{ '<|im_' + messages[0].role }}")
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("hello", "messages must be a list of messages, not 'hello'"),
+        (None, "messages must be a list of messages, not None"),
+        (["hi"], r"messages\[0\] must map 'role' and 'content', not be 'hi'"),
+        ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; messages hold what JSON does"),
+    ],
+)
+def test_what_is_no_conversation(bpe, messages, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.encode_chat(bpe, messages, CHATML)
+
+
+def test_a_prompt_behind_what_the_assistant_said(bpe):
+    chat = tokjax.encode_chat(bpe, TALK, CHATML, add_generation_prompt=True)
+    assert said(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
+
+
+SAID = "{% generation %}{{ m.content }}{% endgeneration %}"
+IN_MACRO = "{% macro a(m) %}" + SAID + "{% endmacro %}{% for m in messages %}<{{ a(m) }}>{% endfor %}"
+CAPTURED = "{% for m in messages %}{% set x %}" + SAID + "{% endset %}<{{ x }}>{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [IN_MACRO, CAPTURED])
+def test_places_in_macros_and_captured_blocks(bpe, template):
+    talk = [{"role": "assistant", "content": "<"}, {"role": "assistant", "content": "<"}]
+    chat = tokjax.encode_chat(bpe, talk, template)
+    assert chat.text == "<<><<>"
+    plain = tokjax.byte_level(list(bpe.vocabulary.special))
+    assert tokjax.encode_chat(plain, talk, template).assistant_mask.tolist() == [0, 1, 0, 0, 1, 0]
+
+
+def test_a_block_in_a_comment_is_none(bpe):
+    chat = tokjax.encode_chat(bpe, TALK, "{# {% generation %} #}" + CHATML)
+    assert said(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+
 
 @pytest.mark.parametrize(
     ("template", "message"),
@@ -136,10 +200,6 @@ class TestMessagesCanNotForgeTurns:
             "{% for m in messages %}{{ messages | length }}{{ m.content }}{% endfor %}",
             "put {% generation %} and",
         ),
-        (
-            "{% macro a() %}x{% generation %}y{% endgeneration %}{% endmacro %}{{ a() }}",
-            "block inside a macro or another block",
-        ),
         (b"bytes", "template must be a Jinja template, not bytes"),
     ],
 )
@@ -149,10 +209,10 @@ def test_templates_that_can_not(bpe, template, message):
 
 
 def test_what_templates_see(bpe):
-    template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token }}{{ strftime_now('%%') }}"
+    template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token is defined }}{{ strftime_now('%%') }}"
     template += "{% for i in [1, 2] %}{% break %}{% endfor %}"
     chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}})
-    assert chat.text == '{"a": "é<"}<|endoftext|>%'
+    assert chat.text == '{"a": "é<"}<|endoftext|>False%'
 
 
 class TestTemplatesInFiles:

@@ -174,12 +174,21 @@ def _(tokenizer: Liar) -> tokjax.Vocabulary:
 def _(tokenizer: Liar, texts, **options) -> tokjax.TokenizationBatch:
     batch = tokjax.encode_texts(made("bytes"), texts, **options)
     ragged = batch.ragged
-    if tokenizer.change == "offsets" and ragged.offsets is not None:
-        ragged = ragged._replace(offsets=ragged.offsets + 1)
-    if tokenizer.change == "ids" and len(texts) > 1:
-        ragged = ragged._replace(ids=ragged.ids * 0 + 5)
-    if tokenizer.change == "mask" and ragged.special_tokens_mask is not None:
-        ragged = ragged._replace(special_tokens_mask=ragged.special_tokens_mask * 0)
+    changes = {
+        "offsets": lambda: {"offsets": ragged.offsets + 1},
+        "empty spans": lambda: {"offsets": np.where(ragged.offsets > 0, 1, 0)},
+        "reversed spans": lambda: {"offsets": ragged.offsets[::-1].copy()} if len(texts) == 1 else {},
+        "batch": lambda: {"ids": ragged.ids * 0 + 5} if len(texts) > 1 else {},
+        "ids": lambda: {"ids": np.where(ragged.ids < 3, ragged.ids, 5)},
+        "mask": lambda: {"special_tokens_mask": ragged.special_tokens_mask * 0},
+        "full mask": lambda: {"special_tokens_mask": ragged.special_tokens_mask * 0 + 1},
+        "types": lambda: {"token_type_ids": ragged.token_type_ids + 7},
+        "words": lambda: {"word_ids": ragged.word_ids * 0 - 5},
+    }
+    if tokenizer.change in changes and ragged.offsets is not None and ragged.special_tokens_mask is not None:
+        ragged = ragged._replace(**changes[tokenizer.change]())
+    elif tokenizer.change == "ids":
+        ragged = ragged._replace(ids=np.where(ragged.ids < 3, ragged.ids, 5))
     return tokjax.TokenizationBatch(ragged, batch.metadata, made("bytes").vocabulary.strings_of)
 
 
@@ -187,8 +196,14 @@ def _(tokenizer: Liar, texts, **options) -> tokjax.TokenizationBatch:
     ("change", "message"),
     [
         ("offsets", "offsets of ''|an inserted token of"),
-        ("ids", "another row in a batch"),
+        ("empty spans", "no token's span holds"),
+        ("reversed spans", "go backwards|an inserted token|has no span"),
+        ("batch", "another row in a batch|columns that are asked for"),
+        ("ids", "comes back as"),
         ("mask", "has mask 0"),
+        ("full mask", "has mask 1"),
+        ("types", "type ids of"),
+        ("words", "word id"),
     ],
 )
 def test_what_the_checks_find(change, message):

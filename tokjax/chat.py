@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -13,12 +16,12 @@ import numpy as np
 from tokjax import protocol
 from tokjax._optional import import_optional
 from tokjax.encoding import encode_result
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.offsets import char_to_byte_spans
 from tokjax.text.special import refuse_special, resolve_special
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -27,9 +30,10 @@ if TYPE_CHECKING:
 
     Message = Mapping[str, Any]
 
-_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_WORD = re.compile(r"[\w -]*")
+_KEPT = ("['role']", "['type']")
+_ERRORS_OF_TEMPLATES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
 _ASSISTANT = "assistant"
-_PROGRESS = "_tokjax_progress"
 
 
 class EncodedChat(NamedTuple):
@@ -60,14 +64,16 @@ def encode_chat(
 
     The template is a Jinja template as Hugging Face's libraries have them (`load_chat_template` reads one
     from a model's directory). It runs in Jinja's sandbox. It sees `messages`, `add_generation_prompt`,
-    `bos_token`, `eos_token`, `pad_token`, `unk_token` and `variables`.
+    `bos_token`, `eos_token`, `pad_token`, `unk_token` as far as they are declared, and `variables` (`tools`
+    and `documents` are none, unless they are among them).
 
     What the assistant said is known by its place, not by its words. If the template has `{% generation %}`
     blocks, it is what stands in them. Otherwise a message of the assistant is what the template adds for it
-    behind the prompt for it: what it writes after it has written its role.
+    behind the prompt for it; with its role, if the template knows no such prompt.
 
     Special tokens are recognised where the template writes them. In messages they are refused: a user could
-    end a turn with them.
+    end a turn with them. So are messages of which a template makes more or fewer special tokens than of
+    others with the same roles. `variables` are taken as they are.
 
     Args:
         tokenizer: any registered tokenizer that gives offsets.
@@ -85,13 +91,20 @@ def encode_chat(
     """
     table = protocol.vocabulary_of(tokenizer)
     _, disallowed = resolve_special(table.special, allowed_special, "all")
-    for i, message in enumerate(messages):
-        for where, text in _strings_in(message, f"messages[{i}]"):
-            refuse_special(text, disallowed, where)
-    roles = {f"{role}_token": table.roles.get(role, "") for role in ("bos", "eos", "pad", "unk")}
-    writer = _writer(template)
-    rendering = _Rendering(writer, {**roles, **(variables or {})})
+    _check_messages(messages, disallowed)
+    roles = {f"{role}_token": name for role, name in table.roles.items()}
+    rendering = _Rendering(
+        _writer(template), {"tools": None, "documents": None, **roles, **(variables or {})}
+    )
     text, spans = rendering.whole(list(messages), add_generation_prompt)
+    neutral, _ = rendering.whole(list(map(_neutral, messages)), add_generation_prompt)
+    for name in disallowed:
+        if text.count(name) != neutral.count(name):
+            raise DisallowedSpecialTokenError(
+                f"with these messages the chat template writes {name!r} {text.count(name)} times, and "
+                f"{neutral.count(name)} times with others: what they hold would become a special token, or "
+                f"take one away. If that is meant, pass allowed_special={{{name!r}}}"
+            )
     result = encode_result(tokenizer, text, add_special_tokens=False, allowed_special="all")
     return EncodedChat(result, _mask_of(tokenizer, text, result, spans), text)
 
@@ -118,7 +131,7 @@ class _Rendering:
     def _span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
         """Where the message stands: what comes before it, and what is there with it, begin the text alike."""
         before = self._text(messages[:i], True) if i else self._before_all()
-        until = text if i + 1 == len(messages) else self._text(messages[: i + 1], False)
+        until = self._text(messages[: i + 1], False)
         if not (text.startswith(until) and until.startswith(before)):
             raise InvalidArgumentError(
                 f"the chat template writes messages[{i}], or what is before it, otherwise if there are more: "
@@ -167,44 +180,43 @@ def _writer(template: str) -> _Writer:
     )
     environment.filters["tojson"] = _to_json
     environment.globals.update(raise_exception=_raise, strftime_now=_now)
+    begin, end = (f"\ue000{secrets.token_hex(16)}\ue001" for _ in range(2))  # (no text holds them by chance)
+    environment.tokjax_marks, environment.tokjax_has_blocks = (begin, end), False
     try:
         compiled = environment.from_string(template)
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, RecursionError) as error:
         raise InvalidArgumentError(f"the chat template is no Jinja template: {error}") from error
 
     def write(variables: dict[str, Any]) -> tuple[str, list[tuple[int, int]]]:
-        progress = _Progress()
-        pieces: list[str] = []
         try:
-            for piece in compiled.generate({**variables, _PROGRESS: progress}):
-                pieces.append(piece)
-                progress.length += len(piece)
-        except (jinja2.TemplateError, TypeError, ValueError, LookupError, ArithmeticError) as error:
+            return _without_marks(compiled.render(variables), begin, end)
+        except (*_ERRORS_OF_TEMPLATES, jinja2.TemplateError) as error:
             raise InvalidArgumentError(
                 f"the chat template can't do with these messages: {type(error).__name__}: {error}"
             ) from error
-        text = "".join(pieces)
-        if any(text[start : start + len(said)] != said for start, said in progress.said):
-            raise InvalidArgumentError(
-                "the chat template has a {% generation %} block inside a macro or another block, where its "
-                "place in the text is not known"
-            )
-        return text, [(start, start + len(said)) for start, said in progress.said]
 
-    return _Writer(write, bool(_GENERATION.search(template)))
+    return _Writer(write, environment.tokjax_has_blocks)
 
 
-class _Progress:
-    """How much of a template was written, and what stood in its `{% generation %}` blocks."""
-
-    def __init__(self) -> None:
-        self.length = 0
-        self.said: list[tuple[int, str]] = []
+def _without_marks(marked: str, begin: str, end: str) -> tuple[str, list[tuple[int, int]]]:
+    """The text without the marks of `{% generation %}` blocks, and the character spans between them."""
+    pieces: list[str] = []
+    spans: list[tuple[int, int]] = []
+    length = 0
+    for i, part in enumerate(marked.split(begin)):
+        said, closed, rest = part.partition(end) if i else ("", end, part)
+        if not closed or end in rest:
+            raise ValueError("{% generation %} blocks stand in one another, or a filter cut one")
+        if i:
+            spans.append((length, length + len(said)))
+        pieces += [said, rest]
+        length += len(said) + len(rest)
+    return "".join(pieces), spans
 
 
 @lru_cache(maxsize=1)
 def _generation_blocks() -> Any:
-    """Jinja's extension for `{% generation %}` blocks, which tells where each was written."""
+    """Jinja's extension for `{% generation %}` blocks, which marks what was written in them."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
 
@@ -212,17 +224,39 @@ def _generation_blocks() -> Any:
         tags = frozenset({"generation"})
 
         def parse(self, parser: Any) -> Any:
+            self.environment.tokjax_has_blocks = True
             line = next(parser.stream).lineno
             body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
-            call = self.call_method("_write", [nodes.ContextReference()])
-            return nodes.CallBlock(call, [], [], body).set_lineno(line)
+            return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
 
-        def _write(self, context: Any, caller: Callable[[], str]) -> str:
-            said = caller()
-            context[_PROGRESS].said.append((context[_PROGRESS].length, said))
-            return said
+        def _write(self, caller: Callable[[], str]) -> str:
+            begin, end = self.environment.tokjax_marks
+            return f"{begin}{caller()}{end}"
 
     return GenerationBlocks
+
+
+def _check_messages(messages: Sequence[Message], disallowed: frozenset[str]) -> None:
+    """Refuse what is no conversation, and special tokens in it."""
+    given: object = messages
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise InvalidArgumentError(f"messages must be a list of messages, not {messages!r:.80}")
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidArgumentError(f"messages[{i}] must map 'role' and 'content', not be {message!r:.80}")
+        for where, text in _strings_in(message, f"messages[{i}]"):
+            refuse_special(text, disallowed, where)
+            if where.endswith(_KEPT) and not _WORD.fullmatch(text):
+                raise InvalidArgumentError(f"{where} is {text!r}; roles and types are words")
+
+
+def _neutral(value: Any, key: str = "") -> Any:
+    """A message whose texts, but for roles and types, say nothing."""
+    if isinstance(value, str):
+        return value if f"[{key!r}]" in _KEPT else "x" * bool(value)
+    if isinstance(value, Mapping):
+        return {name: _neutral(inner, name) for name, inner in value.items()}
+    return [_neutral(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 def _mask_of(
@@ -243,16 +277,22 @@ def _mask_of(
 
 
 def _strings_in(value: Any, where: str) -> Iterator[tuple[str, str]]:
-    """All strings in a message, keys too, and what to call their places."""
+    """All strings in a message, keys too, and what to call their places.
+
+    Raises:
+        InvalidArgumentError: there is something else than JSON in it.
+    """
     if isinstance(value, str):
         yield where, value
-    elif isinstance(value, dict):
+    elif isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _strings_in(key, f"a key of {where}")
             yield from _strings_in(inner, f"{where}[{key!r}]")
     elif isinstance(value, (list, tuple)):
         for i, inner in enumerate(value):
             yield from _strings_in(inner, f"{where}[{i}]")
+    elif not isinstance(value, (int, float, NoneType)):
+        raise InvalidArgumentError(f"{where} is a {type(value).__name__}; messages hold what JSON does")
 
 
 def _to_json(value: Any, indent: int | None = None, **options: Any) -> str:

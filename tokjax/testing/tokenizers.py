@@ -21,9 +21,10 @@ from tokjax.errors import OffsetsContractError, TokjaxError
 from tokjax.offsets import assert_offsets_contract
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tokjax.records import TokenizationResult
+    from tokjax.templates import Place
 
 HARD_TEXTS: tuple[str | bytes, ...] = (
     "",
@@ -42,6 +43,8 @@ HARD_TEXTS: tuple[str | bytes, ...] = (
 )
 """Texts of many scripts, of nothing, of surrogates, of bytes that are no UTF-8."""
 
+_PLAIN = ("low", "a", "low low", "newest widest low", "the inner meaning", "low lower")
+"""Texts of words that most vocabularies can express."""
 _ROWS = ("offsets", "special_tokens_mask", "token_type_ids", "word_ids", "sequence_ids")
 
 
@@ -72,6 +75,8 @@ def check_columns(tokenizer: Any) -> None:
         assert special is not None
         expected = table.is_special.take(result.ids)
         assert (special[expected] == 1).all(), f"a special token of {text!r:.60} has mask 0"
+        assert (special[~expected] == 0).all(), f"an ordinary token of {text!r:.60} has mask 1"
+        _check_places(result, table.template.single, text)
 
 
 def check_offsets(tokenizer: Any) -> None:
@@ -91,8 +96,23 @@ def check_offsets(tokenizer: Any) -> None:
         inserted = result.sequence_ids == -1
         assert (result.offsets[inserted] == 0).all(), f"an inserted token of {text!r:.60} has a span"
         assert (result.offsets[~inserted] > 0).all(), f"a token of {text!r:.60} has no span"
+        starts = result.offsets[~inserted, 0]
+        assert (np.diff(starts) >= 0).all(), f"spans of {text!r:.60} go backwards"
         mapped = protocol.map_offsets_to_input(tokenizer, text, result.offsets)
         assert_offsets_contract(text, mapped)
+
+
+def check_that_spans_cover(tokenizer: Any) -> None:
+    """Every letter of a plain text is in the span of a token, and no span holds all of a longer one."""
+    for text in _PLAIN:
+        result = _encoded(tokenizer, text)
+        if result.offsets is None:
+            continue
+        covered = np.zeros(len(text), bool)
+        for start, stop in result.offsets.tolist():
+            covered[max(start - 1, 0) : max(stop - 1, 0)] = True
+        missed = [character for character, is_in in zip(text, covered, strict=True) if not is_in]
+        assert not "".join(missed).strip(), f"no token's span holds {missed} of {text!r}"
 
 
 def check_batches(tokenizer: Any) -> None:
@@ -119,8 +139,33 @@ def check_encode(tokenizer: Any) -> None:
             assert alone.tolist() == result.ids.tolist(), f"encode and encode_result of {text!r:.60}"
 
 
+def check_round_trip(tokenizer: Any) -> None:
+    """Plain words that the vocabulary can express come back, and different texts have different ids."""
+    unknown = protocol.unk_id(tokenizer)
+    seen: dict[tuple[int, ...], str] = {}
+    for text in _PLAIN:
+        ids = protocol.encode(tokenizer, text)
+        if unknown is not None and unknown in ids:
+            continue
+        decoded = protocol.decode(tokenizer, ids, skip_special_tokens=True)
+        assert "".join(decoded.split()) == "".join(text.split()), f"{text!r} comes back as {decoded!r}"
+        other = seen.setdefault(tuple(ids.tolist()), text)
+        assert other == text, f"{text!r} and {other!r} have the same ids"
+
+
+def check_template(tokenizer: Any) -> None:
+    """`add_special_tokens` puts the tokens of the template around a text, and nothing else."""
+    table = protocol.vocabulary_of(tokenizer)
+    for text in _PLAIN:
+        bare = _encoded(tokenizer, text, add_special_tokens=False).ids.tolist()
+        expected: list[int] = []
+        for place in table.template.single:
+            expected += bare if place.token is None else [table.special[place.token]]
+        assert _encoded(tokenizer, text).ids.tolist() == expected, f"{text!r} in the template"
+
+
 def check_decoding(tokenizer: Any) -> None:
-    """Any ids decode; what is encoded again after decoding is what it was."""
+    """Any ids decode, and a batch of them as one by one."""
     table = protocol.vocabulary_of(tokenizer)
     protocol.decode_bytes(tokenizer, np.array(list(table.bytes_by_id), np.int32))
     for text in HARD_TEXTS:
@@ -188,8 +233,11 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     check_vocabulary,
     check_columns,
     check_offsets,
+    check_that_spans_cover,
+    check_template,
     check_batches,
     check_encode,
+    check_round_trip,
     check_decoding,
     check_special_tokens,
     check_pairs,
@@ -203,6 +251,21 @@ def check_tokenizer(tokenizer: Any) -> None:
     """Run all checks."""
     for check in CHECKS:
         check(tokenizer)
+
+
+def _check_places(result: TokenizationResult, single: Sequence[Place], text: Any) -> None:
+    """Type ids are those of the template; word ids count up, and are -1 where a token was inserted."""
+    if result.sequence_ids is None:
+        return
+    inserted = result.sequence_ids == -1
+    assert result.token_type_ids is not None
+    [of_text] = [place.type_id for place in single if place.text is not None]
+    assert (result.token_type_ids[~inserted] == of_text).all(), f"type ids of {text!r:.60}"
+    words = result.word_ids
+    if words is not None:
+        assert (words[inserted] == -1).all(), f"an inserted token of {text!r:.60} has a word id"
+        assert (words[~inserted] >= 0).all(), f"a token of {text!r:.60} has no word id"
+        assert (np.diff(words[~inserted]) >= 0).all(), f"word ids of {text!r:.60} go backwards"
 
 
 def _encoded(tokenizer: Any, text: Any, pair: Any = None, **options: Any) -> TokenizationResult:
