@@ -252,6 +252,12 @@ BYTES = {bytes([i]): i for i in range(256)}
         ),
         (lambda: tokjax.wordpiece(["[UNK]", "a\nb"]), "wordpiece", r"can't hold 'a\\nb', which ends a line"),
         (lambda: tokjax.wordpiece({"[UNK]": 0, "a": 2}), "wordpiece", "there is no token with id 1"),
+        (lambda: tokjax.wordpiece(["[UNK]"], clean_text=False), "wordpiece", "can't say clean_text=False"),
+        (
+            lambda: tokjax.byte_level_bpe(BYTES | {b"new": 300}, merges=[], added_tokens=["new"]),
+            "gpt2",
+            "GPT-2's format can't say that 'new' is always found",
+        ),
         (
             lambda: tokjax.wordpiece(["[UNK]"], continuing_prefix="@"),
             "wordpiece",
@@ -266,6 +272,27 @@ def test_what_a_format_can_t_express(tmp_path, make, format_, message):
     with pytest.raises(tokjax.UnsupportedTokenizerError, match=message):
         tokjax.export_tokenizer(make(), tmp_path, format_)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_special_tokens_of_any_name_come_back(tmp_path):
+    names = {"unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+    ours = tokjax.wordpiece(["<unk>", "<s>", "</s>", "<x>", "a"], special_tokens=["<x>"], **names)
+    with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"are \['<unk>'.*; pass a directory"):
+        tokjax.export_tokenizer(ours, tmp_path / "vocab.txt", "wordpiece")
+    tokjax.export_tokenizer(ours, tmp_path, "wordpiece")
+    assert tokjax.load_tokenizer(tmp_path) == ours
+    special = {"<|im_end|>": 256, "<|endoftext|>": 257}
+    bpe = tokjax.byte_level_bpe(BYTES, special_tokens=special, eos_token="<|endoftext|>")
+    tokjax.export_tokenizer(bpe, tmp_path / "bpe", "gpt2")
+    tokjax.export_tokenizer(bpe, tmp_path / "bpe", "gpt2")  # (with a config, once there is a directory)
+    again = tokjax.load_tokenizer(tmp_path / "bpe")
+    assert again.vocabulary.special == bpe.vocabulary.special
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.GPT2Tokenizer.from_pretrained(tmp_path / "bpe")
+    assert (
+        theirs("a<|im_end|>")["input_ids"]
+        == tokjax.encode(again, "a<|im_end|>", allowed_special="all").tolist()
+    )
 
 
 def test_no_such_format(tmp_path):

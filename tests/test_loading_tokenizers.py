@@ -291,6 +291,23 @@ class TestGPT2Files:
         with pytest.raises(FormatError, match=message):
             tokjax.load_tokenizer(tmp_path)
 
+    def test_words_that_end_in_a_mark(self, tmp_path):
+        self.write(tmp_path, {"a": 0, "a</w>": 1}, b"#version: 0.2\n")
+        with pytest.raises(FormatError, match="its words end in '</w>', so it is no byte-level BPE"):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_what_the_config_says(self, everything, tmp_path):
+        merges = (everything / "merges.txt").read_bytes()
+        self.write(tmp_path, self.vocab(everything), merges)
+        config = {"add_prefix_space": True, "bos_token": "<|endoftext|>", "eos_token": None}
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+        ours = tokjax.load_tokenizer(tmp_path, "gpt2")
+        assert ours.prefix_space
+        assert set(ours.vocabulary.roles) == {"bos", "eos"}
+        (tmp_path / "added_tokens.json").write_text('{"<new>": 9999}')
+        with pytest.raises(FormatError, match="adds the token '<new>', which vocab.json does not hold"):
+            tokjax.load_tokenizer(tmp_path, "gpt2")
+
     def test_special_tokens_that_it_has_not(self, everything):
         with pytest.raises(FormatError, match="has no token '<s>', which is to be special"):
             tokjax.load_tokenizer(everything / "vocab.json", special_tokens=["<s>"])
@@ -331,9 +348,11 @@ class TestSentencePiece:
     def test_what_the_config_says(self, tmp_path):
         pieces = train_sentencepiece(CORPUS, vocab_size=150, bos_token="<s>", progress=False).tokenizer
         tokjax.export_tokenizer(pieces, tmp_path, "sentencepiece")
-        assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) is None
+        assert tokjax.load_tokenizer(tmp_path) == pieces  # as the config says that was written beside it
         (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true, "add_eos_token": false}')
-        assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) == 1
+        assert dict(tokjax.load_tokenizer(tmp_path).vocabulary.roles) == {"bos": "<s>", "unk": "<unk>"}
+        (tmp_path / "tokenizer_config.json").unlink()
+        assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) is None
 
     def test_a_truncated_model(self, everything, tmp_path):
         data = (everything / "tokenizer.model").read_bytes()

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 
     from tokjax.vocabulary import Role
 
+_ROLE_OF: dict[str, Role] = {
+    "cls_token": "bos",
+    "sep_token": "eos",
+    "bos_token": "bos",
+    "eos_token": "eos",
+    "pad_token": "pad",
+    "unk_token": "unk",
+}
+"""Of two fields for one role the later counts."""
 Tokenizer = TypeVar("Tokenizer", bound=Any)
 CONFIG_FILE = "tokenizer_config.json"
 SPECIAL_FILE = "special_tokens_map.json"
@@ -25,10 +34,12 @@ class Companions(NamedTuple):
 
     Attributes:
         roles: the names of tokens with a role.
+        more_special: the names of other special tokens.
         config: all of `tokenizer_config.json`.
     """
 
     roles: Mapping[Role, str]
+    more_special: tuple[str, ...]
     config: Mapping[str, Any]
 
 
@@ -43,13 +54,16 @@ def companions_of(directory: Path) -> Companions:
         for name in (SPECIAL_FILE, CONFIG_FILE)
     ]
     roles: dict[Role, str] = {}
-    names: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+    more: list[str | None] = []
     for contents in said:
-        for role in names:
-            name = _name_of(contents.get(f"{role}_token"), directory)
+        for field, role in _ROLE_OF.items():
+            name = _name_of(contents.get(field), directory)
             if name is not None:
                 roles[role] = name
-    return Companions(roles, said[1])
+        more.append(_name_of(contents.get("mask_token"), directory))
+        listed = contents.get("additional_special_tokens") or contents.get("extra_special_tokens") or []
+        more += [_name_of(token, directory) for token in listed] if isinstance(listed, list) else []
+    return Companions(roles, tuple(dict.fromkeys(filter(None, more))), said[1])
 
 
 def roles_of(

@@ -30,7 +30,12 @@ if TYPE_CHECKING:
     from tokjax.vocabulary import Vocabulary
 
 _BERT_ROLES = {"bos_token": "cls_token", "eos_token": "sep_token"}
-_CLASSES = {"huggingface": "PreTrainedTokenizerFast", "gpt2": "GPT2Tokenizer", "wordpiece": "BertTokenizer"}
+_BERT_SPECIAL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"}
+_CLASSES = {
+    "huggingface": "PreTrainedTokenizerFast",
+    "gpt2": "GPT2Tokenizer",
+    "wordpiece": "BertTokenizer",
+}
 
 
 def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Format) -> tuple[Path, ...]:  # noqa: A002
@@ -109,6 +114,9 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
             f"GPT-2's format has the pattern 'gpt2', not {tokenizer.pattern!r}; write format='huggingface'"
         )
     own = tokenizer.vocabulary.mergeable
+    if tokenizer.vocabulary.always_found:
+        name = min(tokenizer.vocabulary.always_found)
+        raise UnsupportedTokenizerError(f"GPT-2's format can't say that {name!r} is always found")
     if tokenizer.whole_words:
         _check_all_are_made(tokenizer, own)
     pairs: Iterable[tuple[bytes, bytes]] = all_merges(own) if tokenizer.merges is None else tokenizer.merges
@@ -126,6 +134,15 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_kind(tokenizer, WordPieceTokenizer, "wordpiece")
     _check_plain(tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100)
+    _check_plain(tokenizer.normalizer, "a vocab.txt", clean_text=True)
+    if tokenizer.vocabulary.always_found:
+        name = min(tokenizer.vocabulary.always_found)
+        raise UnsupportedTokenizerError(f"a vocab.txt can't say that {name!r} is always found")
+    if not path.is_dir() and dict(tokenizer.vocabulary.special).keys() - _BERT_SPECIAL:
+        raise UnsupportedTokenizerError(
+            f"a vocab.txt can't say that the special tokens are {list(tokenizer.vocabulary.special)}; pass a "
+            "directory, in which a tokenizer_config.json does"
+        )
     forms = [str(form) for form in tokenizer.vocabulary.strings.tolist()]
     for id_, form in enumerate(tokenizer.vocabulary.strings.tolist()):
         if form is None:
@@ -147,7 +164,9 @@ def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_kind(tokenizer, SentencePieceTokenizer, "sentencepiece")
     target = _in_directory(path, "tokenizer.model")
     write_atomically(target, lambda file: file.write(tokenizer.model_proto))
-    return (target,)
+    roles = tokenizer.vocabulary.roles
+    said = {"add_bos_token": "bos" in roles, "add_eos_token": "eos" in roles}
+    return _with_config(tokenizer.vocabulary, path, "sentencepiece", target, **said)
 
 
 def _check_kind(tokenizer: Any, kind: type, format_: Format) -> None:
@@ -201,7 +220,9 @@ def _with_config(
         names = {f"{role}_token": name for role, name in vocabulary.roles.items()}
         if format_ == "wordpiece":
             names = {_BERT_ROLES.get(role, role): name for role, name in names.items()}
-        config = {"tokenizer_class": _CLASSES[format_], **names, **said}
+        more = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
+        kind = {"tokenizer_class": _CLASSES[format_]} if format_ in _CLASSES else {}
+        config = {**kind, **names, "additional_special_tokens": more, **said}
         _write_text(path / CONFIG_FILE, json.dumps(config, ensure_ascii=False, indent=1))
     return files
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats._reading import as_path, ids_of_forms, read_json_object, read_lines
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _END_OF_TEXT = "<|endoftext|>"
 _HEADER = "#version"
+_END_OF_WORD = "a</w>"
+_ADDED_FILE = "added_tokens.json"
 
 
 def read_gpt2(
@@ -48,7 +50,8 @@ def read_gpt2(
         special_tokens: which tokens are special. `None` for those with a role in the `tokenizer_config.json`
             or `special_tokens_map.json` beside `vocab`, and `<|endoftext|>`, as far as there are such tokens.
         normalizer: as in `byte_level_bpe`.
-        prefix_space: whether a blank is put before text that does not begin with one.
+        prefix_space: whether a blank is put before text that does not begin with one; also where the
+            `tokenizer_config.json` says so.
         bos_token: which special token begins a text; like the next three, as those files say, or else none.
         eos_token: which special token ends a text; `<|endoftext|>` if there is one and no other is named.
         pad_token: which special token pads a batch.
@@ -64,9 +67,13 @@ def read_gpt2(
     """
     source = as_path(vocab)
     forms = ids_of_forms(read_json_object(source), str(source))
-    said = companions_of(source.parent).roles
+    beside = companions_of(source.parent)
+    said = beside.roles
+    _check_kind(source, forms, beside.config)
+    prefix_space = bool(prefix_space or beside.config.get("add_prefix_space"))
     if special_tokens is None:
-        special_tokens = [name for name in (*dict.fromkeys(said.values()), _END_OF_TEXT) if name in forms]
+        named = (*said.values(), *beside.more_special, _END_OF_TEXT)
+        special_tokens = [name for name in dict.fromkeys(named) if name in forms]
     missing = [name for name in special_tokens if name not in forms]
     if missing:
         raise TokenizerFormatError(f"{source}: has no token {missing[0]!r}, which is to be special")
@@ -82,6 +89,25 @@ def read_gpt2(
     with as_format_errors(str(source)):
         table = make_vocabulary(ordinary, special, roles, NOTHING_AROUND)
         return byte_level_bpe_of(table, pattern, normalizer, merges=pairs, prefix_space=prefix_space)
+
+
+def _check_kind(source: Path, forms: Mapping[str, int], config: Mapping[str, Any]) -> None:
+    """Refuse tables of other tokenizers that are written alike, and tokens that stand in other files."""
+    if _END_OF_WORD in forms:
+        raise TokenizerFormatError(
+            f"{source}: its words end in '</w>', so it is no byte-level BPE as GPT-2's; pass a tokenizer.json"
+        )
+    beside = source.parent / _ADDED_FILE
+    added = read_json_object(beside) if beside.is_file() else {}
+    listed = config.get("added_tokens_decoder")
+    contents = listed.values() if isinstance(listed, dict) else ()
+    names = [*added, *(token.get("content") for token in contents if isinstance(token, dict))]
+    for name in names:
+        if name not in forms:
+            raise TokenizerFormatError(
+                f"{source.parent}: adds the token {name!r}, which {source.name} does not hold; pass a "
+                "tokenizer.json"
+            )
 
 
 def read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, bytes]]:

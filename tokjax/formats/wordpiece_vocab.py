@@ -46,7 +46,10 @@ def read_wordpiece(
             what = "is empty" if not token else f"holds {token!r} once more, after line {tokens[token] + 1}"
             raise TokenizerFormatError(f"{source}, line {number}: {what}; each line is a token of its own")
         tokens[token] = number - 1
-    config = companions_of(source.parent).config
+    said = companions_of(source.parent)
+    config = said.config
+    special_tokens = [*special_tokens, *(name for name in said.more_special if name in tokens)]
+    options = {f"{role}_token": name for role, name in said.roles.items() if name in tokens} | options
     if lowercase is None:
         lowercase = config.get("do_lower_case")
     if strip_accents is None:
@@ -58,7 +61,7 @@ def read_wordpiece(
     with as_format_errors(str(source)):
         return wordpiece(
             tokens,
-            special_tokens=special_tokens,
+            special_tokens=list(dict.fromkeys(special_tokens)),
             lowercase=lowercase,
             strip_accents=strip_accents,
             handle_chinese_chars=bool(handle_chinese_chars),
