@@ -148,6 +148,17 @@ class TestFunctions:
         ):
             tokjax.encode(words, "a B")
 
+    @pytest.mark.parametrize("word", [(0, 0), (1, 9), 5, (0, "a")])
+    def test_that_give_no_places(self, word):
+        words = tokjax.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
+        with pytest.raises(tokjax.InvalidArgumentError, match="wrong gave the word .* give the words as"):
+            tokjax.encode(words, "a b")
+
+    def test_without_a_name(self):
+        words = tokjax.from_callable(lambda text: text.split(), ["[UNK]"])
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"no name of its own.* from_callable\(.*name="):
+            tokjax.fingerprint(words)
+
     def test_whose_names_differ(self):
         one, other = (tokjax.from_callable(str.split, ["[UNK]"], name=name) for name in ("a", "b"))
         assert tokjax.fingerprint(one) != tokjax.fingerprint(other)

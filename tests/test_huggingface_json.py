@@ -344,6 +344,7 @@ def changed(name, **changes):
         (changed("GPT-2", model={"merges": ["a b c"]}), "the merge 'a b c' is no pair of tokens"),
         (changed("GPT-2", model={"merges": [["a", "日"]]}), "'日' is no token"),
         (changed("GPT-2", added_tokens=[{"id": 1}]), "an added token has the content None and the id 1"),
+        (changed("GPT-2", version="2.0"), "version '2.0' is not known; '1.0' is"),
         (changed("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
         (changed("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),
     ],
@@ -380,6 +381,31 @@ def test_an_added_token_that_is_found_in_normalised_text():
     assert (
         tokjax.encode(ours, "a newword").tolist() == theirs.encode("a newword", add_special_tokens=False).ids
     )
+
+
+@pytest.mark.parametrize("name", ["GPT-2", "digits"])
+@given(text=st.text(" a\n"))
+def test_an_added_token_with_the_bytes_of_another(name, text):
+    theirs, ours = with_twin(name)
+    assert len(tokjax.vocabulary_of(ours).twins) == 1
+    encoding = theirs.encode(text, add_special_tokens=False)
+    result = tokjax.encode_result(ours, text, add_special_tokens=False)
+    assert result.ids.tolist() == encoding.ids
+    assert tokjax.decode(ours, result.ids) == text
+    assert pickle.loads(pickle.dumps(ours)) == ours
+
+
+@lru_cache
+def with_twin(name):
+    """With an added token of two blanks, where a merge makes two blanks as well."""
+    parts = json.loads((OURS | THEIRS)[name]().to_str())
+    model = parts["model"]
+    forms = ["ĠĠ"] if "ĠĠ" not in model["vocab"] else []
+    model["vocab"] |= {form: len(model["vocab"]) for form in forms}
+    model["merges"] += [["Ġ", "Ġ"] for _ in forms]
+    theirs = Tokenizer.from_str(json.dumps(parts))
+    theirs.add_tokens([AddedToken("  ", normalized=False)])
+    return theirs, tokjax.from_huggingface(theirs)
 
 
 def test_a_dataset_keeps_the_tokenizer(tmp_path):

@@ -268,6 +268,8 @@ def fingerprint(tokenizer: Any) -> str:
         described.append(template_to_json(table.given_template))
     if table.added:
         described.append({name: list(strips) for name, strips in table.added.items()})
+    if table.twins:
+        described.append(dict(table.twins))
     return checksum_of_json(described)
 
 

@@ -56,6 +56,7 @@ class Vocabulary:
         given_template: what is put around texts, if that is not the BOS before and the EOS behind each.
         added: the ordinary tokens that are found in a text wherever they stand, before it is split, and the
             special ones that take white space with them.
+        twins: the ids of those added tokens whose bytes are an ordinary token's, too.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
@@ -63,10 +64,11 @@ class Vocabulary:
     roles: Mapping[Role, str]
     given_template: Template | None = None
     added: Mapping[str, Strips] = field(default_factory=lambda: MappingProxyType({}))
+    twins: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the call that makes it, without the tables that are derived from it."""
-        options = dict(self.roles), self.given_template, dict(self.added)
+        options = dict(self.roles), self.given_template, dict(self.added), dict(self.twins)
         return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
 
     def __hash__(self) -> int:
@@ -76,7 +78,8 @@ class Vocabulary:
     @cached_property
     def size(self) -> int:
         """The largest id plus one."""
-        return 1 + max(max(self.ordinary.values(), default=-1), max(self.special.values(), default=-1))
+        tables = (self.ordinary, self.special, self.twins)
+        return 1 + max(max(table.values(), default=-1) for table in tables)
 
     @cached_property
     def template(self) -> Template:
@@ -94,7 +97,7 @@ class Vocabulary:
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
         """The ordinary tokens, but for those that are found in a text before it is split."""
-        found = {name.encode("utf-8") for name in self.always_found}
+        found = {name.encode("utf-8") for name in self.always_found if name not in self.twins}
         return {token: id_ for token, id_ in self.ordinary.items() if token not in found}
 
     @cached_property
@@ -106,7 +109,7 @@ class Vocabulary:
     def bytes_by_id(self) -> Mapping[int, bytes]:
         """The exact bytes of every id, in the order of ids."""
         table = {id_: token for token, id_ in self.ordinary.items()}
-        table |= {id_: name.encode("utf-8") for name, id_ in self.special.items()}
+        table |= {id_: name.encode("utf-8") for name, id_ in (*self.special.items(), *self.twins.items())}
         return MappingProxyType(dict(sorted(table.items())))
 
     @cached_property
@@ -155,6 +158,8 @@ class Vocabulary:
         if isinstance(token, str):
             if token in self.special:
                 return self.special[token]
+            if token in self.twins:
+                return self.twins[token]
             token_bytes = token.encode("utf-8", "surrogatepass")
         else:
             token_bytes = token
@@ -207,6 +212,7 @@ def make_vocabulary(
     roles: Mapping[Role, str | None] | None = None,
     template: Template | None = None,
     added: Mapping[str, Strips] | None = None,
+    twins: Mapping[str, int] | None = None,
 ) -> Vocabulary:
     """A checked `Vocabulary`.
 
@@ -218,6 +224,7 @@ def make_vocabulary(
             each.
         added: tokens, special or not, that are found in a text wherever they stand, and which white space
             they take with them.
+        twins: name to id, of added tokens whose bytes are those of an ordinary token, too.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or used twice; a token is empty; a role
@@ -231,7 +238,8 @@ def make_vocabulary(
     owner: dict[int, str | bytes] = {}
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
-    given: list[tuple[str | bytes, int]] = [*ordinary.items(), *special.items()]
+    twins = twins or {}
+    given: list[tuple[str | bytes, int]] = [*ordinary.items(), *special.items(), *twins.items()]
     for token, id_ in given:
         _check_token(token, id_)
         if id_ in owner:
@@ -255,6 +263,7 @@ def make_vocabulary(
         MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
         template,
         MappingProxyType({name: Strips(*strips) for name, strips in (added or {}).items()}),
+        MappingProxyType(dict(twins)),
     )
 
 
@@ -268,6 +277,8 @@ def declared_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
         declared["template"] = template_to_json(vocabulary.given_template)
     if vocabulary.added:
         declared["added"] = {name: list(strips) for name, strips in vocabulary.added.items()}
+    if vocabulary.twins:
+        declared["twins"] = dict(vocabulary.twins)
     return declared
 
 
@@ -276,7 +287,8 @@ def vocabulary_from_json(ordinary: Mapping[bytes, int], described: Mapping[str, 
     roles: dict[Role, str | None] = {role: described[f"{role}_token"] for role in ROLES}
     template = template_from_json(described.get("template"))
     added = {name: Strips(*strips) for name, strips in described.get("added", {}).items()}
-    return make_vocabulary(ordinary, described["special_tokens"], roles, template, added)
+    twins = described.get("twins", {})
+    return make_vocabulary(ordinary, described["special_tokens"], roles, template, added, twins)
 
 
 def readable(token: bytes) -> str:

@@ -13,7 +13,13 @@ from tokjax.formats._huggingface_parts import (
 )
 from tokjax.formats._reading import ids_of_forms
 from tokjax.formats._roles import roles_of
-from tokjax.models._definitions import NotOursError, bytes_of_forms, parts_in, template_of
+from tokjax.models._definitions import (
+    NotOursError,
+    bytes_of_forms,
+    parts_in,
+    template_of,
+    with_added,
+)
 from tokjax.models._merge_rules import UnsupportedMergesError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
@@ -69,10 +75,10 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
         raise NotOursError("an added token looks like one that stands for other bytes")
     check_added_ids(contents.get("added_tokens") or [], forms)
     own = {form: id_ for form, id_ in forms.items() if form not in around}
-    ordinary = bytes_of_forms(own, ()) | {name.encode("utf-8"): id_ for name, id_ in added.ordinary.items()}
+    ordinary, twins = with_added(bytes_of_forms(own), added.ordinary)
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise NotOursError("its vocabulary does not hold every single byte")
-    vocabulary = _vocabulary(contents, ordinary, added, roles)
+    vocabulary = _vocabulary(contents, ordinary, added, roles, twins)
     merges = _merges(model["merges"], forms)
     if not all({left, right, left + right} <= ordinary.keys() for left, right in merges):
         raise NotOursError("a special token is a part of a merge, or made by one")
@@ -161,7 +167,11 @@ def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes
 
 
 def _vocabulary(
-    contents: Mapping[str, Any], ordinary: Mapping[bytes, int], added: AddedTokens, roles: Mapping[Role, str]
+    contents: Mapping[str, Any],
+    ordinary: Mapping[bytes, int],
+    added: AddedTokens,
+    roles: Mapping[Role, str],
+    twins: Mapping[str, int] | None = None,
 ) -> Vocabulary:
     return make_vocabulary(
         ordinary,
@@ -169,6 +179,7 @@ def _vocabulary(
         roles_of(added.special, {}, roles),
         template_of(contents, added.special),
         added.strips,
+        twins,
     )
 
 

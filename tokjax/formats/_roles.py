@@ -106,7 +106,7 @@ def with_roles(tokenizer: Tokenizer, given: Mapping[Role, str | None]) -> Tokeni
     table = tokenizer.vocabulary
     roles = roles_of(table.special, given, table.roles)
     template = table.template  # (what is put around texts does not change with the roles)
-    changed = make_vocabulary(table.ordinary, table.special, roles, template, table.added)
+    changed = make_vocabulary(table.ordinary, table.special, roles, template, table.added, table.twins)
     return dataclasses.replace(tokenizer, vocabulary=changed)
 
 

@@ -9,7 +9,7 @@ from tokjax.templates import NOTHING_AROUND, Place, Template
 from tokjax.text.byte_alphabet import from_stand_ins
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 
 class NotOursError(Exception):
@@ -31,27 +31,35 @@ def parts_in(part: Any) -> list[dict[str, Any]]:
     return [part]
 
 
-def bytes_of_forms(forms: Mapping[str, int], plain: Collection[str]) -> dict[bytes, int]:
+def bytes_of_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     """The bytes and ids of tokens that are written in stand-ins for bytes.
 
     A token with a character that stands for none can't come of any text: its bytes are those of its form.
 
     Args:
         forms: token to id.
-        plain: tokens that are written as they are.
 
     Raises:
         TokenizerFormatError: two tokens have the same bytes.
     """
     ordinary: dict[bytes, int] = {}
     for form, id_ in forms.items():
-        token = None if form in plain else from_stand_ins(form)
+        token = from_stand_ins(form)
         if token is None:
             token = form.encode("utf-8", "surrogatepass")
         if token in ordinary:
             raise TokenizerFormatError(f"ids {ordinary[token]} and {id_} are both for the bytes {token!r}")
         ordinary[token] = id_
     return ordinary
+
+
+def with_added(
+    ordinary: Mapping[bytes, int], added: Mapping[str, int]
+) -> tuple[dict[bytes, int], dict[str, int]]:
+    """Tokens and added ones; and those added ones whose bytes are another token's, too, by themselves."""
+    twins = {name: id_ for name, id_ in added.items() if ordinary.get(name.encode("utf-8"), id_) != id_}
+    alone = {name.encode("utf-8"): id_ for name, id_ in added.items() if name not in twins}
+    return {**ordinary, **alone}, twins
 
 
 def unknown_token(parts: Mapping[str, Any]) -> str | None:

@@ -104,7 +104,8 @@ def from_callable(
             `text[start:stop]`. Words have to stand in the text as they are; what is between them is left out.
         tokens: word to id, or all words in the order of their ids. Special tokens are among them.
         name: what stands for the function in `fingerprint`, so that a dataset is not opened with another one;
-            `None` for the name that it has.
+            `None` for the name that it has. A function that has none of its own (a lambda, a `partial`) needs
+            it there.
         special_tokens: which tokens are special besides those named below.
         unk_token: stands for a word that is not among the tokens, with that word's span.
         bos_token: begins a text, if any does.
@@ -126,8 +127,8 @@ def from_callable(
     table = vocabulary_of_words(tokens, special_tokens, roles, may_lack=_MAY_LACK)
     table.require_role("unk", "a vocabulary of words")
     if name is None:
-        named = split if hasattr(split, "__qualname__") else type(split)
-        name = f"{getattr(named, '__module__', 'builtins')}.{named.__qualname__}"
+        own = getattr(split, "__qualname__", "")
+        name = "" if not own or "<" in own else f"{getattr(split, '__module__', 'builtins')}.{own}"
     return CallableTokenizer(table, split, name)
 
 
@@ -136,23 +137,34 @@ def _places(text: str, words: list[Any], name: str) -> list[tuple[int, int]]:
     places: list[tuple[int, int]] = []
     done = 0
     for word in words:
-        if isinstance(word, str):
-            start = text.find(word, done)
-            stop = start + len(word)
-        else:
-            start, stop = word
-        if not (word and done <= start <= stop <= len(text)):
+        start, stop = _place(word, text, done)
+        if not done <= start < stop <= len(text):
             raise InvalidArgumentError(
-                f"{name} gave the word {word!r}, which does not stand in the text at or behind character "
-                f"{done}; give the words as they are, in order, or their places (start, stop)"
+                f"{name or 'the function'} gave the word {word!r}, which does not stand in the text at or "
+                f"behind character {done}; give the words as they are, in order, or as places (start, stop)"
             )
         places.append((start, stop))
         done = stop
     return places
 
 
+def _place(word: Any, text: str, done: int) -> tuple[int, int]:
+    """Where a word stands; nowhere for what is none."""
+    if isinstance(word, str):
+        start = text.find(word, done)
+        return start, start + len(word)
+    if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(place, int) for place in word):
+        return word[0], word[1]
+    return -1, -1
+
+
 @protocol.fingerprint.register(CallableTokenizer)
 def _fingerprint(tokenizer: CallableTokenizer) -> str:
+    if not tokenizer.name:
+        raise InvalidArgumentError(
+            f"the function {tokenizer.split!r} has no name of its own, so a fingerprint can't tell it from "
+            "others; pass from_callable(..., name=NAME)"
+        )
     return checksum_of_json([tokenizer.model, tokenizer.name, words_to_json(tokenizer.vocabulary)])
 
 

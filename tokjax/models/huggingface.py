@@ -26,6 +26,7 @@ from tokjax.models._definitions import (
     parts_in,
     template_of,
     unknown_token,
+    with_added,
 )
 from tokjax.models._format_errors import as_format_errors
 from tokjax.ragged import Ragged, splits_from_lengths
@@ -33,7 +34,7 @@ from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
-from tokjax.vocabulary import ROLES, make_vocabulary
+from tokjax.vocabulary import ROLES, Strips, make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -154,13 +155,21 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
-    added = {token.content for token in library.get_added_tokens_decoder().values()}
-    ordinary = {form: id_ for form, id_ in forms.items() if form not in names}
+    added = {
+        token.content: id_
+        for id_, token in library.get_added_tokens_decoder().items()
+        if token.content not in names
+    }
+    own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
+    in_bytes = bytes_of_forms(own) if is_byte_level(parts) else in_utf8(own)
+    ordinary, twins = with_added(in_bytes, added)
     vocabulary = make_vocabulary(
-        bytes_of_forms(ordinary, added) if is_byte_level(parts) else in_utf8(ordinary),
+        ordinary,
         {name: forms[name] for name in names},
         declared,
         template,
+        dict.fromkeys(twins, Strips()),
+        twins,
     )
     return HuggingFaceTokenizer(definition, vocabulary, reason)
 
