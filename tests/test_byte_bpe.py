@@ -343,6 +343,10 @@ class TestAnyPattern:
         assert word_splitter(f"(?:{name})").words(name) == [name]
 
     def test_a_pattern_that_is_none(self):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match="is not done with 101 characters, 'aaaa.* and so"
+        ):
+            tokjax.byte_level_bpe(BYTES, pattern=r"(?:a|aa)+$|.")
         with pytest.raises(tokjax.InvalidArgumentError, match="neither a name .* nor a regular expression"):
             tokjax.byte_level_bpe(BYTES, pattern="(")
         with pytest.raises(tokjax.InvalidArgumentError, match="pattern must be"):

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 
 import pytest
 import tiktoken
@@ -110,6 +111,10 @@ class TestWhatIsAmbiguousOrNothing:
             tokjax.load_tokenizer(tmp_path)
 
     def test_no_such_path(self, tmp_path):
+        with pytest.raises(ArgumentError, match="a path is expected, not 5"):
+            tokjax.load_tokenizer([5, "x"])
+        with pytest.raises(ArgumentError, match="a path, or a pair of them, is expected, not None"):
+            tokjax.load_tokenizer(None)
         with pytest.raises(FileNotFoundError):
             tokjax.load_tokenizer(tmp_path / "none")
 
@@ -205,6 +210,11 @@ class TestTiktoken:
             tokjax.load_tokenizer(path, pattern="gpt2")
         assert str(path) in str(caught.value)
 
+    def test_a_mark_before_the_ranks(self, tmp_path):
+        path = tmp_path / "x.tiktoken"
+        path.write_bytes(b"\xef\xbb\xbf" + RANKS)
+        assert tokjax.load_tokenizer(path, pattern="gpt2").vocabulary.ordinary == BYTES
+
     def test_a_missing_byte(self, tmp_path):
         path = tmp_path / "x.tiktoken"
         path.write_bytes(RANKS.partition(b"\n")[2])
@@ -270,12 +280,18 @@ class TestGPT2Files:
             (b"#version: 0.2\n\na b\n", r"merges\.txt, line 2: two tokens"),
             (b"#version: 0.2\na qqqq\n", r"merges\.txt, line 2: 'qqqq' is no token of the vocabulary"),
             (b"\xff\xfe\n", r"merges\.txt, line 1: not UTF-8"),
-            (b"#version: 0.2\nq q\n", r"vocab\.json: .*merge 0, b'q' and b'q': there is no token b'qq'"),
+            (b"#version: 0.2\nq q\n", r"merges\.txt, line 2: 'q q' make 'qq', which is no token"),
         ],
     )
     def test_merges_that_are_none(self, everything, tmp_path, merges, message):
         self.write(tmp_path, self.vocab(everything), merges)
         with pytest.raises(FormatError, match=message):
+            tokjax.load_tokenizer(tmp_path)
+
+    def test_a_merge_that_stands_twice(self, everything, tmp_path):
+        header, first, _ = (everything / "merges.txt").read_bytes().split(b"\n", 2)
+        self.write(tmp_path, self.vocab(everything), b"\n".join([header, first, first]))
+        with pytest.raises(FormatError, match=r"merges\.txt, line 3: holds '.+' once more, after line 2"):
             tokjax.load_tokenizer(tmp_path)
 
     @pytest.mark.parametrize(
@@ -317,6 +333,9 @@ class TestVocabTxt:
     def load(self, directory, text, **options):
         (directory / "vocab.txt").write_bytes(text)
         return tokjax.load_tokenizer(directory / "vocab.txt", **options)
+
+    def test_a_brace_at_the_beginning(self, tmp_path):
+        assert tokjax.tokenize(self.load(tmp_path, b"{\n[UNK]\n}\n"), "{}") == ["{", "}"]
 
     def test_line_ends(self, tmp_path):
         ours = self.load(tmp_path, "[UNK]\r\nfoo\r\n##bar\r\nnaïve".encode())
@@ -364,6 +383,14 @@ class TestSentencePiece:
     def test_of_a_processor_without_a_model(self):
         with pytest.raises(tokjax.UnsupportedTokenizerError, match="that has loaded a model, not str"):
             tokjax.from_sentencepiece("x.model")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file(everything, tmp_path, make):
+    make(tmp_path / "vocab.json")
+    (tmp_path / "merges.txt").write_bytes((everything / "merges.txt").read_bytes())
+    with pytest.raises(FormatError, match=r"vocab\.json: is no regular file"):
+        tokjax.load_tokenizer([tmp_path / "vocab.json", tmp_path / "merges.txt"])
 
 
 def test_a_file_that_is_far_too_large(tmp_path):

@@ -6,13 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MOST_BYTES = 1 << 29
 """Larger files are no tokenizers."""
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_bytes(path: Path) -> bytes:
@@ -22,9 +23,8 @@ def read_bytes(path: Path) -> bytes:
         FileNotFoundError: there is no such file.
         TokenizerFormatError: it is empty, or larger than any tokenizer.
     """
+    check_is_file(path)
     size = path.stat().st_size
-    if path.is_dir() or not path.is_file():
-        raise TokenizerFormatError(f"{path}: is no regular file")
     if size > MOST_BYTES:
         raise TokenizerFormatError(
             f"{path}: has {size:,} bytes; a tokenizer's file has {MOST_BYTES:,} at most"
@@ -35,13 +35,19 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
+def check_is_file(path: Path) -> None:
+    """Raise `TokenizerFormatError` for what is there and is no file: a directory, a pipe, a device."""
+    if path.exists() and not path.is_file():
+        raise TokenizerFormatError(f"{path}: is no regular file")
+
+
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
     r"""The lines of a text file, with their numbers from 1 on. They may end in `\r\n`.
 
     Raises:
         TokenizerFormatError: the file is not UTF-8.
     """
-    lines = read_bytes(path).removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = read_bytes(path).removeprefix(BYTE_ORDER_MARK).split(b"\n")
     if not lines[-1]:
         lines.pop()
     for number, line in enumerate(lines, 1):
@@ -105,8 +111,15 @@ def ids_of_forms(contents: object, where: str) -> dict[str, int]:
 
 
 def as_path(path: Any) -> Path:
-    """A path of what was given."""
-    return path if isinstance(path, Path) else Path(path)
+    """A path of what was given.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InvalidArgumentError(f"a path is expected, not {path!r}") from error
 
 
 def _refuse_constant(constant: str) -> NoReturn:

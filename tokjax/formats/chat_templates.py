@@ -48,4 +48,5 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
 
 def _named(said: object) -> dict[str, str]:
     entries = said if isinstance(said, list) else []
-    return {entry["name"]: entry["template"] for entry in entries if {"name", "template"} <= set(entry)}
+    named = [entry for entry in entries if isinstance(entry, dict) and {"name", "template"} <= set(entry)]
+    return {str(entry["name"]): entry["template"] for entry in named}

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats._reading import as_path, read_json_object
+from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
 from tokjax.formats.tiktoken_ranks import are_ranks
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable
 
 Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece"]
 FORMATS: tuple[Format, ...] = get_args(Format)
@@ -59,6 +59,8 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
         TokenizerFormatError: there is no tokenizer, or several of one kind.
     """
     if not isinstance(path, (str, Path)) and not hasattr(path, "__fspath__"):
+        if not isinstance(path, Iterable):
+            raise InvalidArgumentError(f"a path, or a pair of them, is expected, not {path!r}")
         return _detected_pair(path)
     place = as_path(path)
     if not place.is_dir():
@@ -78,9 +80,10 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
         TokenizerFormatError: it holds no tokenizer of a kind that is known.
     """
     source = as_path(path)
+    check_is_file(source)
     with source.open("rb") as file:
-        beginning = file.read(_BEGINNING)
-    if beginning.lstrip().removeprefix(b"\xef\xbb\xbf").startswith(b"{"):
+        beginning = file.read(_BEGINNING).removeprefix(BYTE_ORDER_MARK)
+    if beginning.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detected_json(source)
     if are_ranks(beginning):
         return DetectedTokenizer("tiktoken", (source,), "its lines are tokens in base64 and ranks")

@@ -84,7 +84,7 @@ def read_gpt2(
         {"eos": _END_OF_TEXT, **said},
     )
     with as_format_errors(str(source)):
-        ordinary = bytes_of_forms({form: id_ for form, id_ in forms.items() if form not in special}, ())
+        ordinary = bytes_of_forms({form: id_ for form, id_ in forms.items() if form not in special})
     pairs = read_merges(as_path(merges), ordinary)
     with as_format_errors(str(source)):
         table = make_vocabulary(ordinary, special, roles, NOTHING_AROUND)
@@ -118,22 +118,27 @@ def read_merges(path: Path, ordinary: Mapping[bytes, int]) -> list[tuple[bytes, 
         ordinary: the tokens that there are.
 
     Raises:
-        TokenizerFormatError: a line is no pair, or a part of it no token.
+        TokenizerFormatError: a line is no pair of tokens that make one, or stands twice.
     """
     lines = list(read_lines(path))
     if lines and lines[0][1].startswith(_HEADER):
         del lines[0]
     while lines and not lines[-1][1].strip():
         del lines[-1]
-    pairs = []
+    line_of: dict[tuple[bytes, bytes], int] = {}
     for number, line in lines:
-        parts = line.split(" ")
+        where, parts = f"{path}, line {number}", line.split(" ")
         if len(parts) != 2 or not all(parts):
             raise TokenizerFormatError(
-                f"{path}, line {number}: two tokens with a blank between them are expected, not {line[:60]!r}"
+                f"{where}: two tokens with a blank between them are expected, not {line[:60]!r}"
             )
-        pairs.append(pair_of_forms(parts[0], parts[1], ordinary, f"{path}, line {number}"))
-    return pairs
+        pair = pair_of_forms(parts[0], parts[1], ordinary, where)
+        if b"".join(pair) not in ordinary:
+            raise TokenizerFormatError(f"{where}: {line!r} make {''.join(parts)!r}, which is no token")
+        if pair in line_of:
+            raise TokenizerFormatError(f"{where}: holds {line!r} once more, after line {line_of[pair]}")
+        line_of[pair] = number
+    return list(line_of)
 
 
 def pair_of_forms(left: str, right: str, ordinary: Mapping[bytes, int], where: str) -> tuple[bytes, bytes]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokjax.vocabulary import Role
 
 logger = logging.getLogger("tokjax")
+_VERSION = "1.0"
 
 
 def read_huggingface(
@@ -108,6 +109,8 @@ def _tokenizer_of(
     definition: str, roles: Mapping[Role, str], where: str
 ) -> SegmentModel | HuggingFaceTokenizer:
     contents = parse_json_object(definition, where)
+    if contents.get("version", _VERSION) != _VERSION:
+        raise TokenizerFormatError(f"{where}: version {contents['version']!r} is not known; {_VERSION!r} is")
     try:
         with as_format_errors(where):
             return model_of(contents, roles)

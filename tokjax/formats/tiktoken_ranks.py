@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats._reading import as_path, read_bytes
+from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, read_bytes
 from tokjax.formats._roles import roles_of
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
@@ -138,7 +138,7 @@ def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
     """The ranks of a file's contents; `where` they are, for errors."""
     ranks: dict[bytes, int] = {}
     owner: dict[int, bytes] = {}
-    for number, line in enumerate(data.split(b"\n"), 1):
+    for number, line in enumerate(data.removeprefix(BYTE_ORDER_MARK).split(b"\n"), 1):
         if not line.strip():
             continue
         token, rank = _token_and_rank(line, f"{where}, line {number}")

@@ -125,6 +125,22 @@ class WordSplitter:
         stops = itertools.accumulate(self.lengths_alike(alike(text)))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 
+    def check_speed(self) -> None:
+        """Refuse an expression that tries countless ways to match short texts: it would not end on long ones.
+
+        Raises:
+            InvalidArgumentError: it is such a one, as far as some texts tell.
+        """
+        for text in _PROBES:
+            try:
+                self._compiled.findall(text, timeout=_PROBE_SECONDS)
+            except TimeoutError as error:
+                raise InvalidArgumentError(
+                    f"pattern {self.pattern!r} is not done with {len(text)} characters, {text[:20]!r} and so "
+                    f"on, within {_PROBE_SECONDS:g} s: its repetitions can match one text in countless ways; "
+                    "make them possessive (`++`), or let no two of them match the same"
+                ) from error
+
     def lengths_alike(self, text: str) -> list[int]:
         """The lengths of the words of a text of `representatives`, for a published pattern."""
         return list(map(len, self._compiled.findall(text)))
@@ -143,6 +159,11 @@ class WordSplitter:
             yield text[done:]
 
 
+_REPEATED = ("a", "A", "é", "日", "1", ".", "'s", " ", "\n", " \n", "a ", " a", "aA", "a1", "a.", "1.", "#a ")
+_PROBES = [part * 100 + end for part in _REPEATED for end in ("", "!", "a", "1", " ", "\n")]
+_PROBE_SECONDS = 1.0
+
+
 _NAME_LIKE = re.compile(r"[A-Za-z0-9_-]{2,}")
 
 
@@ -154,7 +175,8 @@ def word_splitter(pattern: str) -> WordSplitter:
         pattern: a name of `PATTERNS`, or a regular expression.
 
     Raises:
-        InvalidArgumentError: the pattern is no regular expression, or is a name that is not known.
+        InvalidArgumentError: the pattern is no regular expression, or one that would not end, or a name that
+            is not known.
     """
     if not isinstance(pattern, str) or not pattern:
         raise InvalidArgumentError(
@@ -167,5 +189,5 @@ def word_splitter(pattern: str) -> WordSplitter:
         )
     splitter = WordSplitter(pattern)
     if not splitter.is_named:
-        splitter._compiled  # noqa: B018 (an error in the pattern shows here, not at the first text)
+        splitter.check_speed()  # (and an error in the pattern shows here, not at the first text)
     return splitter
