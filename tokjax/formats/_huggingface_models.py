@@ -20,7 +20,6 @@ from tokjax.models._definitions import (
     template_of,
     with_added,
 )
-from tokjax.models._merge_rules import UnsupportedMergesError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
@@ -82,18 +81,15 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
     merges = _merges(model["merges"], forms)
     if not all({left, right, left + right} <= ordinary.keys() for left, right in merges):
         raise NotOursError("a special token is a part of a merge, or made by one")
-    try:
-        return byte_level_bpe_of(
-            vocabulary,
-            pattern,
-            "nfc" if normalizer else None,
-            merges=merges,
-            whole_words=bool(model.get("ignore_merges")),
-            prefix_space=prefix_space,
-            trim=trim_of(contents),
-        )
-    except UnsupportedMergesError as error:
-        raise NotOursError(str(error)) from error
+    return byte_level_bpe_of(
+        vocabulary,
+        pattern,
+        "nfc" if normalizer else None,
+        merges=merges,
+        whole_words=bool(model.get("ignore_merges")),
+        prefix_space=prefix_space,
+        trim=trim_of(contents),
+    )
 
 
 def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:

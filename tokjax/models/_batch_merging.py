@@ -73,7 +73,7 @@ class _Symbols(NamedTuple):
 
 
 class BatchMerger:
-    """Merges words of one vocabulary that are not known as a whole. Symbols are the ranks of tokens.
+    """Merges words of one vocabulary that are not known as a whole.
 
     Args:
         rules: what merges.
@@ -94,8 +94,8 @@ class BatchMerger:
             first = last
         if not parts:
             return NO_WORDS
-        ranks, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return MergedWords(self._rules.as_ids(ranks), counts)
+        symbols, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
+        return MergedWords(self._rules.as_ids(symbols), counts)
 
     def _merge_some(self, words: Words) -> MergedWords:
         stops = np.cumsum(words.lengths)
@@ -116,7 +116,7 @@ class BatchMerger:
 
     def _first_symbols(self, text: NDArray[np.uint8], stops: Places) -> _Symbols:
         ids = np.zeros(len(text) + 2, np.int32)
-        ids[1:-1] = self._tables.rank_of_byte.take(text)
+        ids[1:-1] = self._tables.of_byte.take(text)
         pairs = text[1:].astype(np.uint16)
         pairs <<= 8
         pairs |= text[:-1]
@@ -144,7 +144,7 @@ class BatchMerger:
         done[symbols.places.take(done_now)] = symbols.ids.take(done_now)
         symbols.joints[done_now - 1] = ENDS  # the joint of the last symbol before them that is kept
         at = np.flatnonzero(sure) + 1
-        symbols.ids[at] = joints.rank.take(at)
+        symbols.ids[at] = self._rules.made_by(joints.rank.take(at))
         symbols.joints[at] = symbols.joints.take(at + 1)
         kept = ~finished
         kept[at + 1] = False
@@ -214,7 +214,7 @@ class BatchMerger:
         before, here = before[links], here[links]
         between = np.stack([before + 1, here], axis=1).reshape(-1)
         quiet = np.minimum.reduceat(taken[1:-1], between)[::2] >= rank[here] if len(links) else links
-        behind = self._tables.of_ids(rank[here], ids[before + 3])
+        behind = self._tables.of_ids(self._rules.made_by(rank[here]), ids[before + 3])
         linked[links] = quiet & (unpacked(behind).from_left > rank[here])
         index = np.arange(len(at))
         is_sure = sure[at]
@@ -241,16 +241,17 @@ class BatchMerger:
     def _in_time(self, ids: Ints, ranks: Ints, at: Places) -> NDArray[np.bool_]:
         """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
         tables = self._tables
-        new = ranks.take(at)
+        rank = ranks.take(at)
+        new = self._rules.made_by(rank)
         in_time = np.ones(len(at), bool)
-        early = np.flatnonzero((tables.as_right.take(new) <= new) & (ranks.take(at - 1) != END))
+        early = np.flatnonzero((tables.as_right.take(new) <= rank) & (ranks.take(at - 1) != END))
         if len(early):
             joints = tables.of_ids(ids.take(at.take(early) - 1), new.take(early))
-            in_time[early] = unpacked(joints).from_left > new.take(early)
-        early = np.flatnonzero(in_time & (tables.as_left.take(new) <= new) & (ranks.take(at + 1) != END))
+            in_time[early] = unpacked(joints).from_left > rank.take(early)
+        early = np.flatnonzero(in_time & (tables.as_left.take(new) <= rank) & (ranks.take(at + 1) != END))
         if len(early):
             joints = tables.of_ids(new.take(early), ids.take(at.take(early) + 2))
-            in_time[early] = unpacked(joints).from_right > new.take(early)
+            in_time[early] = unpacked(joints).from_right > rank.take(early)
         return in_time
 
     def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
@@ -269,7 +270,7 @@ class BatchMerger:
             done[start:stop] = -1
             tokens = merge_bytes(text[start:stop].tobytes(), self._rules)
             lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
-            done[start + np.cumsum(lengths) - lengths] = list(map(self._rules.ranks.__getitem__, tokens))
+            done[start + np.cumsum(lengths) - lengths] = list(map(self._rules.symbols.__getitem__, tokens))
 
 
 def _taken_from(joints: Joints, reach: int) -> tuple[Ints, Ints]:

@@ -60,14 +60,14 @@ class JointTables(NamedTuple):
     """All joints of a vocabulary.
 
     Attributes:
-        rank_of_byte: `int32`, shape `(256,)`.
+        of_byte: the symbol of each byte, `int32`, shape `(256,)`.
         of_bytes: the joints of two bytes, packed, shape `(65536,)`, the first byte low.
         known: those of two ids where anything can ever merge, packed.
         as_left: the lowest rank of all pairs whose left half is an id, `int32`, shape `(ids,)`.
         as_right: the same of right halves.
     """
 
-    rank_of_byte: Ints
+    of_byte: Ints
     of_bytes: Packed
     known: WordTable
     as_left: Ints
@@ -100,20 +100,20 @@ def joint_tables(rules: MergeRules) -> JointTables:
     Args:
         rules: what merges.
     """
-    ranks = rules.ranks
-    parts = _all_parts(ranks)
+    symbols = rules.symbols
+    parts = _all_parts(symbols)
     pairs = _pairs_of(rules, parts)
-    size = max(ranks.values()) + 1
+    size = max(symbols.values()) + 1
     as_left, as_right = np.full(size, END), np.full(size, END)
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
     keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
     known = WordTable(1, len(keys))
     known.add(keys, joints)
-    rank_of_byte = np.array([ranks[bytes([i])] for i in range(256)], np.int32)
+    of_byte = np.array([symbols[bytes([i])] for i in range(256)], np.int32)
     second, first = np.divmod(np.arange(1 << 16), 256)
-    of_bytes = _joints_of(known, rank_of_byte[first], rank_of_byte[second])
-    return JointTables(rank_of_byte, of_bytes, known, as_left, as_right)
+    of_bytes = _joints_of(known, of_byte[first], of_byte[second])
+    return JointTables(of_byte, of_bytes, known, as_left, as_right)
 
 
 def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
@@ -121,8 +121,8 @@ def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
     if rules.pairs is None:
         both = (parts.head != ABSENT) & (parts.tail != ABSENT)
         return _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
-    ranks = rules.ranks
-    rows = [(ranks[left], ranks[right], rank) for (left, right), rank in rules.pairs.items()]
+    symbols = rules.symbols
+    rows = [(symbols[left], symbols[right], rank) for (left, right), rank in rules.pairs.items()]
     return _Pairs(*np.array(rows, np.int32).reshape(-1, 3).T)
 
 
@@ -195,11 +195,11 @@ def _longest_beginnings(parts: _Parts, size: int) -> Ints:
     return longest
 
 
-def _all_parts(ranks: Mapping[bytes, int]) -> _Parts:
+def _all_parts(symbols: Mapping[bytes, int]) -> _Parts:
     """All cuts of all tokens, each token's from the first byte to the last."""
-    in_tables = [token for token in ranks if len(token) <= LONGEST and 0 not in token]
+    in_tables = [token for token in symbols if len(token) <= LONGEST and 0 not in token]
     words = words_of(in_tables)
-    ids = np.fromiter(map(ranks.__getitem__, in_tables), np.int64, len(in_tables))
+    ids = np.fromiter(map(symbols.__getitem__, in_tables), np.int64, len(in_tables))
     tables = WordTables(words, ids)
     cuts = words.lengths - 1
     which = np.repeat(np.arange(len(cuts)), cuts)
@@ -210,9 +210,9 @@ def _all_parts(ranks: Mapping[bytes, int]) -> _Parts:
         tables.find(Words(words.data, starts, at)).astype(np.int32),
         tables.find(Words(words.data, starts + at, lengths - at)).astype(np.int32),
     )
-    others = [token for token in ranks if len(token) > LONGEST or 0 in token]
+    others = [token for token in symbols if len(token) > LONGEST or 0 in token]
     rows = [
-        (ranks[token], ranks.get(token[:cut], ABSENT), ranks.get(token[cut:], ABSENT))
+        (symbols[token], symbols.get(token[:cut], ABSENT), symbols.get(token[cut:], ABSENT))
         for token in others
         for cut in range(1, len(token))
     ]
