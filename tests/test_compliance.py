@@ -61,7 +61,9 @@ KINDS = {
     "a function": lambda: tokjax.from_callable(str.split, ["[UNK]", "low", "word", "aaaa"]),
     "a library's unigram": lambda: pair_of("unigram")[1],
     "a library's BPE": lambda: pair_of("digits")[1],
-    "a library's BPE with bytes": lambda: pair_of("Llama 2")[1],
+    "metaspace BPE": lambda: pair_of("Llama 2")[1],
+    "metaspace BPE, first": lambda: pair_of("Mistral")[1],
+    "metaspace BPE, split": lambda: pair_of("split")[1],
 }
 PARTS_OF_TEXTS = {"bytes", "byte-level BPE", "byte-level BPE, merges"}
 

@@ -15,6 +15,7 @@ from tokjax.models._chunks import as_segments
 from tokjax.models._engine import ArrayEngine
 from tokjax.models._merge_rules import rules_of_ranks
 from tokjax.models._merging import merge_bytes, merge_word
+from tokjax.models._pattern_cutter import PatternCutter
 from tokjax.models._word_table import ABSENT, WordTable
 from tokjax.models._word_tables import words_of
 from tokjax.text.patterns import PATTERNS, word_splitter
@@ -150,7 +151,7 @@ def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
     monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 1000)
     monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 15)
-    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), word_splitter("gpt2"))
+    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
     known = engine._known._known
@@ -159,7 +160,7 @@ def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
 
 def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
     monkeypatch.setattr(_known_words, "MAX_KNOWN_TOKENS", 1000)
-    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), word_splitter("gpt2"))
+    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     for length in (20, 50, 300):
         for i in range(40):
             engine.encode_segments(as_segments(["xq" * length + chr(97 + i % 26) * (i // 26)]))
@@ -212,7 +213,7 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
 
 def test_a_long_document_without_ascii_is_cut(tokenizer):
     text = "слово ещё\n" * 100_000
-    pieces = list(_chunks.gather(as_segments([text]), 1 << 18, safe_cuts=True))
+    pieces = list(_chunks.gather(as_segments([text]), 1 << 18, _chunks.cut_before_blank))
     assert len(pieces) == 4
     assert "".join(part for piece in pieces for part in piece.texts) == text
     assert [ends for piece in pieces for ends in piece.ends_segment] == [False, False, False, True]
@@ -260,6 +261,6 @@ def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
 
 def test_the_loop_remembers_no_long_words(tokenizer, monkeypatch):
     monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
-    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), word_splitter("gpt2"))
+    engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     engine.encode_short("x" * 1000 + " short")
     assert list(engine._known_to_loop) == [" short"]

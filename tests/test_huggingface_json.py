@@ -100,16 +100,27 @@ def unigram():
     return made
 
 
-def llama_2():
+def with_bytes(normalizer=None, pre_tokenizer=None, strip=True):
+    """As Llama 2, Mistral and Gemma: blanks are a part of words, and rare characters become bytes."""
     made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
-    made.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    made.decoder = decoders.Sequence(steps)
+    if normalizer:
+        made.normalizer = normalizer
+    if pre_tokenizer:
+        made.pre_tokenizer = pre_tokenizer
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
     special = [*SPECIAL, "<unk>", *(f"<0x{i:02X}>" for i in range(256))]
-    made.train_from_iterator(CORPUS[:2], trained(trainers.BpeTrainer, special, initial_alphabet=[]))
+    made.train_from_iterator(CORPUS[:2], trained(trainers.BpeTrainer, special, initial_alphabet=["▁"]))
     parts = json.loads(made.to_str())
     parts["added_tokens"] = parts["added_tokens"][:5]  # (the bytes are no special tokens)
     return Tokenizer.from_str(json.dumps(parts))
+
+
+BLANK_TO_MARK = normalizers.Replace(" ", "▁")
+
+
+def metaspace(prepend_scheme, **options):
+    return with_bytes(pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme, **options))
 
 
 OURS = {
@@ -123,6 +134,13 @@ OURS = {
     "BERT": bert,
     "BERT, cased": lambda: bert(lowercase=False),
     "words": words,
+    "Llama 2": lambda: with_bytes(normalizers.Sequence([normalizers.Prepend("▁"), BLANK_TO_MARK])),
+    "Mistral": lambda: metaspace("first", split=False),
+    "Gemma": lambda: with_bytes(
+        BLANK_TO_MARK, pre_tokenizers.Split(" ", "merged_with_previous"), strip=False
+    ),
+    "split": lambda: metaspace("always", split=True),
+    "split only": lambda: metaspace("never", split=True),
 }
 THEIRS = {
     "digits": lambda: byte_level(
@@ -131,7 +149,6 @@ THEIRS = {
         )
     ),
     "unigram": unigram,
-    "Llama 2": llama_2,
 }
 
 
@@ -218,7 +235,7 @@ def test_it_pickles_is_written_and_is_equal(name, tmp_path):
         )
 
 
-@pytest.mark.parametrize("name", ["digits", "unigram", "Llama 2"])
+@pytest.mark.parametrize("name", ["digits", "unigram", "Llama 2", "Gemma"])
 def test_decoding_is_the_library_s(name):
     theirs, ours = pair_of(name)
     for text in CORPUS:

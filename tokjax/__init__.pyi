@@ -138,6 +138,12 @@ from .models.byte_bpe import (
 from .models.byte_bpe import (
     byte_level_bpe as byte_level_bpe,
 )
+from .models.metaspace_bpe import (
+    MetaspaceBPE as MetaspaceBPE,
+)
+from .models.metaspace_bpe import (
+    metaspace_bpe as metaspace_bpe,
+)
 from .models.sentence_piece import (
     SentencePieceTokenizer as SentencePieceTokenizer,
 )

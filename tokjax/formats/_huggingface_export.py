@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats._all_merges import all_merges
+from tokjax.formats._huggingface_metaspace import metaspace_parts
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
 from tokjax.templates import NOTHING_AROUND
@@ -206,6 +208,7 @@ def _piece(place: Place) -> dict[str, Any]:
 
 _EXPORTERS: Mapping[type, Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: _byte_level,
+    MetaspaceBPE: metaspace_parts,
     WordPieceTokenizer: _wordpiece,
     WordLevelTokenizer: _word_level,
 }

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tokjax.formats._huggingface_metaspace import metaspace_of
 from tokjax.formats._huggingface_parts import (
-    AddedTokens,
     added_tokens_of,
     check_added_ids,
+    merges_of,
     one_type,
     trim_of,
+    vocabulary_of_parts,
 )
 from tokjax.formats._reading import ids_of_forms
-from tokjax.formats._roles import roles_of
 from tokjax.models._definitions import (
     NotOursError,
     bytes_of_forms,
     parts_in,
-    template_of,
     with_added,
 )
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
@@ -27,14 +27,14 @@ from tokjax.text.bert import bert_normalizer
 from tokjax.text.byte_alphabet import from_stand_ins
 from tokjax.text.patterns import published_name
 from tokjax.utf8 import is_encodable
-from tokjax.vocabulary import Vocabulary, make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tokjax.models._segment_model import SegmentModel
+    from tokjax.models.metaspace_bpe import MetaspaceBPE
     from tokjax.text.word_bounds import Splitter
-    from tokjax.vocabulary import Role
+    from tokjax.vocabulary import Role, Vocabulary
 
 _BERT_STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 _SPLITTERS: dict[str, Splitter] = {"WhitespaceSplit": "whitespace", "BertPreTokenizer": "bert"}
@@ -58,11 +58,16 @@ def model_of(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> SegmentM
     return _MODELS[kind](contents, roles)
 
 
-def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE:
+def _bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE | MetaspaceBPE:
     model = contents["model"]
-    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"):
+    for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
             raise NotOursError(f"its BPE model has {option}={model[option]!r}")
+    return (metaspace_of if model.get("byte_fallback") else _byte_level)(contents, roles)
+
+
+def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE:
+    model = contents["model"]
     normalizer = one_type(contents.get("normalizer"))
     if normalizer not in (None, "NFC"):
         raise NotOursError(f"its normaliser is {normalizer}")
@@ -77,7 +82,7 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
     ordinary, twins = with_added(bytes_of_forms(own), added.ordinary)
     if not all(bytes([i]) in ordinary for i in range(256)):
         raise NotOursError("its vocabulary does not hold every single byte")
-    vocabulary = _vocabulary(contents, ordinary, added, roles, twins)
+    vocabulary = vocabulary_of_parts(contents, ordinary, added, roles, twins)
     merges = _merges(model["merges"], forms)
     if not all({left, right, left + right} <= ordinary.keys() for left, right in merges):
         raise NotOursError("a special token is a part of a merge, or made by one")
@@ -159,47 +164,23 @@ def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes
         raise NotOursError("a token of its vocabulary is no text")
     ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special} | added.ordinary
     in_utf8 = {form.encode("utf-8"): id_ for form, id_ in ordinary.items()}
-    return _vocabulary(contents, in_utf8, added, {**roles, "unk": unknown})
-
-
-def _vocabulary(
-    contents: Mapping[str, Any],
-    ordinary: Mapping[bytes, int],
-    added: AddedTokens,
-    roles: Mapping[Role, str],
-    twins: Mapping[str, int] | None = None,
-) -> Vocabulary:
-    return make_vocabulary(
-        ordinary,
-        added.special,
-        roles_of(added.special, {}, roles),
-        template_of(contents, added.special),
-        added.strips,
-        twins,
-    )
+    return vocabulary_of_parts(contents, in_utf8, added, {**roles, "unk": unknown})
 
 
 def _merges(listed: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:
     """The pairs of a list of merges."""
     tokens = {form: from_stand_ins(form) for form in forms}
     pairs = []
-    for merge in listed:
-        parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
-            raise ValueError(f"the merge {merge!r} is no pair of tokens")
-        left, right = parts
-        if left not in tokens or right not in tokens or left + right not in tokens:
-            missing = next(form for form in (left, right, left + right) if form not in tokens)
-            raise ValueError(f"the merge {merge!r}: {missing!r} is no token")
+    for left, right in merges_of(listed, forms):
         pair = tokens[left], tokens[right]
         if pair[0] is None or pair[1] is None:
-            raise NotOursError(f"the merge {merge!r} is of tokens that stand for no bytes")
+            raise NotOursError(f"the merge of {left!r} and {right!r} is of tokens that stand for no bytes")
         pairs.append(pair)
     return pairs  # type: ignore[return-value]
 
 
 _MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {
-    "BPE": _byte_level,
+    "BPE": _bpe,
     "WordPiece": _wordpiece,
     "WordLevel": _word_level,
 }

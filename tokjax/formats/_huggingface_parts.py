@@ -9,13 +9,15 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.errors import TokenizerFormatError
-from tokjax.models._definitions import NotOursError, parts_in
-from tokjax.vocabulary import Strips
+from tokjax.formats._roles import roles_of
+from tokjax.models._definitions import NotOursError, parts_in, template_of
+from tokjax.vocabulary import Strips, make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.models._spaces import Trim
+    from tokjax.vocabulary import Role, Vocabulary
 
 _MOST_COMPARED = 1 << 20
 
@@ -79,6 +81,58 @@ def check_added_ids(tokens: Sequence[Mapping[str, Any]], forms: Mapping[str, int
         if given != id_:
             raise NotOursError(f"the added token {name!r} has the id {id_}, and the library gives it {given}")
         last = max(last, given)
+
+
+def vocabulary_of_parts(
+    contents: Mapping[str, Any],
+    ordinary: Mapping[bytes, int],
+    added: AddedTokens,
+    roles: Mapping[Role, str],
+    twins: Mapping[str, int] | None = None,
+) -> Vocabulary:
+    """The vocabulary of a definition, with what it puts around texts.
+
+    Args:
+        contents: the definition.
+        ordinary: bytes to id, of all tokens that are not special.
+        added: those that are found in a text before it is split.
+        roles: which tokens have which role, those of them that are special.
+        twins: as in `make_vocabulary`.
+
+    Raises:
+        NotOursError: something is put around texts in another way than tokjax does.
+    """
+    return make_vocabulary(
+        ordinary,
+        added.special,
+        roles_of(added.special, {}, roles),
+        template_of(contents, added.special),
+        added.strips,
+        twins,
+    )
+
+
+def merges_of(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
+    """The pairs of a list of merges, as tokens are written.
+
+    Args:
+        listed: pairs, or lines of two tokens.
+        forms: the model's vocabulary.
+
+    Raises:
+        ValueError: one is no pair, or holds or makes what is no token.
+    """
+    pairs = []
+    for merge in listed:
+        parts = merge.split(" ") if isinstance(merge, str) else merge
+        if len(parts) != 2:
+            raise ValueError(f"the merge {merge!r} is no pair of tokens")
+        left, right = parts
+        if left not in forms or right not in forms or left + right not in forms:
+            missing = next(form for form in (left, right, left + right) if form not in forms)
+            raise ValueError(f"the merge {merge!r}: {missing!r} is no token")
+        pairs.append((left, right))
+    return pairs
 
 
 def trim_of(contents: Mapping[str, Any]) -> Trim | None:

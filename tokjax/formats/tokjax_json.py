@@ -12,9 +12,10 @@ The file is one JSON object:
 * the other fields of the model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); unless they have the
     usual values, `"merges"` (pairs of ids), `"whole_words"`, `"prefix_space"`, `"trim"`.
-  * `"wordpiece"`: `"tokens"` (pairs of token and id, the special ones left out), `"clean_text"`,
-    `"handle_chinese_chars"`, `"strip_accents"`, `"lowercase"`, `"continuing_prefix"`,
-    `"max_word_characters"`.
+  * `"metaspace_bpe"`: `"tokens"` (pairs of token and id, the special ones left out), `"merges"` (pairs of
+    ids), `"prefix_space"`, `"split_words"`, `"strip"`.
+  * `"wordpiece"`: `"tokens"` as before, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,
+    `"lowercase"`, `"continuing_prefix"`, `"max_word_characters"`.
   * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
   * `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64).
   * `"byte_level"`: `"first_id"`, that of the byte 0.
@@ -36,6 +37,7 @@ from tokjax.models import (
     byte_level,
     char_level,
     huggingface,
+    metaspace_bpe,
     sentence_piece,
     word_level,
     wordpiece,
@@ -44,6 +46,7 @@ from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
 from tokjax.models.huggingface import HuggingFaceTokenizer
+from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentence_piece import SentencePieceTokenizer
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
@@ -61,6 +64,7 @@ TOKENIZER_FILE = "tokenizer.tokjax.json"
 
 _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ByteLevelBPE: byte_bpe.to_json,
+    MetaspaceBPE: metaspace_bpe.to_json,
     WordPieceTokenizer: wordpiece.to_json,
     WordLevelTokenizer: word_level.to_json,
     SentencePieceTokenizer: sentence_piece.to_json,
@@ -70,6 +74,7 @@ _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
 }
 _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokenizer]] = {
     ByteLevelBPE.model: byte_bpe.from_json,
+    MetaspaceBPE.model: metaspace_bpe.from_json,
     WordPieceTokenizer.model: wordpiece.from_json,
     WordLevelTokenizer.model: word_level.from_json,
     SentencePieceTokenizer.model: sentence_piece.from_json,

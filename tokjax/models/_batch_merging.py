@@ -94,8 +94,7 @@ class BatchMerger:
             first = last
         if not parts:
             return NO_WORDS
-        symbols, counts = (np.concatenate(column) for column in zip(*parts, strict=True))
-        return MergedWords(self._rules.as_ids(symbols), counts)
+        return MergedWords(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
     def _merge_some(self, words: Words) -> MergedWords:
         stops = np.cumsum(words.lengths)
@@ -111,8 +110,16 @@ class BatchMerger:
             symbols = after
         self._merge_rest(symbols, text, done)
         starts = np.flatnonzero(done >= 0)
+        ids = self._rules.as_ids(done.take(starts))
+        apart = np.flatnonzero(ids < 0)
+        if len(apart):
+            lengths = np.diff(starts, append=len(text)).take(apart)
+            inside = ranges(starts.take(apart), lengths)
+            done[inside] = self._tables.of_byte.take(text.take(inside))
+            starts = np.flatnonzero(done >= 0)
+            ids = self._rules.as_ids(done.take(starts))
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
-        return MergedWords(done.take(starts), counts)
+        return MergedWords(ids, counts)
 
     def _first_symbols(self, text: NDArray[np.uint8], stops: Places) -> _Symbols:
         ids = np.zeros(len(text) + 2, np.int32)

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from tokjax.models._word_tables import LONGEST, Words
 from tokjax.ragged import splits_from_lengths
-from tokjax.text.boundaries import word_starts, word_starts_in_bytes
-from tokjax.text.unicode_classes import END, LETTER, LOWER, NUMBER, UPPER, class_of_code_point
+from tokjax.text.unicode_classes import LETTER, LOWER, NUMBER, UPPER, class_of_code_point
 from tokjax.text.word_bounds import word_bounds, word_bounds_of_characters
 from tokjax.utf8 import character_starts, from_characters, to_characters
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.text.patterns import WordSplitter
     from tokjax.text.word_bounds import Splitter
     from tokjax.utf8 import Text
 
 CHUNK_CHARACTERS = 1 << 19
 """Characters a chunk: its arrays stay in the processor's cache, and calls of NumPy do not count."""
-_MOSTLY_ASCII = 1.2  # up to so many bytes a character, bytes are quicker than code points
 _FIRST_OF_CHARACTER = -0x40
 _MAYBE_SAFE_CUT = re.compile(r"[^\W_](?=[ \n])")
 _BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
@@ -38,10 +35,12 @@ class Segments(NamedTuple):
         texts: their characters.
         hold_bytes: whether they are characters as `to_characters` gives them, with surrogates that stand for
             bytes that are no UTF-8. If not, what surrogates there are stand for themselves.
+        begins_text: which of them begin a text, `bool`, shape `(segments,)`; `None` if all do.
     """
 
     texts: Sequence[str]
     hold_bytes: bool
+    begins_text: NDArray[np.bool_] | None = None
 
 
 class Pieces(NamedTuple):
@@ -56,6 +55,33 @@ class Pieces(NamedTuple):
     texts: list[str]
     ends_segment: list[bool]
     hold_bytes: bool
+
+    def codes(self) -> NDArray[np.uint32]:
+        """The code points of all pieces, with that of a newline behind each."""
+        return np.frombuffer(("\n".join(self.texts) + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
+
+    def ends_in_characters(self) -> NDArray[np.int64]:
+        """Where those newlines stand."""
+        return np.cumsum(np.fromiter(map(len, self.texts), np.int64, len(self.texts)) + 1) - 1
+
+
+class Cutter(Protocol):
+    """Says where the words start that are encoded on their own."""
+
+    def words(self, text: str) -> list[str]:
+        """The words of a text; joined, they are the text."""
+
+    def starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Where words start in the UTF-8 of pieces, each with a newline behind it.
+
+        Args:
+            text: the UTF-8.
+            pieces: the pieces.
+            ends: where the newlines stand, which start no word.
+        """
+
+    def cut(self, text: str, target: int) -> int:
+        """A place at or after `target` where a word starts, however the text goes on; or the text's end."""
 
 
 class Chunk(NamedTuple):
@@ -92,13 +118,13 @@ def as_segments(texts: Sequence[Text]) -> Segments:
         return Segments([to_characters(text) for text in texts], True)
 
 
-def gather(segments: Segments, size: int, *, safe_cuts: bool) -> Iterator[Pieces]:
+def gather(segments: Segments, size: int, cut: Callable[[str, int], int]) -> Iterator[Pieces]:
     """Segments put together, or cut up, to chunks of about one size.
 
     Args:
         segments: what to gather.
         size: how many characters to aim at.
-        safe_cuts: whether a long one may be cut between words. (With a pattern that is not known it can't.)
+        cut: says where a long one may be cut between words, as a `Cutter` does.
     """
     texts = segments.texts
     stops = splits_from_lengths(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
@@ -110,7 +136,7 @@ def gather(segments: Segments, size: int, *, safe_cuts: bool) -> Iterator[Pieces
         room -= int(stops[last] - stops[first])
         first = last
         if room > 0 and first < len(texts):
-            for part, is_last in _cut_up(texts[first], room, size if safe_cuts else None):
+            for part, is_last in _cut_up(texts[first], room, size, cut):
                 if room <= 0:
                     yield pieces
                     pieces, room = Pieces([], [], segments.hold_bytes), size
@@ -125,15 +151,25 @@ def gather(segments: Segments, size: int, *, safe_cuts: bool) -> Iterator[Pieces
         yield pieces
 
 
-def cut_into_words(pieces: Pieces, splitter: WordSplitter) -> Chunk:
+def cut_before_blank(text: str, target: int) -> int:
+    """The first place at or after `target` between a letter or number and a blank or newline.
+
+    There a word starts by every published pattern, and white space between words.
+    """
+    if target < len(text):
+        for found in _MAYBE_SAFE_CUT.finditer(text, max(target - 1, 0)):
+            if class_of_code_point()[ord(found.group())] in _BEFORE_CUT:
+                return found.end()
+    return len(text)
+
+
+def cut_into_words(pieces: Pieces, cutter: Cutter) -> Chunk:
     """Find the words of all pieces, joined by characters that are left out again."""
     pieces, encoded = _encoded(pieces)
     lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
     ends = np.cumsum(lengths + 1) - 1
     text = b"\n".join([*encoded, bytes(LONGEST)])  # (with zeros behind it, as `Words` has them)
-    starts = _starts_in_bytes(text[:-LONGEST], pieces, ends, splitter)
-    if starts is None:
-        starts = _starts_in_characters(text[:-LONGEST], pieces, splitter)
+    starts = cutter.starts(text[:-LONGEST], pieces, ends)
     stops = np.searchsorted(starts, ends)
     lengths = np.diff(starts, append=ends[-1] + 1)
     filled = np.flatnonzero(np.diff(stops, prepend=0))
@@ -148,65 +184,28 @@ def cut_at_white_space(pieces: Pieces, splitter: Splitter) -> WordsOfPieces:
     ends = np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)) + 1) - 1
     text = b"\n".join([*encoded, bytes(LONGEST)])  # (with zeros behind it, as `Words` has them)
     if pieces.hold_bytes:
-        joined = "\n".join(pieces.texts) + "\n"
-        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
-        starts, stops = word_bounds_of_characters(splitter, codes, character_starts(text[:-LONGEST]))
+        starts, stops = word_bounds_of_characters(splitter, pieces.codes(), character_starts(text[:-LONGEST]))
     else:
         starts, stops = word_bounds(splitter, text[:-LONGEST])
     words = Words(np.frombuffer(text, np.uint8), starts, stops - starts)
     return WordsOfPieces(words, np.searchsorted(starts, ends), ends)
 
 
-def _starts_in_bytes(
-    text: bytes, pieces: Pieces, ends: NDArray[np.int64], splitter: WordSplitter
-) -> NDArray[np.int64] | None:
-    """Where words start, found byte by byte; `None` where that does not do, or would not be quick."""
-    characters = sum(map(len, pieces.texts)) + len(pieces.texts)
-    if splitter.name is None or pieces.hold_bytes or len(text) > _MOSTLY_ASCII * characters:
-        return None
-    flags = word_starts_in_bytes(splitter.name, text, ends)
-    if flags is None:
-        return None
-    flags[ends] = False
-    return np.flatnonzero(flags)
-
-
-def _starts_in_characters(text: bytes, pieces: Pieces, splitter: WordSplitter) -> NDArray[np.int64]:
-    """Where words start in UTF-8, found character by character."""
-    if splitter.name is None:
-        flags = _flags_by_expression(pieces.texts, splitter)
-    else:
-        joined = "\n".join(pieces.texts) + "\n"
-        codes = np.frombuffer(joined.encode("utf-32-le", "surrogatepass"), "<u4")
-        classes = class_of_code_point().take(codes, mode="clip")
-        ends = np.cumsum([len(piece) + 1 for piece in pieces.texts]) - 1
-        classes[ends] = END
-        flags = word_starts(splitter.name, classes, codes)
-        flags[ends] = False
+def starts_in_bytes(flags: NDArray[np.bool_], text: bytes) -> NDArray[np.int64]:
+    """Where characters that are flagged start in UTF-8."""
     positions = np.flatnonzero(np.frombuffer(text, np.int8) >= _FIRST_OF_CHARACTER)
     if len(positions) != len(flags):
         positions = character_starts(text)  # there are bytes that are no UTF-8
     return positions.take(np.flatnonzero(flags))
 
 
-def _cut_up(text: str, room: int, size: int | None) -> Iterator[tuple[str, bool]]:
+def _cut_up(text: str, room: int, size: int, cut: Callable[[str, int], int]) -> Iterator[tuple[str, bool]]:
     """Parts of a text, and whether each is the last: one of about `room` characters, others of `size`."""
-    start = 0
-    if size is not None:
-        stop = _cut(text, room)
-        while stop < len(text):
-            yield text[start:stop], False
-            start, stop = stop, _cut(text, stop + size)
+    start, stop = 0, cut(text, room)
+    while stop < len(text):
+        yield text[start:stop], False
+        start, stop = stop, cut(text, stop + size)
     yield text[start:], True
-
-
-def _cut(segment: str, target: int) -> int:
-    """The first safe cut at or after `target`: between a letter or number and a blank or newline."""
-    if target < len(segment):
-        for found in _MAYBE_SAFE_CUT.finditer(segment, max(target - 1, 0)):
-            if class_of_code_point()[ord(found.group())] in _BEFORE_CUT:
-                return found.end()
-    return len(segment)
 
 
 def _encoded(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
@@ -217,14 +216,3 @@ def _encoded(pieces: Pieces) -> tuple[Pieces, list[bytes]]:
         if not pieces.hold_bytes:
             pieces = pieces._replace(texts=list(map(to_characters, pieces.texts)))
         return pieces, list(map(from_characters, pieces.texts))
-
-
-def _flags_by_expression(texts: list[str], splitter: WordSplitter) -> NDArray[np.bool_]:
-    """Which characters start a word; none of those behind the texts does."""
-    flags = np.zeros(sum(map(len, texts)) + len(texts), bool)
-    start = 0
-    for text in texts:
-        lengths = np.fromiter(map(len, splitter.words(text)), np.int64)
-        flags[start + np.cumsum(lengths) - lengths] = True
-        start += len(text) + 1
-    return flags

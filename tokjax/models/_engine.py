@@ -29,10 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Pieces, Segments
+    from tokjax.models._chunks import Cutter, Pieces, Segments
     from tokjax.models._known_words import Found, Ids
     from tokjax.models._merge_rules import MergeRules
-    from tokjax.text.patterns import WordSplitter
 
 FEW_CHARACTERS = 3000
 """Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
@@ -100,11 +99,16 @@ class KnownToLoop(dict[str, tuple[int, ...]]):
 
 
 class ArrayEngine:
-    """Looks up all words of a chunk at once, and merges those that it has not seen."""
+    """Looks up all words of a chunk at once, and merges those that it has not seen.
 
-    def __init__(self, rules: MergeRules, splitter: WordSplitter) -> None:
+    Args:
+        rules: what merges.
+        cutter: what finds the words.
+    """
+
+    def __init__(self, rules: MergeRules, cutter: Cutter) -> None:
         self._rules = rules
-        self._splitter = splitter
+        self._cutter = cutter
         self._known_to_loop = KnownToLoop(lambda word: merge_word(from_characters(word), rules))
 
     def encode_segments(
@@ -123,7 +127,7 @@ class ArrayEngine:
         size = CHUNK_CHARACTERS
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
-        gathered = gather(segments, size, safe_cuts=self._splitter.is_named)
+        gathered = gather(segments, size, self._cutter.cut)
         chunks = map_in_threads(self._look_up, gathered, threads)
         ids, begins = Growing(np.int32), Growing(np.bool_)
         splits, done = [np.zeros(1, np.int64)], 0
@@ -138,7 +142,7 @@ class ArrayEngine:
     def encode_short(self, text: str) -> NDArray[np.int32]:
         """Encode one short text without surrogates, without a column more than its ids."""
         known = self._known_to_loop
-        return np.array([id_ for word in self._splitter.words(text) for id_ in known[word]], np.int32)
+        return np.array([id_ for word in self._cutter.words(text) for id_ in known[word]], np.int32)
 
     def _encode_few(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
         """The same by a loop over words, each of them merged when it is first seen."""
@@ -146,7 +150,7 @@ class ArrayEngine:
         words = [0]
         for segment in segments.texts:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            of_words += [self._known_to_loop[word] for word in self._splitter.words(plain)]
+            of_words += [self._known_to_loop[word] for word in self._cutter.words(plain)]
             words.append(len(of_words))
         starts = splits_from_lengths(map(len, of_words))
         ids = np.fromiter(chain.from_iterable(of_words), np.int32, int(starts[-1]))
@@ -157,7 +161,7 @@ class ArrayEngine:
         return EncodedSegments(ids, starts[words], begins)
 
     def _look_up(self, pieces: Pieces) -> _Ready | _Waiting:
-        words, stops = cut_into_words(pieces, self._splitter)
+        words, stops = cut_into_words(pieces, self._cutter)
         found = self._known.find(words)
         if len(found.absent):
             return _Waiting(pieces, stops, found)

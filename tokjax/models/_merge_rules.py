@@ -26,7 +26,8 @@ class MergeRules:
         pairs: the pairs that merge, with their ranks; `None` if any two do that make a token, whose number is
             the rank.
         made: the symbol that a pair of each rank makes, `int32`; `None` where it is the rank.
-        ids: the id of each symbol, `int32`; `None` where the symbol is the id.
+        ids: the id of each symbol, `int32`, or -1 for one that is no token, and falls apart into its bytes;
+            `None` where the symbol is the id.
         whole: id of each word that is known without merging.
     """
 
@@ -52,10 +53,12 @@ class MergeRules:
         """The ids of symbols."""
         return symbols if self.ids is None else self.ids.take(symbols)
 
-    def id_of(self, token: bytes) -> int:
-        """The id of a token that merging makes."""
-        symbol = self.symbols[token]
-        return symbol if self.ids is None else int(self.ids[symbol])
+    def ids_of(self, made: bytes) -> list[int]:
+        """The id of a token that merging made, or those of its bytes if it is none."""
+        if self.ids is None:
+            return [self.symbols[made]]
+        id_ = int(self.ids[self.symbols[made]])
+        return [id_] if id_ >= 0 else self.ids[list(made)].tolist()
 
 
 def rules_of_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
@@ -71,7 +74,8 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
     """The rule of Hugging Face's tokenizers: pairs of a list merge, those that stand first before others.
 
     Args:
-        ids: bytes to id, every single byte among them.
+        ids: bytes to id, every single byte among them; -1 for what is no token, and falls apart into its
+            bytes if merging ends there.
         merges: the pairs, in order. Several of them may make one token.
         whole_words: whether a word that is a token is that token even if merging would not arrive there.
 

@@ -24,7 +24,7 @@ def merge_word(word: bytes, rules: MergeRules) -> list[int]:
     whole = rules.whole.get(word)
     if whole is not None:
         return [whole]
-    return list(map(rules.id_of, merge_bytes(word, rules)))
+    return [id_ for made in merge_bytes(word, rules) for id_ in rules.ids_of(made)]
 
 
 def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:

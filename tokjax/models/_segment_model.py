@@ -137,7 +137,10 @@ def split_rows(
     as_bytes = from_characters if segments.hold_bytes else to_utf8
     nbytes = [len(as_bytes(found)) for row in pieces for found in row[1::2]]
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
-    segments = segments._replace(texts=[piece for row in pieces for piece in row[::2]])
+    begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
+    begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
+    stretches = [piece for row in pieces for piece in row[::2]]
+    segments = segments._replace(texts=stretches, begins_text=begins_text)
     return SplitRows(segments, Rows(found_ids, np.array(nbytes, np.int64), per_row, before, after))
 
 
@@ -283,7 +286,7 @@ def _source_columns(
         lengths = tokenizer.vocabulary.byte_lengths
         offsets, word_ids = sources_end_to_end(assembled, split.rows, begins, lengths, threads)
     else:
-        texts, hold_bytes = split.segments
+        texts, hold_bytes, _ = split.segments
         sizes = (len(from_characters(text)) if hold_bytes else nbytes_of(text) for text in texts)
         nbytes = np.fromiter(sizes, np.int64, len(texts))
         offsets, word_ids = sources_from_spans(assembled, encoded, split.rows, nbytes)

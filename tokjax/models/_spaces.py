@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.utf8 import from_characters, to_utf8
+from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,11 +45,12 @@ def spans_without_prefix(
     places = np.stack([up_to[:-1], up_to[1:]], axis=1)
     spans: NDArray[np.int64] = places - np.repeat(begins, np.diff(encoded.splits))[:, None]
     np.maximum(spans, 0, out=spans)
-    as_bytes = from_characters if given.hold_bytes else to_utf8
     for segment in np.flatnonzero(prefixed).tolist():
         first = encoded.splits[segment]
         if not spans[first, 1]:
-            spans[first, 1] = len(as_bytes(given.texts[segment][:1]))
+            text = given.texts[segment][:2]  # (that may be the halves of one character)
+            character = text[:1] if given.hold_bytes else to_characters(text)[:1]
+            spans[first, 1] = len(from_characters(character))
     return spans
 
 

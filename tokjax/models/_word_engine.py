@@ -13,7 +13,7 @@ import numpy as np
 from tokjax._threads import map_in_threads
 from tokjax.models._assembly import EncodedSegments
 from tokjax.models._batch_merging import MergedWords
-from tokjax.models._chunks import CHUNK_CHARACTERS, Segments, cut_at_white_space, gather
+from tokjax.models._chunks import CHUNK_CHARACTERS, Segments, cut_at_white_space, cut_before_blank, gather
 from tokjax.models._engine import FEW_CHARACTERS, KnownToLoop
 from tokjax.models._growing import Growing
 from tokjax.models._known_words import Ids, KnownWords
@@ -155,7 +155,7 @@ class WordEngine:
         def encode(pieces: Pieces) -> _Encoded:
             return self._encode_chunk(pieces, sources=sources)
 
-        for chunk in map_in_threads(encode, gather(segments, CHUNK_CHARACTERS, safe_cuts=True), threads):
+        for chunk in map_in_threads(encode, gather(segments, CHUNK_CHARACTERS, cut_before_blank), threads):
             done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
             splits.append(chunk.splits[chunk.pieces.ends_segment] + len(ids))
             ids.append(chunk.ids.ids, done / total)

@@ -16,6 +16,7 @@ from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models import _engine
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models._merge_rules import MergeRules, rules_of_merges, rules_of_ranks
+from tokjax.models._pattern_cutter import PatternCutter
 from tokjax.models._segment_model import SegmentModel, encode_ids
 from tokjax.models._spaces import (
     TRIMS,
@@ -100,7 +101,7 @@ class ByteLevelBPE(SegmentModel):
 
     @cached_property
     def _engine(self) -> _engine.ArrayEngine:
-        return _engine.ArrayEngine(self.rules, word_splitter(self.pattern))
+        return _engine.ArrayEngine(self.rules, PatternCutter(word_splitter(self.pattern)))
 
     @cached_property
     def rules(self) -> MergeRules:

@@ -13,6 +13,7 @@ from tokjax._progress import progress_bar
 from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import as_segments, cut_into_words, gather
+from tokjax.models._pattern_cutter import PatternCutter
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sampling import sample_chunks
 from tokjax.text.sources import Corpus, Source, corpus_of
@@ -185,7 +186,7 @@ class _Size(NamedTuple):
 
 def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...], pattern: str) -> _Size:
     """Count the words of a chunk with a counter that others may share."""
-    splitter = word_splitter(pattern)
+    cutter = PatternCutter(word_splitter(pattern))
     names = frozenset(special)
     ordinary: list[Text] = []
     documents = nbytes = 0
@@ -195,8 +196,8 @@ def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...],
         stretches = list(filter(None, stretches))
         documents += len(stretches) - goes_on
         ordinary += stretches
-    for pieces in gather(as_segments(ordinary), _PIECE_CHARACTERS, safe_cuts=splitter.is_named):
-        words = cut_into_words(pieces, splitter).words
+    for pieces in gather(as_segments(ordinary), _PIECE_CHARACTERS, cutter.cut):
+        words = cut_into_words(pieces, cutter).words
         nbytes += int(words.lengths.sum())
         counter.add(words)
     return _Size(documents, nbytes)

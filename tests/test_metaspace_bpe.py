@@ -1,0 +1,198 @@
+"""BPE of pieces with byte fallback: against Hugging Face's tokenizers and against sentencepiece."""
+
+import io
+import json
+import pickle
+from functools import lru_cache
+
+import pytest
+import sentencepiece
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.strategies import byte_strings, hard_texts
+from tokjax.formats import _huggingface_export
+from tokjax.models import _chunks, _engine, _joined_cutter
+from tokjax.models._joined_cutter import JoinedCutter
+from tokjax.utf8 import is_encodable, to_utf8
+
+BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
+LETTERS = "▁abé日本中🙂\n"
+
+
+@st.composite
+def tokenizers_of_random_merges(draw):
+    """Merges of any tokens in any order, several of one token among them."""
+    tokens = list(LETTERS)
+    merges = []
+    for _ in range(draw(st.integers(0, 25))):
+        left, right = draw(st.sampled_from(tokens)), draw(st.sampled_from(tokens))
+        if len(left + right) <= 8 and (left, right) not in merges:
+            merges.append((left, right))
+            tokens.append(left + right)
+    prefix, split = draw(
+        st.sampled_from(
+            [
+                ("always", False),
+                ("missing", False),
+                ("missing", True),
+                ("first", True),
+                (None, False),
+                (None, True),
+            ]
+        )
+    )
+    return tokjax.metaspace_bpe(
+        {token: id_ for id_, token in enumerate(dict.fromkeys([*BYTE_FORMS, *tokens]))},
+        draw(st.permutations(merges)) if draw(st.booleans()) else merges,
+        prefix_space=prefix,
+        split_words=split,
+        special_tokens={"<s>": 1000, "</s>": 1001},
+        bos_token="<s>",
+        added_tokens=["ab"] if "ab" in tokens and draw(st.booleans()) else [],
+    )
+
+
+texts = st.lists(
+    st.text(LETTERS + "  cü語", max_size=30) | st.sampled_from(["<s>", "  ", "ababab", "日本日本"]),
+    max_size=6,
+).map("".join)
+
+
+@given(ours=tokenizers_of_random_merges(), given_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
+def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
+    theirs = Tokenizer.from_str(json.dumps(_huggingface_export.as_huggingface(ours)))
+    given_texts = [text for text in given_texts if is_encodable(text)]
+    copies = 1 + _engine.FEW_CHARACTERS // (1 + sum(map(len, given_texts)))  # (so that there are arrays)
+    batch = tokjax.encode_batch_result(ours, given_texts * copies, allowed_special="all")
+    for text, of_arrays in zip(given_texts, batch[: len(given_texts)], strict=True):
+        expected = theirs.encode(text)
+        alone = tokjax.encode_result(ours, text, allowed_special="all")
+        assert alone == of_arrays
+        assert alone.ids.tolist() == expected.ids
+        places = tokjax.byte_to_char_spans(text, alone.offsets)[1:].tolist()
+        assert places == [list(span) for span in expected.offsets[1:]]
+        ids = expected.ids[1:]
+        assert tokjax.encode(ours, text, allowed_special="all").tolist() == ids
+        assert tokjax.decode(ours, ids) == theirs.decode(ids, skip_special_tokens=False)
+    again = tokjax.from_huggingface(theirs, bos_token="<s>")
+    for name in ("merges", "prefix_space", "split_words", "strip"):
+        assert getattr(again, name) == getattr(ours, name)
+    assert again.vocabulary.ordinary == ours.vocabulary.ordinary
+
+
+@lru_cache
+def piece_model():
+    """A model of SentencePiece, and ours of its pieces and all pairs that make them, by their scores."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(CORPUS * 3),
+        model_writer=model,
+        model_type="bpe",
+        vocab_size=700,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+    ids = {theirs.id_to_piece(i): i for i in range(theirs.get_piece_size())}
+    special = {name: ids.pop(name) for name in ("<unk>", "<s>", "</s>")}
+    merges = [
+        (form[:cut], form[cut:])
+        for form in sorted(ids, key=lambda form: -theirs.get_score(ids[form]))
+        for cut in range(1, len(form))
+        if form not in BYTE_FORMS and form[:cut] in ids and form[cut:] in ids
+    ]
+    assert len({left + right for left, right in merges}) < len(merges)  # some are made in several ways
+    return theirs, tokjax.metaspace_bpe(ids, merges, special_tokens=special, unk_token="<unk>")
+
+
+@given(text=hard_texts | st.sampled_from(CORPUS) | st.permutations(CORPUS).map(" ".join))
+def test_ids_are_sentencepiece_s(text):
+    theirs, ours = piece_model()
+    assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
+
+
+@given(text=byte_strings | st.text(), options=st.sampled_from([{}, {"prefix_space": None}]))
+@example(text=b"\xe6\x97", options={})
+@example(text=b"a\xe6\x97\xa5\xe6", options={})
+@example(text="a\ud83d\ude42\ud83d", options={})
+def test_nothing_is_lost(text, options):
+    merges = [("日", "本"), ("▁", "a")]
+    tokens = {form: i for i, form in enumerate([*BYTE_FORMS, *LETTERS, "日本", "▁a"])}
+    ours = tokjax.metaspace_bpe(tokens, merges, **options)
+    plain = to_utf8(text).replace("▁".encode(), b" ")
+    result = tokjax.encode_result(ours, text)
+    assert tokjax.decode_bytes(ours, result.ids) == plain
+    assert tokjax.validate_offsets_contract(text, result.offsets)
+    spans = [tokjax.span_bytes(text, span) for span in result.offsets[bool(ours.prefix_space) :]]
+    pieces = [tokjax.decode_bytes(ours, [id_]) for id_ in result.ids]
+    if ours.prefix_space is None:
+        assert [span.replace("▁".encode(), b" ") for span in spans] == pieces
+
+
+@given(tokens=st.lists(st.text(LETTERS, min_size=1, max_size=4)), text=st.text(LETTERS + " xü", max_size=60))
+@example(tokens=["ab"], text="xab ab")
+def test_words_end_where_no_token_goes_on(tokens, text):
+    cutter = JoinedCutter(tokens, before_blanks=False)
+    words = cutter.words(text)
+    assert "".join(words) == text
+    held = {token[i : i + 2] for token in tokens for i in range(len(token) - 1)}
+    seams = [left[-1] + right[0] for left, right in zip(words, words[1:], strict=False)]
+    assert not held.intersection(seams)
+    inside = {word[i : i + 2] for word in words for i in range(len(word) - 1)}
+    assert inside <= held  # (these few characters have different hashes)
+    stops = [sum(map(len, words[:i])) for i in range(1, len(words) + 1)]
+    for target in range(1, len(text) + 1):
+        assert cutter.cut(text, target) == min(stop for stop in stops if stop >= target)
+
+
+def test_long_texts_are_cut(monkeypatch):
+    theirs, ours = piece_model()
+    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(_joined_cutter, "_LOOK_AHEAD", 10)
+    text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
+    segments = _chunks.as_segments([text])
+    assert len(list(_chunks.gather(segments, 1000, ours._engine._cutter.cut))) > 10
+    assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
+    pairs = "\ud83d\ude42" * 5000
+    assert tokjax.encode(ours, pairs).tolist() == theirs.encode("\U0001f642" * 5000)
+
+
+def test_it_pickles_and_says_what_it_is():
+    _, ours = piece_model()
+    again = pickle.loads(pickle.dumps(ours))
+    assert again == ours
+    assert hash(again) == hash(ours)
+    assert repr(ours).startswith("MetaspaceBPE(vocab_size=")
+    assert "prefix_space='always', split_words=False" in repr(ours)
+    assert ours.normalization is None
+    assert tokjax.encode_result(ours, "a").metadata.model == "metaspace_bpe"
+
+
+TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", "a b", "<0x61>b"])}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "merges", "options", "message"),
+    [
+        (["▁"], [], {}, r"must hold '▁' and every single byte as '<0xNN>', and have no '<0x00>' \(256 miss"),
+        (TOKENS, [("a", "c")], {}, r"the merge of 'a' and 'c': there is no token '(c|ac)'"),
+        (TOKENS, [("a", "b"), ("a", "b")], {}, r"the merge of 'a' and 'b' stands twice"),
+        (TOKENS, [("a b", "b")], {}, r"the merge of 'a b' and 'b': .*"),
+        (TOKENS, [("<0x61>", "b")], {}, r"the merge of '<0x61>' and 'b': '<0x61>b?' is no part of a text"),
+        (TOKENS, [], {"prefix_space": "yes"}, "must be 'always', 'missing', 'first' or None, not 'yes'"),
+        (TOKENS, [], {"split_words": None}, "split_words must be True or False, not None"),
+        (TOKENS, [], {"strip": 1}, "strip must be True or False, not 1"),
+        (TOKENS, [], {"added_tokens": ["zz"]}, "the added token 'zz' has no id"),
+    ],
+)
+def test_what_makes_no_sense(tokens, merges, options, message):
+    tokens = tokens if isinstance(tokens, dict) else {form: i for i, form in enumerate(tokens)}
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.metaspace_bpe(tokens, merges, **options)

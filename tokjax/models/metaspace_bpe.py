@@ -1,0 +1,287 @@
+"""BPE as SentencePiece has it, with `▁` for blanks and bytes for rare characters, by a list of merges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._files import checksum_of_json
+from tokjax.errors import InvalidArgumentError
+from tokjax.models._engine import ArrayEngine
+from tokjax.models._format_errors import as_format_errors
+from tokjax.models._joined_cutter import JoinedCutter
+from tokjax.models._pieces import MARK, bytes_of_piece, rules_of_pieces
+from tokjax.models._segment_model import SegmentModel
+from tokjax.models._spaces import spans_without_prefix
+from tokjax.models._word_model import words_from_json, words_to_json
+from tokjax.utf8 import from_characters, to_utf8
+from tokjax.vocabulary import Strips, make_vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tokjax.models._assembly import EncodedSegments
+    from tokjax.models._chunks import Segments
+    from tokjax.models._merge_rules import MergeRules
+    from tokjax.records import OffsetsReference
+    from tokjax.vocabulary import Vocabulary
+
+PrefixSpace = Literal["always", "missing", "first"]
+
+
+@dataclass(frozen=True)
+class MetaspaceBPE(SegmentModel):
+    """A BPE tokenizer of pieces, as of Llama 2, Mistral and Gemma. Make one with `metaspace_bpe`.
+
+    Blanks are a part of words, written `▁` in tokens; a `▁` in a text is taken for a blank. A character that
+    the vocabulary does not hold becomes the tokens of its bytes, as do bytes that are no UTF-8: nothing is
+    unknown, and but for `▁` decoding gives the text back. Offsets are places in the text as given. A blank
+    put before a text that is a token by itself has the span of the first character. A token that begins with
+    a blank begins a word.
+
+    Equal tokenizers have equal vocabularies, merges and options. It pickles without its caches, and threads
+    can share it.
+
+    Attributes:
+        vocabulary: ids and tokens, as they are written.
+        merges: the pairs of tokens that merge, in order.
+        prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
+            stands between special tokens), `"missing"` if that does not begin with one, `"first"` only if it
+            also begins a text; `None` nowhere.
+        split_words: whether a word begins at each blank, and nothing merges with what stands before it.
+        strip: whether decoding leaves out a blank that the text begins with.
+    """
+
+    model = "metaspace_bpe"
+
+    vocabulary: Vocabulary
+    merges: tuple[tuple[str, str], ...] = field(repr=False)
+    prefix_space: PrefixSpace | None
+    split_words: bool
+    strip: bool
+
+    @property
+    def offsets_reference(self) -> OffsetsReference:
+        """What offsets are places in: the text as given."""
+        return "input_text"
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encode stretches of ordinary text, each on its own."""
+        with_blanks = segments._replace(texts=[text.replace(MARK, " ") for text in segments.texts])
+        split = with_blanks._replace(texts=self._prefixed(with_blanks))
+        encoded = self._engine.encode_segments(split, threads, begins_word=False)
+        if not sources:
+            return encoded
+        spans = spans_without_prefix(encoded, with_blanks, split, self._lengths)
+        _spread_marks(spans, encoded.splits, segments)
+        begins = self._begins_word.take(encoded.ids)
+        begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
+        return encoded._replace(spans=spans, begins_word=begins)
+
+    def _prefixed(self, segments: Segments) -> list[str]:
+        """Segments with the blanks that are put before them."""
+        texts = list(segments.texts)
+        begins = [True] * len(texts)
+        if self.prefix_space is None:
+            return texts
+        if self.prefix_space == "first" and segments.begins_text is not None:
+            begins = segments.begins_text.tolist()
+        kept = ("",) if self.prefix_space == "always" else ("", " ")
+        return [
+            " " + text if begin and text[:1] not in kept else text
+            for text, begin in zip(texts, begins, strict=True)
+        ]
+
+    @cached_property
+    def _engine(self) -> ArrayEngine:
+        made = [(left + right).replace(MARK, " ") for left, right in self.merges]
+        cutter = JoinedCutter(made, before_blanks=self.split_words)
+        return ArrayEngine(self.rules, cutter)
+
+    @cached_property
+    def rules(self) -> MergeRules:
+        """What merges."""
+        return rules_of_pieces(_ids_of(self.vocabulary), self.merges)
+
+    @cached_property
+    def _pieces(self) -> list[bytes]:
+        """The bytes of text that each id stands for."""
+        pieces = [b""] * self.vocabulary.size
+        for id_, form in self.vocabulary.bytes_by_id.items():
+            pieces[id_] = bytes_of_piece(form.decode("utf-8"))
+        return pieces
+
+    @cached_property
+    def _lengths(self) -> NDArray[np.int64]:
+        return np.fromiter(map(len, self._pieces), np.int64, len(self._pieces))
+
+    @cached_property
+    def _begins_word(self) -> NDArray[np.bool_]:
+        return np.fromiter((piece[:1] == b" " for piece in self._pieces), bool, len(self._pieces))
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        return checksum_of_json(to_json(self))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what defines the tokenizer, not its caches."""
+        return MetaspaceBPE, tuple(getattr(self, column.name) for column in fields(self))
+
+    def __repr__(self) -> str:
+        """The size, the options and the special tokens."""
+        return (
+            f"MetaspaceBPE(vocab_size={self.vocabulary.size}, prefix_space={self.prefix_space!r}, "
+            f"split_words={self.split_words}, special_tokens={dict(self.vocabulary.special)})"
+        )
+
+
+def metaspace_bpe(
+    tokens: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    *,
+    prefix_space: PrefixSpace | None = "always",
+    split_words: bool = False,
+    strip: bool | None = None,
+    special_tokens: Mapping[str, int] | None = None,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+    added_tokens: Sequence[str] = (),
+) -> MetaspaceBPE:
+    """A BPE tokenizer of pieces with byte fallback; its ids are those of Hugging Face's tokenizers.
+
+    Args:
+        tokens: token to id: `▁`, which stands for a blank, all bytes as `<0x00>` to `<0xFF>`, characters, and
+            what merging makes of them.
+        merges: pairs of tokens that merge, in order.
+        prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
+            stands between special tokens), `"missing"` if that does not begin with one, `"first"` only if it
+            also begins a text; `None` nowhere.
+        split_words: whether a word begins at each blank, and nothing merges with what stands before it.
+        strip: whether decoding leaves out a blank that the text begins with; `None` if one is put there.
+        special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
+        bos_token: which special token begins a text, if any.
+        eos_token: which special token ends a text, if any.
+        pad_token: which special token pads a batch, if any.
+        unk_token: which special token stands for the unknown, if any; encoding never makes it.
+        added_tokens: those of `tokens` that are found in a text wherever they stand.
+
+    Raises:
+        InvalidArgumentError: a byte or the blank is missing, an id is used twice, or an option or a merge
+            makes no sense.
+
+    >>> from tokjax import encode_result
+    >>> tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "h", "i", "▁h", "▁hi"]
+    >>> ids = {token: id_ for id_, token in enumerate(tokens)}
+    >>> tokenizer = metaspace_bpe(ids, [("▁", "h"), ("▁h", "i")])
+    >>> encode_result(tokenizer, "hi é").tokens
+    ('▁hi', '▁', '<0xC3>', '<0xA9>')
+    """
+    table = make_vocabulary(
+        {form.encode("utf-8"): id_ for form, id_ in tokens.items()},
+        special_tokens,
+        {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
+        added=dict.fromkeys(added_tokens, Strips()),
+    )
+    return metaspace_bpe_of(table, merges, prefix_space, split_words=split_words, strip=strip)
+
+
+def metaspace_bpe_of(
+    vocabulary: Vocabulary,
+    merges: Sequence[tuple[str, str]],
+    prefix_space: PrefixSpace | None,
+    *,
+    split_words: bool,
+    strip: bool | None,
+) -> MetaspaceBPE:
+    """The tokenizer of a vocabulary that is there already. The arguments are those of `metaspace_bpe`.
+
+    Raises:
+        InvalidArgumentError: they make no sense.
+    """
+    if prefix_space not in (*get_args(PrefixSpace), None):
+        raise InvalidArgumentError(
+            f"prefix_space must be 'always', 'missing', 'first' or None, not {prefix_space!r}"
+        )
+    for name, value in (("split_words", split_words), ("strip", strip)):
+        if not isinstance(value, bool) and (name == "split_words" or value is not None):
+            raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
+    pairs = tuple((str(left), str(right)) for left, right in merges)
+    stripped = prefix_space is not None if strip is None else strip
+    tokenizer = MetaspaceBPE(vocabulary, pairs, prefix_space, split_words, stripped)
+    tokenizer.rules  # noqa: B018 (an error where merges make no sense)
+    return tokenizer
+
+
+def to_json(tokenizer: MetaspaceBPE) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values."""
+    ids = _ids_of(tokenizer.vocabulary)
+    return {
+        "model": MetaspaceBPE.model,
+        "prefix_space": tokenizer.prefix_space,
+        "split_words": tokenizer.split_words,
+        "strip": tokenizer.strip,
+        "merges": [[ids[left], ids[right]] for left, right in tokenizer.merges],
+        **words_to_json(tokenizer.vocabulary),
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> MetaspaceBPE:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        table = words_from_json(described)
+        forms = {id_: form.decode("utf-8") for form, id_ in table.ordinary.items()}
+        return metaspace_bpe_of(
+            table,
+            [(forms[left], forms[right]) for left, right in described["merges"]],
+            described["prefix_space"],
+            split_words=described["split_words"],
+            strip=described["strip"],
+        )
+
+
+def _ids_of(vocabulary: Vocabulary) -> dict[str, int]:
+    return {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
+
+
+def _spread_marks(spans: NDArray[np.int64], splits: NDArray[np.int64], given: Segments) -> None:
+    """Make room in spans for the bytes that a `▁` in a segment has more than the blank in its place."""
+    as_bytes = from_characters if given.hold_bytes else to_utf8
+    more = len(MARK.encode("utf-8")) - 1
+    for segment, text in enumerate(given.texts):
+        if MARK in text:
+            sizes = np.array([len(as_bytes(part)) for part in text.split(MARK)], np.int64)
+            marks = np.cumsum(sizes[:-1] + 1) - 1
+            rows = slice(splits[segment], splits[segment + 1])
+            spans[rows] += more * np.searchsorted(marks, spans[rows])
+
+
+@protocol.fingerprint.register
+def _fingerprint(tokenizer: MetaspaceBPE) -> str:
+    return tokenizer._fingerprint
+
+
+@protocol.decode_bytes.register(MetaspaceBPE)
+def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
+    flat = protocol.flat_ids(ids)
+    tokenizer.vocabulary.check_ids(flat)
+    if skip_special_tokens:
+        flat = flat[~tokenizer.vocabulary.is_special.take(flat)]
+    text = b"".join(map(tokenizer._pieces.__getitem__, flat.tolist()))
+    return text.removeprefix(b" ") if tokenizer.strip else text
+
+
+protocol.decode_batch.register(MetaspaceBPE)(protocol.decode_row_by_row)
