@@ -36,7 +36,10 @@ _FEW_SYMBOLS = 48
 _FEW_WORDS = 16
 """So few words in which no pair is sure are merged one pair at a time, too."""
 _LEAST_SHARE = 64
-"""A round that merges less than one in so many symbols is not worth it."""
+"""A round that merges less than one in so many symbols is not worth it, by itself: what it merges may be all
+that others wait for."""
+_POOR_ROUNDS = 4
+"""So many of them in a row are tried."""
 
 
 class MergedWords(NamedTuple):
@@ -103,10 +106,15 @@ class BatchMerger:
             len(text), -1, np.int32
         )  # by byte: the id of the symbol that starts there, if it is done
         symbols = self._first_symbols(text, stops)
+        poor = 0
         while len(symbols.ids) > _FEW_SYMBOLS:
-            after = self._merged(symbols, done)
+            after = self._merged(
+                symbols, done, 0 if poor < _POOR_ROUNDS else len(symbols.ids) // _LEAST_SHARE
+            )
             if after is None:
                 break
+            is_poor = len(symbols.ids) - len(after.ids) <= len(symbols.ids) // _LEAST_SHARE
+            poor = poor + 1 if is_poor else 0
             symbols = after
         self._merge_rest(symbols, text, done)
         starts = np.flatnonzero(done >= 0)
@@ -132,17 +140,19 @@ class BatchMerger:
         joints[stops] = ENDS
         return _Symbols(ids, np.arange(-1, len(ids) - 1), joints)
 
-    def _merged(self, symbols: _Symbols, done: Ints) -> _Symbols | None:
-        """One round: the symbols that are left after it, or `None` if there was too little to do."""
+    def _merged(self, symbols: _Symbols, done: Ints, least: int) -> _Symbols | None:
+        """One round: the symbols that are left after it, or `None` if no more than `least` pairs are sure."""
         joints = unpacked(symbols.joints)
         left, right = _taken_from(joints, _REACH)
         sure = self._sure_pairs(symbols.ids, joints.rank, left, right, _REACH)
-        least = len(sure) // _LEAST_SHARE
-        if np.count_nonzero(sure) <= least:
+        few = len(sure) // _LEAST_SHARE
+        if np.count_nonzero(sure) <= few:
             sure = _lowest_of_each(joints.rank)
-        if np.count_nonzero(sure) <= max(least, _FEW_WORDS):
+        if np.count_nonzero(sure) <= max(few, _FEW_WORDS):
             far = _taken_from(joints, _FAR_REACH)
-            sure = self._sure_pairs(symbols.ids, joints.rank, *far, _FAR_REACH)
+            sure_from_afar = self._sure_pairs(symbols.ids, joints.rank, *far, _FAR_REACH)
+            if np.count_nonzero(sure_from_afar) >= np.count_nonzero(sure):
+                sure = sure_from_afar
             if np.count_nonzero(sure) <= least:
                 return None
         finished = np.zeros(len(left), bool)
