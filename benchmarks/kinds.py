@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import io
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 VOCAB_SIZE = 16_000
 SPECIAL = ["<unk>", "<s>", "</s>"]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def byte_level_bpe() -> tuple[Tokenizer, Any]:
@@ -38,6 +40,16 @@ def byte_level_bpe() -> tuple[Tokenizer, Any]:
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     return made, trainers.BpeTrainer(
         vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+
+
+def bpe_with_bytes() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    return made, trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=[*SPECIAL, *BYTES], limit_alphabet=1000, show_progress=False
     )
 
 
@@ -60,9 +72,17 @@ def unigram() -> tuple[Tokenizer, Any]:
 
 HUGGING_FACE = {
     "byte-level BPE, tokjax's own": byte_level_bpe,
+    "BPE with byte fallback, tokjax's own": bpe_with_bytes,
     "WordPiece, tokjax's own": wordpiece,
     "unigram, on tokenizers": unigram,
 }
+
+
+def without_special_bytes(trained: Tokenizer) -> Tokenizer:
+    """Bytes as ordinary tokens, as in published vocabularies; a trainer only takes them as special ones."""
+    parts = json.loads(trained.to_str())
+    parts["added_tokens"] = [token for token in parts["added_tokens"] if token["content"] not in BYTES]
+    return Tokenizer.from_str(json.dumps(parts))
 
 
 def of_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str, Encode, Encode]]:
@@ -70,6 +90,7 @@ def of_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str
     for name, make in HUGGING_FACE.items():
         theirs, trainer = make()
         theirs.train_from_iterator(documents[: len(documents) // 4], trainer)
+        theirs = without_special_bytes(theirs)
         path = directory / "tokenizer.json"
         theirs.save(str(path))
         ours = tokjax.load_tokenizer(path)
