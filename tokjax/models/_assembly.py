@@ -18,6 +18,23 @@ if TYPE_CHECKING:
 _TOKENS_AT_ONCE = 1 << 17
 
 
+class Corrections(NamedTuple):
+    """Ids that are of other bytes of a text than their tokens tell.
+
+    Attributes:
+        places: where they stand among the ids of all segments, rising, `int64`, shape `(corrected,)`.
+        lengths: how many bytes of a text each is, `int64`.
+        spans: how many each spans, `int64`: more than that, if it spans bytes that the next one is.
+    """
+
+    places: NDArray[np.int64]
+    lengths: NDArray[np.int64]
+    spans: NDArray[np.int64]
+
+
+_NO_CORRECTIONS = Corrections(*np.zeros((3, 0), np.int64))
+
+
 class EncodedSegments(NamedTuple):
     """Ids of several pieces of ordinary text, laid end to end.
 
@@ -27,12 +44,14 @@ class EncodedSegments(NamedTuple):
         begins_word: which ids begin a word, `bool`, shape `(n,)`; `None` if that was not asked for.
         spans: 0-based byte spans of the ids, each in its segment, `int64`, shape `(n, 2)`; `None` where the
             bytes of the tokens, end to end, are the segment.
+        corrections: of which of them that is not quite so.
     """
 
     ids: NDArray[np.int32]
     splits: NDArray[np.int64]
     begins_word: NDArray[np.bool_] | None
     spans: NDArray[np.int64] | None = None
+    corrections: Corrections = _NO_CORRECTIONS
 
 
 class Rows(NamedTuple):
@@ -110,8 +129,8 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
 
 def sources_end_to_end(
     assembled: Assembled,
+    encoded: EncodedSegments,
     rows: Rows,
-    begins_word: NDArray[np.bool_],
     byte_lengths: NDArray[np.int64],
     threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -122,27 +141,34 @@ def sources_end_to_end(
 
     Args:
         assembled: the ids.
+        encoded: those of the segments, with the beginnings of words.
         rows: what makes up each row.
-        begins_word: which of the segments' ids begin a word.
-        byte_lengths: of each id of the vocabulary.
+        byte_lengths: how many bytes of text each id of the vocabulary is.
         threads: how many share the work.
     """
     offsets = np.empty((len(assembled.ids), 2), np.int64)
     word_ids = np.empty(len(assembled.ids), np.int32)
     all_inserted = np.sort(assembled.inserted)
-    begins = _begins_of_all(assembled, begins_word)
+    assert encoded.begins_word is not None
+    begins = _begins_of_all(assembled, encoded.begins_word)
+    corrections = encoded.corrections
+    all_corrected = _among_all(assembled, corrections.places)
 
     def fill(group: slice) -> None:
         splits = assembled.row_splits[group]
         part = slice(int(splits[0]), int(splits[-1]))
         inserted = all_inserted[slice(*np.searchsorted(all_inserted, (part.start, part.stop)))] - part.start
         found = slice(*np.searchsorted(assembled.found, (part.start, part.stop)))
+        of_part = slice(*np.searchsorted(all_corrected, (part.start, part.stop)))
+        corrected = all_corrected[of_part] - part.start
         lengths = byte_lengths.take(assembled.ids[part])
+        lengths[corrected] = corrections.lengths[of_part]
         lengths[inserted] = 0
         lengths[assembled.found[found] - part.start] = rows.found_nbytes[found]
         stops = _sums_by_row(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
+        offsets[part][corrected, 1] = offsets[part][corrected, 0] + corrections.spans[of_part]
         offsets[part][inserted] = 0
         word_ids[part] = _sums_by_row(begins[part].astype(np.int64), splits - part.start, first=-1)
         word_ids[part][inserted] = -1
@@ -187,6 +213,12 @@ def sources_from_spans(
     word_ids = _sums_by_row(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
     word_ids[assembled.inserted] = -1
     return offsets, word_ids
+
+
+def _among_all(assembled: Assembled, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where ids of the segments stand among all ids."""
+    ordinary_before = assembled.around - np.arange(len(assembled.around))
+    return places + np.searchsorted(ordinary_before, places, "right")
 
 
 def _begins_of_all(assembled: Assembled, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:

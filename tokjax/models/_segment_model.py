@@ -63,6 +63,11 @@ class SegmentModel(ABC):
         """
         return "input_text" if self.normalization is None else "tokenizer_normalized_text"
 
+    @property
+    def lengths_in_text(self) -> NDArray[np.int64]:
+        """How many bytes of a text each id is, where models give no spans: `int64`, shape `(size,)`."""
+        return self.vocabulary.byte_lengths
+
     @abstractmethod
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -281,10 +286,8 @@ def _source_columns(
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
     """`offsets`, `word_ids` and `sequence_ids`."""
     if encoded.spans is None:
-        assert encoded.begins_word is not None  # it was asked for
-        begins = encoded.begins_word
-        lengths = tokenizer.vocabulary.byte_lengths
-        offsets, word_ids = sources_end_to_end(assembled, split.rows, begins, lengths, threads)
+        lengths = tokenizer.lengths_in_text
+        offsets, word_ids = sources_end_to_end(assembled, encoded, split.rows, lengths, threads)
     else:
         texts, hold_bytes, _ = split.segments
         sizes = (len(from_characters(text)) if hold_bytes else nbytes_of(text) for text in texts)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from tokjax.models._assembly import Corrections
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
@@ -25,12 +26,12 @@ def with_prefix_spaces(segments: Segments) -> Segments:
     return segments._replace(texts=texts)
 
 
-def spans_without_prefix(
+def without_prefixes(
     encoded: EncodedSegments, given: Segments, split: Segments, byte_lengths: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """0-based byte spans of ids in the segments as given.
+) -> Corrections:
+    """What blanks that were put before segments change in the spans of their first ids.
 
-    A blank put before a segment, if it is a token by itself, has the span of the first character.
+    Such a blank, if it is a token by itself, has the span of the first character.
 
     Args:
         encoded: the ids.
@@ -38,20 +39,16 @@ def spans_without_prefix(
         split: the same, with a blank before some of them.
         byte_lengths: of each id of the vocabulary.
     """
-    up_to = np.append(0, np.cumsum(byte_lengths.take(encoded.ids)))
-    added = (len(new) - len(old) for old, new in zip(given.texts, split.texts, strict=True))
-    prefixed = np.fromiter(added, np.int64, len(given.texts))
-    begins = up_to.take(encoded.splits[:-1]) + prefixed
-    places = np.stack([up_to[:-1], up_to[1:]], axis=1)
-    spans: NDArray[np.int64] = places - np.repeat(begins, np.diff(encoded.splits))[:, None]
-    np.maximum(spans, 0, out=spans)
-    for segment in np.flatnonzero(prefixed).tolist():
-        first = encoded.splits[segment]
-        if not spans[first, 1]:
-            text = given.texts[segment][:2]  # (that may be the halves of one character)
-            character = text[:1] if given.hold_bytes else to_characters(text)[:1]
-            spans[first, 1] = len(from_characters(character))
-    return spans
+    added = (len(new) > len(old) for old, new in zip(given.texts, split.texts, strict=True))
+    prefixed = np.flatnonzero(np.fromiter(added, bool, len(given.texts)))
+    places = encoded.splits.take(prefixed)
+    lengths = byte_lengths.take(encoded.ids.take(places)) - 1
+    spans = lengths.copy()
+    for alone in np.flatnonzero(lengths == 0).tolist():
+        text = given.texts[prefixed[alone]][:2]  # (that may be the halves of one character)
+        character = text[:1] if given.hold_bytes else to_characters(text)[:1]
+        spans[alone] = len(from_characters(character))
+    return Corrections(places, lengths, spans)
 
 
 class Blanks(NamedTuple):

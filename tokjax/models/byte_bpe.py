@@ -23,8 +23,8 @@ from tokjax.models._spaces import (
     Blanks,
     Trim,
     blanks_of,
-    spans_without_prefix,
     with_prefix_spaces,
+    without_prefixes,
 )
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
@@ -92,8 +92,8 @@ class ByteLevelBPE(SegmentModel):
         encoded = self._engine.encode_segments(split, threads, begins_word=sources)
         if not sources:
             return encoded
-        spans = spans_without_prefix(encoded, segments, split, self.vocabulary.byte_lengths)
-        return encoded._replace(spans=spans)
+        corrections = without_prefixes(encoded, segments, split, self.vocabulary.byte_lengths)
+        return encoded._replace(corrections=corrections)
 
     def adjusted_offsets(self, ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
         """Spans without blanks, if they are to be trimmed."""

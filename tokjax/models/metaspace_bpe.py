@@ -11,12 +11,13 @@ import numpy as np
 from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError
+from tokjax.models._assembly import Corrections
 from tokjax.models._engine import ArrayEngine
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models._joined_cutter import JoinedCutter
 from tokjax.models._pieces import MARK, bytes_of_piece, rules_of_pieces
 from tokjax.models._segment_model import SegmentModel
-from tokjax.models._spaces import spans_without_prefix
+from tokjax.models._spaces import without_prefixes
 from tokjax.models._word_model import words_from_json, words_to_json
 from tokjax.utf8 import from_characters, to_utf8
 from tokjax.vocabulary import Strips, make_vocabulary
@@ -75,20 +76,19 @@ class MetaspaceBPE(SegmentModel):
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encode stretches of ordinary text, each on its own."""
-        with_blanks = segments._replace(texts=[text.replace(MARK, " ") for text in segments.texts])
-        split = with_blanks._replace(texts=self._prefixed(with_blanks))
+        split = segments._replace(texts=self._with_blanks(segments))
         encoded = self._engine.encode_segments(split, threads, begins_word=False)
         if not sources:
             return encoded
-        spans = spans_without_prefix(encoded, with_blanks, split, self._lengths)
-        _spread_marks(spans, encoded.splits, segments)
         begins = self._begins_word.take(encoded.ids)
         begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
-        return encoded._replace(spans=spans, begins_word=begins)
+        corrections = without_prefixes(encoded, segments, split, self.lengths_in_text)
+        corrections = _with_marks(corrections, encoded, segments, self.lengths_in_text)
+        return encoded._replace(begins_word=begins, corrections=corrections)
 
-    def _prefixed(self, segments: Segments) -> list[str]:
-        """Segments with the blanks that are put before them."""
-        texts = list(segments.texts)
+    def _with_blanks(self, segments: Segments) -> list[str]:
+        """Segments with blanks for marks, and the blanks that are put before them."""
+        texts = [text.replace(MARK, " ") for text in segments.texts]
         begins = [True] * len(texts)
         if self.prefix_space is None:
             return texts
@@ -120,7 +120,8 @@ class MetaspaceBPE(SegmentModel):
         return pieces
 
     @cached_property
-    def _lengths(self) -> NDArray[np.int64]:
+    def lengths_in_text(self) -> NDArray[np.int64]:
+        """How many bytes of a text each id is, `int64`, shape `(size,)`."""
         return np.fromiter(map(len, self._pieces), np.int64, len(self._pieces))
 
     @cached_property
@@ -257,16 +258,29 @@ def _ids_of(vocabulary: Vocabulary) -> dict[str, int]:
     return {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
 
 
-def _spread_marks(spans: NDArray[np.int64], splits: NDArray[np.int64], given: Segments) -> None:
-    """Make room in spans for the bytes that a `▁` in a segment has more than the blank in its place."""
+def _with_marks(
+    corrections: Corrections, encoded: EncodedSegments, given: Segments, byte_lengths: NDArray[np.int64]
+) -> Corrections:
+    """Corrections, and those for the bytes that a `▁` in a text has more than the blank in its place."""
+    marked = [segment for segment, text in enumerate(given.texts) if MARK in text]
+    if not marked:
+        return corrections
     as_bytes = from_characters if given.hold_bytes else to_utf8
     more = len(MARK.encode("utf-8")) - 1
-    for segment, text in enumerate(given.texts):
-        if MARK in text:
-            sizes = np.array([len(as_bytes(part)) for part in text.split(MARK)], np.int64)
-            marks = np.cumsum(sizes[:-1] + 1) - 1
-            rows = slice(splits[segment], splits[segment + 1])
-            spans[rows] += more * np.searchsorted(marks, spans[rows])
+    lengths, spans = (
+        dict(zip(corrections.places.tolist(), column.tolist(), strict=True)) for column in corrections[1:]
+    )
+    for segment in marked:
+        first, stop = encoded.splits[segment : segment + 2].tolist()
+        of_ids = byte_lengths.take(encoded.ids[first:stop])
+        of_ids[0] = lengths.get(first, of_ids[0])
+        sizes = [len(as_bytes(part)) for part in given.texts[segment].split(MARK)]
+        marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
+        counts = np.diff(np.searchsorted(marks, np.cumsum(of_ids)), prepend=0)
+        for i in np.flatnonzero(counts).tolist():
+            lengths[first + i] = spans[first + i] = int(of_ids[i] + more * counts[i])
+    rows = [(place, lengths[place], spans[place]) for place in sorted(lengths)]
+    return Corrections(*np.array(rows, np.int64).reshape(-1, 3).T)
 
 
 @protocol.fingerprint.register
