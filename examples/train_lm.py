@@ -183,7 +183,7 @@ def main():
     encoded = tokjax.encode_batch_result(tokenizer, held_out, add_special_tokens=False)
     blocks = tokjax.pack_blocks(encoded, block_size=args.length, pad_id=0)
 
-    params = init_params(jax.random.key(args.seed), dataset.manifest.vocab_size, args.length)
+    params = init_params(jax.random.key(args.seed), dataset.vocab_size, args.length)
     schedule = optax.warmup_cosine_decay_schedule(
         0.0, args.learning_rate, args.steps // 10 + 1, args.steps + 1
     )

@@ -157,7 +157,7 @@ class TestTrain:
         assert load_training_bundle(tmp_path / "b").trained.options["vocab_size"] == 300
         again = run("train", place / "corpus.txt", *options)
         assert again.returncode == 1
-        assert b"exists; to replace it, pass --overwrite" in again.stderr
+        assert b"to replace it, pass --overwrite" in again.stderr
         output_of("train", place / "corpus.txt", *options, "--overwrite", "-q")
         assert tokjax.load_tokenizer(tmp_path / "b") == load_training_bundle(tmp_path / "b").trained.tokenizer
 
@@ -192,7 +192,7 @@ def test_pack(place, corpus):
     assert dataset.chunk_tokens == 16
     again = run("pack", place / "corpus.txt", "-t", place / "t.json", "-o", place / "data")
     assert again.returncode == 1
-    assert b"exists; to replace it, pass --overwrite" in again.stderr
+    assert b"to replace it, pass --overwrite" in again.stderr
     quiet = run(
         "pack", place / "corpus.txt", "-t", place / "t.json", "-o", place / "data", "--overwrite", "-q"
     )

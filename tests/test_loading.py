@@ -51,7 +51,7 @@ def test_a_permutation_of_very_many():
 def dataset(tokenizer, corpus, tmp_path_factory):
     path = tmp_path_factory.mktemp("loading") / "data"
     field = tokjax.PackedTokenField(tokenizer, chunk_tokens=16)
-    tokjax.write_dataset([*corpus * 4, "", ""], field, path, shard_tokens=150)
+    tokjax.write_dataset([*corpus * 4, "", ""], field, path, shard_size=150)
     return tokjax.open_dataset(path)
 
 

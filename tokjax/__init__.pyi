@@ -88,6 +88,9 @@ from .errors import (
     DatasetIncompleteError as DatasetIncompleteError,
 )
 from .errors import (
+    DatasetIndexError as DatasetIndexError,
+)
+from .errors import (
     DatasetMismatchError as DatasetMismatchError,
 )
 from .errors import (
@@ -334,12 +337,33 @@ from .report.tables import (
     report_tables as report_tables,
 )
 from .store.fields import (
+    BucketedTokenField as BucketedTokenField,
+)
+from .store.fields import (
     PackedTokenField as PackedTokenField,
 )
-from .store.reader import (
+from .store.fields import (
+    RawTextField as RawTextField,
+)
+from .store.fields import (
+    SentencePieceTextField as SentencePieceTextField,
+)
+from .store.fields import (
+    TokenizedTextField as TokenizedTextField,
+)
+from .store.kinds import (
+    BucketedDataset as BucketedDataset,
+)
+from .store.kinds import (
     PackedDataset as PackedDataset,
 )
-from .store.reader import (
+from .store.kinds import (
+    RawTextDataset as RawTextDataset,
+)
+from .store.kinds import (
+    TokenDataset as TokenDataset,
+)
+from .store.opening import (
     open_dataset as open_dataset,
 )
 from .store.writer import (

@@ -25,21 +25,23 @@ class DirectoryKind(NamedTuple):
         check: raises a `TokjaxError` where a directory is none of them.
         own_files: matches the name of every file that one can hold.
         exists_error: what is raised where a directory is in the way.
+        is_worth_keeping: whether the next writer can go on from what one that was stopped left.
     """
 
     noun: str
     check: Callable[[Path], object]
     own_files: re.Pattern[str]
     exists_error: type[TokjaxError]
+    is_worth_keeping: Callable[[Path], bool] = lambda _: False
 
 
 @contextmanager
 def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterator[Path]:
-    """An empty directory to write in, renamed to `target` when the work is done.
+    """A directory to write in, renamed to `target` when the work is done.
 
-    Until then it is `TARGET.incomplete`, and what a killed writer left there is replaced by the next one. A
-    directory that is replaced is `TARGET.replaced` for the moment between two renames; should the writer be
-    killed just there, the next one puts it back first.
+    Until then it is `TARGET.incomplete`. It is empty, but for what a writer that was stopped left there, if
+    that is worth keeping. A directory that is replaced is `TARGET.replaced` for the moment between two
+    renames; should the writer be killed just there, the next one puts it back first.
     """
     from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
 
@@ -57,12 +59,12 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
         _finish_replacement(target, kind)
         _refuse_existing(target, kind, overwrite)
         directory = incomplete_path(target)
-        _remove_own(directory, kind)
-        directory.mkdir()
+        _remove_unless_kept(directory, kind)
+        directory.mkdir(exist_ok=True)
         try:
             yield directory
         except Exception:
-            _remove_own(directory, kind)
+            _remove_unless_kept(directory, kind)
             raise
         _move_into_place(directory, target, kind)
     finally:
@@ -107,6 +109,13 @@ def _refuse_foreign(directory: Path, kind: DirectoryKind) -> None:
         raise kind.exists_error(
             f"{directory} holds {foreign[0]!r}, which no {kind.noun} has, so it is not deleted; move it away"
         )
+
+
+def _remove_unless_kept(directory: Path, kind: DirectoryKind) -> None:
+    if directory.is_dir() and kind.is_worth_keeping(directory):
+        _refuse_foreign(directory, kind)
+    else:
+        _remove_own(directory, kind)
 
 
 def _remove_own(directory: Path, kind: DirectoryKind) -> None:

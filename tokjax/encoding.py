@@ -123,6 +123,39 @@ def encode_batch_result(
     return encoded.rearranged(arranged(encoded.batch.ragged, parts, places))
 
 
+class Cut(NamedTuple):
+    """Rows that are as long as they may be.
+
+    Attributes:
+        ragged: the rows.
+        was_cut: which of them were longer, `bool`, shape `(rows,)`.
+    """
+
+    ragged: Ragged
+    was_cut: NDArray[np.bool_]
+
+
+def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None) -> Cut:
+    """What `encode_batch_result` makes of texts that are encoded already, without a template.
+
+    Args:
+        tokenizer: what encoded them.
+        texts: a row a text.
+        add_special_tokens: as in `encode_batch_result`.
+        max_length: as in `encode_batch_result`; texts are cut at their end.
+    """
+    places = _filled(tokenizer, False, add_special_tokens)
+    lengths = np.asarray(texts.lengths, np.int64)
+    kept = lengths
+    if max_length is not None:
+        kept = np.minimum(lengths, _left_for_texts(max_length, places))
+    was_cut = kept < lengths
+    if not was_cut.any() and len(places) == 1:
+        return Cut(texts, was_cut)
+    part = Part(np.arange(len(lengths)), np.zeros_like(lengths), kept)
+    return Cut(arranged(texts, [part], places), was_cut)
+
+
 def encode_result(
     tokenizer: Any,
     text: Text | Sequence[Text],

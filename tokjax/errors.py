@@ -69,6 +69,10 @@ class DatasetMismatchError(DatasetError, ValueError):
     """The dataset was made with another tokenizer, type or version than the one asked for."""
 
 
+class DatasetIndexError(DatasetError, IndexError):
+    """The dataset has no document of that number."""
+
+
 class BundleError(TokjaxError, ValueError):
     """A training bundle is damaged, altered or of an unknown version."""
 

@@ -63,7 +63,7 @@ def pack(
         typer.Option(help="What stands between the documents of a file. Default: the EOS token."),
     ] = None,
     chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
-    shard_tokens: Annotated[int, typer.Option(help="Ids a shard.")] = 100_000_000,
+    shard_size: Annotated[int, typer.Option(help="Ids a shard.")] = 100_000_000,
     special: SpecialOption = InText.refuse,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
@@ -75,7 +75,7 @@ def pack(
         tokjax.read_documents(files, separator or None),
         tokjax.PackedTokenField(loaded, chunk_tokens, **_special_options(special)),
         out,
-        shard_tokens=shard_tokens,
+        shard_size=shard_size,
         overwrite=overwrite,
         progress=not quiet,
     )

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.records import TokenizationResult
-    from tokjax.store.reader import PackedDataset
+    from tokjax.store.kinds import PackedDataset
     from tokjax.trainer import Trained
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
@@ -41,17 +41,17 @@ def stats_table(dataset: PackedDataset) -> Table:
     manifest = dataset.manifest
     lengths = np.diff(dataset.document_splits)
     table = _two_columns(str(dataset.path))
-    table.add_row("field", Text(manifest.field))
-    table.add_row("tokens", f"{manifest.num_tokens:,}")
+    table.add_row("field", Text(manifest.plan.field))
+    table.add_row("tokens", f"{manifest.num_items:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")
     table.add_row("bytes of text", f"{manifest.num_bytes:,}")
-    table.add_row("bytes per token", f"{manifest.bytes_per_token:.3f}")
+    table.add_row("bytes per token", f"{manifest.num_bytes / max(manifest.num_items, 1):.3f}")
     if len(lengths):
         table.add_row("tokens per document", f"median {np.median(lengths):,.0f}, longest {lengths.max():,}")
-    table.add_row("dtype", manifest.token_dtype)
+    table.add_row("dtype", manifest.plan.data_dtype)
     table.add_row("shards", str(len(manifest.shards)))
-    table.add_row("vocabulary", f"{manifest.vocab_size:,}")
-    table.add_row("tokenizer", manifest.tokenizer_fingerprint)
+    table.add_row("vocabulary", f"{manifest.plan.vocab_size:,}")
+    table.add_row("tokenizer", str(manifest.plan.tokenizer_fingerprint))
     return table
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.store.reader import PackedDataset
+    from tokjax.store.kinds import PackedDataset
 
 _STATE_VERSION = 1
 

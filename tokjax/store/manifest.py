@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import (
@@ -18,24 +18,70 @@ if TYPE_CHECKING:
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = "tokjax-dataset"
-SCHEMA_VERSION = 1
+PROGRESS_FILE = "progress.json"
+PROGRESS_FORMAT = "tokjax-dataset-progress"
+SCHEMA_VERSION = 2
+_TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut")
+
+
+class FileRecord(NamedTuple):
+    """A file of a dataset.
+
+    Attributes:
+        nbytes: its size.
+        sha256: its digest, in hexadecimal.
+    """
+
+    nbytes: int
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True)
 class Shard:
-    """One part of the token stream, of whole documents.
+    """One part of a dataset, of whole documents.
 
     Attributes:
         name: what its files' names start with.
-        num_tokens: ids in `NAME.tokens.npy`.
-        num_documents: entries of `NAME.num_tokens.npy`, and of `NAME.doc_id.npy` if there is one.
-        sha256: the digest of each of its files, by the file's name.
+        num_items: how many ids, or bytes of text, it holds.
+        num_documents: how many documents.
+        num_bytes: bytes of UTF-8 that were encoded.
+        num_cut: documents that were too long for the field, and cut.
+        bucket_documents: how many documents of each bucket, where there are buckets.
+        source_sha256: the digest of what was fed, as `SourceHash` makes it.
+        files: its files by their names.
     """
 
     name: str
-    num_tokens: int
+    num_items: int
     num_documents: int
-    sha256: dict[str, str]
+    num_bytes: int
+    num_cut: int
+    bucket_documents: tuple[int, ...] | None
+    source_sha256: str
+    files: dict[str, FileRecord]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What decides how documents are stored: the same documents by the same plan are the same bytes.
+
+    Attributes:
+        field: the class name of what is stored.
+        type_id: the number of that class.
+        options: the field's options.
+        data_dtype: the dtype of what is stored, for instance `"uint16"`.
+        shard_size: a shard is closed by the document that fills it to so many ids, or bytes of text.
+        vocab_size: the tokenizer's; `None` for texts.
+        tokenizer_fingerprint: what `fingerprint(tokenizer)` gave; `None` for texts.
+    """
+
+    field: str
+    type_id: int
+    options: dict[str, Any]
+    data_dtype: str
+    shard_size: int
+    vocab_size: int | None
+    tokenizer_fingerprint: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,63 +89,54 @@ class Manifest:
     """Everything about a dataset but its arrays.
 
     Attributes:
-        field: the class name of what is stored.
-        type_id: the number of that class.
-        options: the field's options.
-        token_dtype: the dtype of ids on disk, for instance `"uint16"`.
-        vocab_size: the tokenizer's.
-        tokenizer_fingerprint: what `fingerprint(tokenizer)` gave.
+        plan: how it is stored.
         tokenizer_file: where the tokenizer itself is saved, or `None` if its type can't be.
-        tokenizer_sha256: the digest of that file.
-        num_tokens: ids in all shards, EOS and BOS among them.
-        num_documents: documents in all shards.
-        num_bytes: bytes of UTF-8 that were encoded.
+        source: where the documents came from, if from files: what `rebuild_dataset` needs.
         shards: in the order of the stream.
+        files: the other files by their names.
     """
 
-    field: str
-    type_id: int
-    options: dict[str, Any]
-    token_dtype: str
-    vocab_size: int
-    tokenizer_fingerprint: str
+    plan: Plan
     tokenizer_file: str | None
-    tokenizer_sha256: str | None
-    num_tokens: int
-    num_documents: int
-    num_bytes: int
+    source: dict[str, Any] | None
     shards: tuple[Shard, ...]
+    files: dict[str, FileRecord]
 
     @property
-    def bytes_per_token(self) -> float:
-        """Bytes of text for each id; 0 for an empty dataset."""
-        return self.num_bytes / self.num_tokens if self.num_tokens else 0.0
+    def num_items(self) -> int:
+        """Ids, or bytes of text, in all shards."""
+        return sum(shard.num_items for shard in self.shards)
+
+    @property
+    def num_documents(self) -> int:
+        """Documents in all shards."""
+        return sum(shard.num_documents for shard in self.shards)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of UTF-8 that were encoded."""
+        return sum(shard.num_bytes for shard in self.shards)
+
+    @property
+    def num_cut(self) -> int:
+        """Documents that were too long for the field, and cut."""
+        return sum(shard.num_cut for shard in self.shards)
 
     @property
     def fingerprint(self) -> str:
         """A short name for exactly these contents."""
-        return checksum_of_json(asdict(self))
+        return checksum_of_json([asdict(self.plan), [asdict(shard) for shard in self.shards]])
 
     @property
-    def digests(self) -> dict[str, str]:
-        """The SHA-256 of every file but the manifest, by its name."""
-        digests = {name: digest for shard in self.shards for name, digest in shard.sha256.items()}
-        if self.tokenizer_file is not None and self.tokenizer_sha256 is not None:
-            digests[self.tokenizer_file] = self.tokenizer_sha256
-        return digests
+    def all_files(self) -> dict[str, FileRecord]:
+        """Every file but the manifest, by its name."""
+        return {**self.files, **{name: file for shard in self.shards for name, file in shard.files.items()}}
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
-    contents = {
-        "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
-        **asdict(manifest),
-        "bytes_per_token": round(manifest.bytes_per_token, 6),
-    }
-    contents["checksum"] = checksum_of_json(contents)
-    data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
-    write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))
+    totals = {name: getattr(manifest, name) for name in _TOTALS}
+    _write(directory / MANIFEST_FILE, FORMAT, {**asdict(manifest), **totals})
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -117,15 +154,94 @@ def read_manifest(directory: Path) -> Manifest:
         raise DatasetIncompleteError(
             f"{directory} is no dataset: it has no {MANIFEST_FILE}; make one with write_dataset"
         ) from None
+    return manifest_of(data, path)
+
+
+def manifest_of(data: bytes, path: object) -> Manifest:
+    """The manifest that a file holds.
+
+    Args:
+        data: its contents.
+        path: what errors call it.
+
+    Raises:
+        DatasetMismatchError: it is of another format or version.
+        DatasetCorruptError: it is damaged or altered.
+    """
+    contents = _parsed(data, path, FORMAT)
     try:
-        contents = json.loads(data)
+        totals = {name: contents.pop(name) for name in _TOTALS}
+        plan = Plan(**contents.pop("plan"))
+        shards = tuple(map(_shard, contents.pop("shards")))
+        files = _files(contents.pop("files"))
+        manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise DatasetCorruptError(f"{path} lacks a field or has an unknown one: {error}") from error
+    for name in (manifest.tokenizer_file or "none", *manifest.all_files, *(shard.name for shard in shards)):
+        if "/" in name or "\\" in name or name in ("", ".", ".."):
+            raise DatasetCorruptError(f"{path} names a file outside its directory: {name!r}")
+    for name, total in totals.items():
+        if total != getattr(manifest, name):
+            raise DatasetCorruptError(
+                f"{path}: its shards have {name}={getattr(manifest, name)}, it says {total}"
+            )
+    return manifest
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a writer came: what the next one goes on from.
+
+    Attributes:
+        plan: how documents are stored.
+        shards: those that are finished.
+    """
+
+    plan: Plan
+    shards: tuple[Shard, ...]
+
+
+def write_progress(directory: Path, progress: Progress) -> None:
+    """Write how far a writer came, whole or not at all."""
+    _write(directory / PROGRESS_FILE, PROGRESS_FORMAT, asdict(progress))
+
+
+def read_progress(directory: Path) -> Progress | None:
+    """How far a writer came; `None` if it finished no shard, or by a version that is not this one.
+
+    Raises:
+        DatasetCorruptError: the record is damaged or altered.
+    """
+    path = directory / PROGRESS_FILE
+    try:
+        contents = _parsed(path.read_bytes(), path, PROGRESS_FORMAT)
+        return Progress(Plan(**contents["plan"]), tuple(map(_shard, contents["shards"])))
+    except (FileNotFoundError, DatasetMismatchError):
+        return None
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise DatasetCorruptError(f"{path} is damaged: {error}; delete {directory}") from error
+
+
+def _write(path: Path, format_: str, contents: dict[str, Any]) -> None:
+    contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
+    contents["checksum"] = checksum_of_json(contents)
+    data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
+    write_atomically(path, lambda file: file.write(data))
+
+
+def _parsed(data: bytes, path: object, format_: str) -> dict[str, Any]:
+    """The fields of a file of ours, but for those that say what it is."""
+    try:
+        contents: dict[str, Any] = json.loads(data)
         named_format, version = contents.pop("format"), contents.pop("schema_version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}; write the dataset again") from error
-    if (named_format, version) != (FORMAT, SCHEMA_VERSION):
+    if (named_format, version) != (format_, SCHEMA_VERSION):
+        newer = isinstance(version, int) and version > SCHEMA_VERSION
+        hint = "a newer tokjax wrote it: update this one" if newer else "write the dataset again"
         raise DatasetMismatchError(
-            f"{path} is {named_format!r} version {version!r}; this tokjax reads {FORMAT!r} version "
-            f"{SCHEMA_VERSION}"
+            f"{path} is {named_format!r} version {version!r}; this tokjax reads {format_!r} version "
+            f"{SCHEMA_VERSION}; {hint}"
         )
     stored = contents.pop("checksum", None)
     actual = checksum_of_json({"format": named_format, "schema_version": version, **contents})
@@ -133,18 +249,19 @@ def read_manifest(directory: Path) -> Manifest:
         raise DatasetCorruptError(
             f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}"
         )
-    return _from_json(path, contents)
+    return contents
 
 
-def _from_json(path: Path, contents: dict[str, Any]) -> Manifest:
-    try:
-        contents.pop("bytes_per_token")
-        shards = tuple(Shard(**shard) for shard in contents.pop("shards"))
-        manifest = Manifest(shards=shards, **contents)
-        names = [name for shard in shards for name in (shard.name, *shard.sha256)]
-        for name in (manifest.tokenizer_file or "none", *names):
-            if "/" in name or "\\" in name or name in ("", ".", ".."):
-                raise DatasetCorruptError(f"{path} names a file outside its directory: {name!r}")
-    except (TypeError, KeyError, AttributeError) as error:
-        raise DatasetCorruptError(f"{path} lacks a field or has an unknown one: {error}") from error
-    return manifest
+def _shard(described: dict[str, Any]) -> Shard:
+    buckets = described["bucket_documents"]
+    return Shard(
+        **{
+            **described,
+            "files": _files(described["files"]),
+            "bucket_documents": None if buckets is None else tuple(buckets),
+        }
+    )
+
+
+def _files(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
+    return {name: FileRecord(nbytes, sha256) for name, (nbytes, sha256) in described.items()}

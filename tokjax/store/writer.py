@@ -2,49 +2,71 @@
 
 from __future__ import annotations
 
-import os
+import itertools
+import pickle
 import re
-from contextlib import suppress
-from functools import partial
+from concurrent.futures import BrokenExecutor, Executor
+from contextlib import contextmanager, suppress
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax._directories import DirectoryKind, exclusive_place
-from tokjax._files import sha256_of_file, write_atomically
+from tokjax._files import sha256_of_file
 from tokjax._progress import progress_bar
+from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import (
+    DatasetError,
     DatasetExistsError,
-    DisallowedSpecialTokenError,
+    DatasetMismatchError,
     InvalidArgumentError,
     UnsupportedTokenizerError,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
-from tokjax.store.fields import PackedTokenField, smallest_unsigned
-from tokjax.store.manifest import Manifest, Shard, read_manifest, write_manifest
-from tokjax.text.sources import checked_text
-from tokjax.utf8 import Text, nbytes_of
+from tokjax.store.encoding import Documents, Encoded, encode_documents
+from tokjax.store.feed import (
+    Document,
+    DocumentSource,
+    SourceHash,
+    batches_of,
+    documents_of,
+    source_record,
+)
+from tokjax.store.manifest import (
+    MANIFEST_FILE,
+    PROGRESS_FILE,
+    FileRecord,
+    Manifest,
+    Plan,
+    Progress,
+    Shard,
+    read_manifest,
+    read_progress,
+    write_manifest,
+    write_progress,
+)
+from tokjax.store.shards import ShardWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    import os
+    from collections.abc import Iterator
 
-    from numpy.typing import NDArray
+    from tokjax.store.fields import Field
 
-Documents: TypeAlias = "Iterable[Text] | Iterable[tuple[int, Text]]"
-
-DEFAULT_SHARD_TOKENS = 100_000_000
+DEFAULT_SHARD_SIZE = 100_000_000
 _BATCH_BYTES = 1 << 21
-_BATCH_DOCUMENTS = 1 << 14
-_DATASET = DirectoryKind(
+_EXECUTOR_BATCH_BYTES = 1 << 24
+DATASET = DirectoryKind(
     "dataset",
     read_manifest,
     re.compile(
-        r"manifest\.json|tokenizer\.tokjax\.json|shard-\d{5,}\.(tokens|num_tokens|doc_id)\.npy|\..*\.partial"
+        r"manifest\.json|progress\.json|tokenizer\.tokjax\.json|"
+        r"shard-\d{5,}\.(tokens|text|num_tokens|byte_length|char_length|doc_id)\.npy|\..*\.partial"
     ),
     DatasetExistsError,
+    lambda directory: any((directory / name).is_file() for name in (PROGRESS_FILE, MANIFEST_FILE)),
 )
 
 
@@ -52,41 +74,55 @@ class WrittenDataset(NamedTuple):
     """What `write_dataset` wrote.
 
     Attributes:
-        num_tokens: ids in all shards, EOS and BOS among them.
+        num_items: ids in all shards, those around documents among them; or bytes of text.
         num_documents: documents in all shards.
         num_bytes: bytes of UTF-8 that were encoded.
-        num_shards: files of ids.
+        num_cut: documents that were too long for the field, and cut.
+        num_shards: parts of the dataset.
         path: the dataset's directory.
     """
 
-    num_tokens: int
+    num_items: int
     num_documents: int
     num_bytes: int
+    num_cut: int
     num_shards: int
     path: Path
 
 
 def write_dataset(
-    documents: Documents,
-    field: PackedTokenField,
+    source: DocumentSource,
+    field: Field,
     path: str | os.PathLike[str],
     *,
-    shard_tokens: int = DEFAULT_SHARD_TOKENS,
+    separator: str | None = None,
+    text_column: str = "text",
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    workers: int | None = None,
+    executor: Executor | None = None,
     overwrite: bool = False,
     progress: bool = False,
 ) -> WrittenDataset:
     """Encode documents and write them as a dataset directory.
 
-    The directory appears at `path` when it is finished, not before: until then it is `PATH.incomplete`,
-    and what a killed writer left there is replaced by the next run. A dataset that is replaced is
-    `PATH.replaced` for the moment between two renames; should the writer be killed just there, the next run
-    puts it back first. Memory is bounded by the shard.
+    The directory appears at `path` when it is finished, not before: until then it is `PATH.incomplete`. If
+    the writer is stopped, even killed, the next call with the same arguments goes on behind the last shard
+    that was finished, and ends with the same bytes; it reads the source again to there, and compares it with
+    what was fed. A dataset that is finished stays as it is if the arguments and the source are the same.
+
+    The bytes are the same for any number of workers. Memory is bounded by two shards and some batches.
 
     Args:
-        documents: texts, or pairs of a document id (an integer from 0) and a text, all of one kind.
+        source: files, as `read_documents` takes them; or an iterable of texts, of pairs of a document id (an
+            integer from 0) and a text, or of records (for instance a `datasets.Dataset`).
         field: what to store.
         path: where the dataset shall be.
-        shard_tokens: a shard is closed by the document that fills it to this many ids.
+        separator: what stands between documents in a text or a file; `None` if each is one.
+        text_column: where the text of a record is.
+        shard_size: a shard is closed by the document that fills it to so many ids (of `RawTextField`: bytes).
+        workers: how many batches of documents are encoded at a time; `None` for as many as there are
+            processors.
+        executor: where they are encoded; `None` for threads of this process.
         overwrite: replace a dataset that is there already.
         progress: show a bar on standard error.
 
@@ -94,191 +130,204 @@ def write_dataset(
         The counts.
 
     Raises:
-        DatasetExistsError: `path` exists and `overwrite` is not set, or holds anything but a dataset, or
-            another process is writing it.
+        DatasetExistsError: `path` holds another dataset and `overwrite` is not set, or holds anything but a
+            dataset, or another process is writing it.
+        DatasetMismatchError: a writer that was stopped had other arguments, or another source.
         DisallowedSpecialTokenError: a document holds a special token that the field disallows.
-        InvalidArgumentError: a document is no text, or has an id that is no integer from 0.
+        InvalidArgumentError: an argument or a document makes no sense.
+        SourceError: a file of the source is damaged.
     """
-    if isinstance(documents, (str, bytes, os.PathLike)):
+    if executor is not None and not isinstance(executor, Executor):
         raise InvalidArgumentError(
-            "documents must be an iterable of texts or of (doc_id, text); for one text pass [text], "
-            "for a file pass tokjax.read_documents(PATH, separator)"
+            f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
         )
-    shard_tokens = checked_int("shard_tokens", shard_tokens, least=1)
+    at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
+    plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
+    about = source_record(source, separator)
+    documents = documents_of(source, separator, text_column)
     target = Path(path).resolve()
-    with exclusive_place(target, _DATASET, overwrite=overwrite) as directory:
-        with progress_bar("packing", None, unit="bytes", enabled=progress) as advance:
-            writer = _ShardWriter(directory, field, shard_tokens)
-            for batch in _batches(documents):
-                writer.add(batch)
-                advance(batch.nbytes, f"{writer.num_tokens:,} tokens")
-            writer.close_shard()
-        write_manifest(directory, _manifest(directory, field, writer))
-    return WrittenDataset(
-        writer.num_tokens, writer.num_documents, writer.num_bytes, len(writer.shards), target
+    if target.exists() and not overwrite:
+        return _unchanged(target, plan, documents)
+    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
+        finished = _finished_shards(directory, plan, overwrite=overwrite)
+        _skip(documents, finished, directory)
+        with (
+            progress_bar("packing", _size_of(about), unit="bytes", enabled=progress) as advance,
+            ShardWriter(
+                directory,
+                field,
+                plan.shard_size,
+                finished,
+                lambda shards: write_progress(directory, Progress(plan, shards)),
+            ) as writer,
+        ):
+            advance(sum(shard.num_bytes for shard in finished))
+            num_items = sum(shard.num_items for shard in finished)
+            for batch, encoded in _encoded(field, documents, at_once, executor):
+                writer.add(batch, encoded)
+                num_items += len(encoded.data)
+                advance(batch.nbytes, f"{num_items:,} {'bytes' if field.tokenizer is None else 'tokens'}")
+        manifest = _finish(directory, field, plan, about, writer.shards)
+    return _written(manifest, target)
+
+
+def plan_of(field: Field, shard_size: int) -> Plan:
+    """What decides how documents are stored."""
+    tokenizer = field.tokenizer
+    return Plan(
+        type(field).__name__,
+        field.TYPE_ID,
+        field.options,
+        field.data_dtype.name,
+        shard_size,
+        None if tokenizer is None else protocol.vocab_size(tokenizer),
+        None if tokenizer is None else protocol.fingerprint(tokenizer),
     )
 
 
-class _Batch(NamedTuple):
-    doc_ids: list[int]
-    texts: list[Text]
-    nbytes: int
+def _encoded(
+    field: Field, documents: Iterator[Document], at_once: int, executor: Executor | None
+) -> Iterator[tuple[Documents, Encoded]]:
+    """Batches of documents with what is stored of them, in order."""
+    batch_bytes = _BATCH_BYTES if executor is None else _EXECUTOR_BATCH_BYTES
+    batches, ahead = itertools.tee(batches_of(documents, batch_bytes))
+    encode = partial(encode_documents, field, threads=1)
+    if executor is not None:
+        encode = partial(_encode_elsewhere, pickle.dumps(field))
+    with _clear_if_broken():
+        yield from zip(batches, map_in_threads(encode, ahead, at_once, executor), strict=True)
 
 
-class _ShardWriter:
-    """Gathers the ids of whole documents, and writes a shard when there are enough."""
-
-    def __init__(self, directory: Path, field: PackedTokenField, shard_tokens: int) -> None:
-        self.shards: list[Shard] = []
-        self.num_tokens = self.num_documents = self.num_bytes = 0
-        self._directory = directory
-        self._field = field
-        self._shard_tokens = shard_tokens
-        self._ids: list[NDArray[Any]] = []
-        self._lengths: list[NDArray[np.int64]] = []
-        self._doc_ids: list[NDArray[np.uint64]] = []
-        self._gathered = 0
-        self._written_documents = 0
-
-    def add(self, batch: _Batch) -> None:
-        """Encode the documents, and write the shards that they fill."""
-        ids, splits = _encode(self._field, batch)
-        doc_ids = np.array(batch.doc_ids, np.uint64)
-        self.num_tokens += len(ids)
-        self.num_documents += len(doc_ids)
-        self.num_bytes += batch.nbytes
-        first = 0
-        while first < len(doc_ids):
-            wanted = self._shard_tokens - self._gathered
-            last = int(np.searchsorted(splits, splits[first] + wanted))
-            last = min(max(last, first + 1), len(doc_ids))
-            self._ids.append(ids[splits[first] : splits[last]])
-            self._lengths.append(np.diff(splits[first : last + 1]))
-            self._doc_ids.append(doc_ids[first:last])
-            self._gathered += int(splits[last] - splits[first])
-            first = last
-            if self._gathered >= self._shard_tokens:
-                self.close_shard()
-
-    def close_shard(self) -> None:
-        """Write what was gathered, if anything."""
-        if not self._ids:
-            return
-        name = f"shard-{len(self.shards):05d}"
-        lengths, doc_ids = np.concatenate(self._lengths), np.concatenate(self._doc_ids)
-        first = self._written_documents
-        columns = {"tokens": np.concatenate(self._ids), "num_tokens": _compact(lengths)}
-        if not np.array_equal(doc_ids, np.arange(first, first + len(doc_ids), dtype=np.uint64)):
-            columns["doc_id"] = _compact(doc_ids)  # the running count needs no file
-        digests = {}
-        for column, values in columns.items():
-            file = self._directory / f"{name}.{column}.npy"
-            _save(file, values)
-            digests[file.name] = sha256_of_file(file)
-        self.shards.append(Shard(name, self._gathered, len(doc_ids), digests))
-        self._written_documents += len(doc_ids)
-        self._ids, self._lengths, self._doc_ids, self._gathered = [], [], [], 0
+def _encode_elsewhere(pickled_field: bytes, documents: Documents) -> Encoded:
+    """Encode documents in a worker, which has the field unpickled once."""
+    return encode_documents(_unpickled(pickled_field), documents, threads=1)
 
 
-def _batches(documents: Documents) -> Iterator[_Batch]:
-    """Documents with their ids, some megabytes of text at a time."""
-    doc_ids: list[int] = []
-    texts: list[Text] = []
-    nbytes = 0
-    paired: bool | None = None
-    for index, document in enumerate(documents):
-        is_pair = isinstance(document, tuple)
-        if paired not in (None, is_pair):
-            raise InvalidArgumentError(
-                f"documents mixes texts and (doc_id, text) pairs; document {index} is the first of "
-                "another kind"
-            )
-        paired = is_pair
-        doc_id, text = _checked_document(index, document)
-        doc_ids.append(doc_id)
-        texts.append(text)
-        nbytes += nbytes_of(text)
-        if nbytes >= _BATCH_BYTES or len(texts) >= _BATCH_DOCUMENTS:
-            yield _Batch(doc_ids, texts, nbytes)
-            doc_ids, texts, nbytes = [], [], 0
-    if texts:
-        yield _Batch(doc_ids, texts, nbytes)
+@lru_cache(maxsize=4)
+def _unpickled(pickled_field: bytes) -> Field:
+    field: Field = pickle.loads(pickled_field)
+    return field
 
 
-def _checked_document(index: int, document: object) -> tuple[int, Text]:
-    if not isinstance(document, tuple):
-        return index, checked_text(document, f"document {index}")
-    if len(document) != 2:
-        raise InvalidArgumentError(
-            f"document {index} is a tuple of {len(document)}; a pair is (doc_id, text)"
-        )
-    doc_id, text = document
-    if isinstance(doc_id, bool) or not isinstance(doc_id, (int, np.integer)) or not 0 <= doc_id < 2**64:
-        raise InvalidArgumentError(
-            f"the id of document {index} is {doc_id!r}; ids are integers from 0 to 2**64 - 1"
-        )
-    return int(doc_id), checked_text(text, f"document {index}")
-
-
-def _encode(field: PackedTokenField, documents: _Batch) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Ids of the documents with their BOS and EOS, in the dtype of the disk, and row splits."""
-    table = protocol.vocabulary_of(field.tokenizer)
-    encode = partial(
-        protocol.encode_texts,
-        field.tokenizer,
-        add_special_tokens=False,
-        return_offsets=False,
-        return_masks=False,
-        allowed_special=field.allowed_special,
-        disallowed_special=field.disallowed_special,
-    )
+@contextmanager
+def _clear_if_broken() -> Iterator[None]:
     try:
-        batch = encode(documents.texts)
-    except DisallowedSpecialTokenError:
-        for doc_id, text in zip(documents.doc_ids, documents.texts, strict=True):
-            try:
-                encode([text])
-            except DisallowedSpecialTokenError as error:
-                raise DisallowedSpecialTokenError(f"in document {doc_id}, {error}") from None
-        raise
-    ids, splits = batch.ids, batch.row_splits
-    if len(ids) and not 0 <= ids.min() <= ids.max() < table.size:
-        raise InvalidArgumentError(
-            f"the tokenizer gave ids from {ids.min()} to {ids.max()}, but its vocabulary size is "
-            f"{table.size}; nothing of this batch was written"
+        yield
+    except BrokenExecutor as error:
+        raise DatasetError(
+            "an encoding process died (killed, or out of memory?); what was finished is kept: call "
+            "write_dataset again, with a new executor"
+        ) from error
+
+
+def _unchanged(target: Path, plan: Plan, documents: Iterator[Document]) -> WrittenDataset:
+    """What is there, if it is what would be written."""
+    try:
+        manifest = read_manifest(target)
+    except DatasetError as error:
+        raise DatasetExistsError(f"{target} exists; to replace it, pass overwrite=True ({error})") from None
+    _compare(plan, manifest.plan, f"{target} exists, and was written", "to replace it, pass overwrite=True")
+    different = _first_difference(documents, manifest.shards)
+    if different is None and next(documents, None) is not None:
+        different = "the source now has more documents"
+    if different is not None:
+        raise DatasetExistsError(
+            f"{target} exists, and was written from another source ({different}); to replace it, pass "
+            "overwrite=True"
         )
-    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
-    rows = np.arange(len(splits))
-    if bos is not None:
-        ids, splits = np.insert(ids, splits[:-1], bos), splits + rows
-    if eos is not None:
-        ids, splits = np.insert(ids, splits[1:], eos), splits + rows
-    return ids.astype(field.token_dtype), splits
+    return _written(manifest, target)
 
 
-def _compact(values: NDArray[Any]) -> NDArray[Any]:
-    return values.astype(smallest_unsigned(int(values.max(initial=0))))
+def _finished_shards(directory: Path, plan: Plan, *, overwrite: bool) -> tuple[Shard, ...]:
+    """The shards that a writer that was stopped has finished; whatever else it left is deleted."""
+    progress = read_progress(directory)
+    if progress is None and (directory / MANIFEST_FILE).is_file():  # (it was stopped at the very end)
+        manifest = read_manifest(directory)
+        progress = Progress(manifest.plan, manifest.shards)
+    if progress is not None and progress.plan != plan and overwrite:
+        progress = None
+    shards = () if progress is None else progress.shards
+    if progress is not None:
+        _compare(
+            plan,
+            progress.plan,
+            f"{directory} was begun",
+            "to begin anew, pass overwrite=True, or delete it",
+            DatasetMismatchError,
+        )
+        for name, record in ((name, file) for shard in shards for name, file in shard.files.items()):
+            file = directory / name
+            if not file.is_file() or sha256_of_file(file) != record.sha256:
+                raise DatasetMismatchError(
+                    f"{file}, which a writer that was stopped had finished, was altered; delete {directory}"
+                )
+    kept = {PROGRESS_FILE, *(name for shard in shards for name in shard.files)} if shards else set()
+    for entry in directory.iterdir():
+        if entry.name not in kept:
+            entry.unlink()
+    return shards
 
 
-def _save(path: Path, values: NDArray[Any]) -> None:
-    write_atomically(path, lambda file: np.save(file, values, allow_pickle=False))
+def _skip(documents: Iterator[Document], finished: tuple[Shard, ...], directory: Path) -> None:
+    """Read over the documents that are written already, and compare them with what was fed then."""
+    different = _first_difference(documents, finished)
+    if different is not None:
+        raise DatasetMismatchError(
+            f"{directory} was begun from another source ({different}); pass the same one, or delete it to "
+            "begin anew"
+        )
 
 
-def _manifest(directory: Path, field: PackedTokenField, writer: _ShardWriter) -> Manifest:
+def _first_difference(documents: Iterator[Document], shards: tuple[Shard, ...]) -> str | None:
+    """Where documents are not those of some shards; all of these are read."""
+    seen = 0
+    for shard in shards:
+        digest, count = SourceHash(), 0
+        for doc_id, text in itertools.islice(documents, shard.num_documents):
+            digest.add([doc_id], [text])
+            count += 1
+        if count < shard.num_documents:
+            return f"it now ends after {seen + count} documents"
+        if digest.pop() != shard.source_sha256:
+            return f"documents {seen} to {seen + count - 1} are others"
+        seen += count
+    return None
+
+
+def _compare(
+    plan: Plan, there: Plan, what: str, hint: str, error: type[DatasetError] = DatasetExistsError
+) -> None:
+    for name in Plan.__slots__:
+        now, then = getattr(plan, name), getattr(there, name)
+        if now != then:
+            raise error(f"{what} with {name}={then!r}, not {now!r}; {hint}")
+
+
+def _finish(
+    directory: Path, field: Field, plan: Plan, source: dict[str, Any] | None, shards: list[Shard]
+) -> Manifest:
+    files: dict[str, FileRecord] = {}
     saved: Path | None = None
-    with suppress(UnsupportedTokenizerError):  # a type of another's: its fingerprint has to do
-        saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
-    return Manifest(
-        field=type(field).__name__,
-        type_id=field.TYPE_ID,
-        options=field.options,
-        token_dtype=field.token_dtype.name,
-        vocab_size=protocol.vocab_size(field.tokenizer),
-        tokenizer_fingerprint=protocol.fingerprint(field.tokenizer),
-        tokenizer_file=None if saved is None else saved.name,
-        tokenizer_sha256=None if saved is None else sha256_of_file(saved),
-        num_tokens=writer.num_tokens,
-        num_documents=writer.num_documents,
-        num_bytes=writer.num_bytes,
-        shards=tuple(writer.shards),
+    if field.tokenizer is not None:
+        with suppress(UnsupportedTokenizerError):  # a type of another's: its fingerprint has to do
+            saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
+            files[saved.name] = FileRecord(saved.stat().st_size, sha256_of_file(saved))
+    manifest = Manifest(plan, None if saved is None else saved.name, source, tuple(shards), files)
+    write_manifest(directory, manifest)
+    (directory / PROGRESS_FILE).unlink(missing_ok=True)
+    return manifest
+
+
+def _written(manifest: Manifest, path: Path) -> WrittenDataset:
+    return WrittenDataset(
+        manifest.num_items,
+        manifest.num_documents,
+        manifest.num_bytes,
+        manifest.num_cut,
+        len(manifest.shards),
+        path,
     )
+
+
+def _size_of(source: dict[str, Any] | None) -> int | None:
+    return None if source is None else sum(nbytes for _, nbytes in source["files"])

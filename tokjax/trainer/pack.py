@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax._checks import checked_int
 from tokjax.errors import DatasetExistsError
 from tokjax.store.fields import PackedTokenField
-from tokjax.store.writer import DEFAULT_SHARD_TOKENS, WrittenDataset, write_dataset
+from tokjax.store.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
 from tokjax.text.sources import Source, read_documents, readable_again
 from tokjax.text.special import checked_special
 from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
@@ -40,7 +40,7 @@ def train_and_pack(
     special_tokens: Sequence[str] = (END_OF_TEXT,),
     eos_token: str = END_OF_TEXT,
     chunk_tokens: int = 4096,
-    shard_tokens: int = DEFAULT_SHARD_TOKENS,
+    shard_size: int = DEFAULT_SHARD_SIZE,
     overwrite: bool = False,
     progress: bool = True,
     allowed_special: Special = (),
@@ -58,7 +58,7 @@ def train_and_pack(
         special_tokens: as in `train_bpe`; the EOS token is added if it is not among them.
         eos_token: ends every document.
         chunk_tokens: as in `PackedTokenField`.
-        shard_tokens: as in `write_dataset`.
+        shard_size: as in `write_dataset`.
         overwrite: replace a dataset that is there already.
         progress: show bars on standard error.
         allowed_special: as in `PackedTokenField`; for special tokens other than EOS.
@@ -68,7 +68,7 @@ def train_and_pack(
     if Path(out).exists() and not overwrite:
         raise DatasetExistsError(f"{out} exists; pass overwrite=True to replace it, or another path")
     checked_int("chunk_tokens", chunk_tokens, least=1)
-    checked_int("shard_tokens", shard_tokens, least=1)
+    checked_int("shard_size", shard_size, least=1)
     names = checked_special(special_tokens)
     if eos_token not in names:
         names.append(eos_token)
@@ -90,7 +90,7 @@ def train_and_pack(
                 disallowed_special=disallowed_special,
             ),
             out,
-            shard_tokens=shard_tokens,
+            shard_size=shard_size,
             overwrite=overwrite,
             progress=progress,
         )

@@ -1,0 +1,259 @@
+"""Every field: what is written is read back, by one way in and one way out."""
+
+import gzip
+import json
+import pickle
+import threading
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.strategies import byte_strings, hard_texts
+from tests.test_huggingface_json import pair_of
+from tokjax.store.fields import field_of
+from tokjax.trainer import train_sentencepiece
+from tokjax.utf8 import to_utf8
+
+SPECIAL = {"<s>": 256, "</s>": 257}
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)} | {b"lo": 258, b"low": 259},
+    special_tokens=SPECIAL,
+    bos_token="<s>",
+    eos_token="</s>",
+)
+PIECES = train_sentencepiece(CORPUS * 2, vocab_size=150, progress=False).tokenizer
+FIELDS = {
+    "raw": tokjax.RawTextField(),
+    "raw, short": tokjax.RawTextField(max_chars=5),
+    "tokenized": tokjax.TokenizedTextField(TOKENIZER),
+    "tokenized, short": tokjax.TokenizedTextField(TOKENIZER, max_tokens=5),
+    "tokenized, bare": tokjax.TokenizedTextField(TOKENIZER, max_tokens=None, add_special_tokens=False),
+    "tokenized by a library": tokjax.TokenizedTextField(pair_of("unigram")[1], disallowed_special=()),
+    "sentencepiece": tokjax.SentencePieceTextField(PIECES, max_tokens=7),
+    "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4),
+    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20),
+}
+fields = pytest.mark.parametrize("name", FIELDS)
+documents = st.lists(hard_texts | byte_strings, max_size=8)
+
+
+def stored(field, text):
+    """What a field stores of a document, the slow way."""
+    if isinstance(field, tokjax.RawTextField):
+        return to_utf8(text) if field.max_chars is None else None
+    tokenizer = field.tokenizer
+    options = {"disallowed_special": field.disallowed_special}
+    if isinstance(field, tokjax.PackedTokenField):
+        ids = tokjax.encode(tokenizer, text, **options).tolist()
+        return [tokjax.bos_id(tokenizer), *ids, tokjax.eos_id(tokenizer)]
+    options |= {"max_length": field.max_tokens, "add_special_tokens": field.add_special_tokens}
+    return tokjax.encode_result(tokenizer, text, **options).ids.tolist()
+
+
+def contents(dataset):
+    """Of each document, by its id."""
+    ids = dataset.documents["doc_id"].tolist()
+    read = dataset.text_bytes if isinstance(dataset, tokjax.RawTextDataset) else dataset.document
+    return {doc_id: read(row) for row, doc_id in enumerate(ids)}
+
+
+@fields
+@settings(max_examples=25)
+@given(texts=documents, shard_size=st.integers(1, 60))
+def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size):
+    field, path = FIELDS[name], tmp_path_factory.mktemp("fields") / "data"
+    written = tokjax.write_dataset(texts, field, path, shard_size=shard_size)
+    dataset = tokjax.open_dataset(path)
+    assert len(dataset) == dataset.num_documents == written.num_documents == len(texts)
+    assert dataset.field == field
+    found = contents(dataset)
+    assert sorted(found) == list(range(len(texts)))
+    cut = 0
+    for doc_id, text in enumerate(texts):
+        if isinstance(field, tokjax.RawTextField):
+            whole = to_utf8(text).decode("utf-8", "surrogateescape")
+            expected = whole[: field.max_chars]
+            assert found[doc_id].decode("utf-8", "surrogateescape") == expected
+            cut += expected != whole
+        else:
+            assert found[doc_id].tolist() == stored(field, text)
+            assert found[doc_id].dtype == np.int32
+    if isinstance(field, tokjax.RawTextField):
+        assert written.num_cut == cut
+    assert written.num_items == sum(map(len, found.values())) == dataset.document_lengths.sum()
+    assert written.num_bytes == sum(map(len, map(to_utf8, texts)))
+    dataset.verify()
+    again = pickle.loads(pickle.dumps(dataset))
+    assert {key: list(value) for key, value in contents(again).items()} == {
+        key: list(value) for key, value in found.items()
+    }
+
+
+@fields
+def test_it_is_the_same_bytes_for_any_number_of_workers(name, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.store.writer._BATCH_BYTES", 100)
+    texts = CORPUS * 20
+    for workers in (1, 3, 7):
+        tokjax.write_dataset(texts, FIELDS[name], tmp_path / str(workers), shard_size=300, workers=workers)
+    first, *others = [
+        {path.name: path.read_bytes() for path in (tmp_path / str(workers)).iterdir()}
+        for workers in (1, 3, 7)
+    ]
+    assert len(first) > 4
+    assert others == [first, first]
+
+
+@fields
+def test_threads_share_it(name, tmp_path):
+    tokjax.write_dataset(CORPUS * 5, FIELDS[name], tmp_path / "data", shard_size=50)
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    expected = [list(dataset[row]) for row in range(len(dataset))]
+    shared, found = tokjax.open_dataset(tmp_path / "data"), []
+    threads = [
+        threading.Thread(target=lambda: found.append([list(shared[row]) for row in range(len(shared))]))
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [expected] * 4
+
+
+@fields
+def test_the_index_keeps_the_names(name, tmp_path):
+    tokjax.write_dataset([(7, "low"), (3, "é")], FIELDS[name], tmp_path / "data")
+    index = tokjax.open_dataset(tmp_path / "data").documents
+    is_text = isinstance(FIELDS[name], tokjax.RawTextField)
+    of_text = ("doc_id", "data_ptr", "byte_length", "char_length")
+    assert index.dtype.names == (of_text if is_text else ("doc_id", "start_offset", "num_tokens"))
+    assert sorted(index["doc_id"]) == [3, 7]
+    if is_text:
+        assert index.tolist() == [(7, 0, 3, 3), (3, 3, 2, 1)]
+
+
+@fields
+def test_a_field_by_its_number(name):
+    field = FIELDS[name]
+    assert field_of(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer) == field
+
+
+def test_numbers_of_fields_are_those_of_the_design():
+    numbers = {FIELDS[name].TYPE_ID for name in FIELDS}
+    assert numbers == {40, 41, 42, 43, 44}
+    with pytest.raises(tokjax.DatasetMismatchError, match=r"type id 7; .* RawTextField \(40\)"):
+        field_of(7, {}, None)
+
+
+class TestRawText:
+    def test_is_tokenized_by_any_tokenizer(self, tmp_path):
+        tokjax.write_dataset(["low é", b"\xff!"], tokjax.RawTextField(), tmp_path / "data")
+        dataset = tokjax.open_dataset(tmp_path / "data", TOKENIZER)
+        assert dataset[0] == dataset.decode_text(0) == "low é"
+        assert dataset.decode_text(1) == "\ufffd!"
+        assert dataset.text_bytes(1) == b"\xff!"
+        assert dataset.decode_tokenized(0, max_length=3).ids.tolist() == [256, 259, 257]
+        other = dataset.decode_tokenized(1, tokenizer=tokjax.byte_level())
+        assert tokjax.decode_bytes(tokjax.byte_level(), other.ids) == b"\xff!"
+        without = tokjax.open_dataset(tmp_path / "data")
+        with pytest.raises(tokjax.DatasetIncompleteError, match=r"has none; open it with open_dataset\(path"):
+            without.decode_tokenized(0)
+
+    def test_long_texts_are_cut_and_counted(self, tmp_path):
+        written = tokjax.write_dataset(["éééé", "é"], tokjax.RawTextField(max_chars=2), tmp_path / "data")
+        assert written.num_cut == 1
+        assert tokjax.open_dataset(tmp_path / "data")[0] == "éé"
+
+
+class TestBuckets:
+    field = tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20)
+
+    def test_ids(self):
+        assert self.field.bucket_boundaries == (4, 8, 20)
+        assert [self.field.get_bucket_id(length) for length in (0, 4, 5, 8, 9, 20)] == [0, 0, 1, 1, 2, 2]
+        with pytest.raises(tokjax.InvalidArgumentError, match="from 0 to max_tokens=20, not 21"):
+            self.field.get_bucket_id(21)
+        with pytest.raises(tokjax.InvalidArgumentError, match="has 9, above max_tokens=8"):
+            tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[9, 2], max_tokens=8)
+
+    def test_documents_of_a_bucket(self, tmp_path):
+        texts = ["x" * (i * 7 % 19) for i in range(60)]
+        tokjax.write_dataset(texts, self.field, tmp_path / "data", shard_size=100)
+        dataset = tokjax.open_dataset(tmp_path / "data")
+        assert len(dataset.manifest.shards) > 3
+        sizes = dataset.bucket_sizes()
+        seen = []
+        for bucket, size in enumerate(sizes.tolist()):
+            rows = dataset.bucket_rows(bucket, np.arange(size))
+            lengths = dataset.document_lengths[rows].tolist()
+            assert {dataset.get_bucket_id(length) for length in lengths} <= {bucket}
+            seen += rows.tolist()
+        assert sorted(seen) == list(range(60))
+
+
+class TestSources:
+    texts = ("low", "lower é", "the lowest")
+    field = tokjax.TokenizedTextField(TOKENIZER)
+
+    def read(self, source, path, **options):
+        tokjax.write_dataset(source, self.field, path, **options)
+        dataset = tokjax.open_dataset(path)
+        return [tokjax.decode(TOKENIZER, ids, skip_special_tokens=True) for ids in dataset]
+
+    def test_files(self, tmp_path):
+        plain, packed, lines = (tmp_path / name for name in ("a.txt", "a.txt.gz", "a.jsonl"))
+        plain.write_text("|".join(self.texts))
+        packed.write_bytes(gzip.compress("|".join(self.texts).encode()))
+        lines.write_text("".join(json.dumps({"body": text}) + "\n" for text in self.texts))
+        for source in (plain, str(packed), [plain]):
+            assert self.read(source, tmp_path / f"{len(list(tmp_path.iterdir()))}", separator="|") == list(
+                self.texts
+            )
+        records = tokjax.text_files(lines, field="body")
+        assert self.read(records, tmp_path / "lines") == list(self.texts)
+        manifest = tokjax.open_dataset(tmp_path / "lines").manifest
+        assert manifest.source["files"] == [[str(lines), lines.stat().st_size]]
+
+    def test_parquet(self, tmp_path):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pyarrow.table({"text": list(self.texts)}), tmp_path / "a.parquet")
+        assert self.read(tmp_path / "a.parquet", tmp_path / "data") == list(self.texts)
+
+    def test_iterables(self, tmp_path):
+        assert self.read(iter(self.texts), tmp_path / "texts") == list(self.texts)
+        assert self.read(["|".join(self.texts)], tmp_path / "cut", separator="|") == list(self.texts)
+        records = [{"t": text, "n": 1} for text in self.texts] + [{"t": None}]
+        assert self.read(records, tmp_path / "records", text_column="t") == list(self.texts)
+
+    def test_datasets(self, tmp_path):
+        datasets = pytest.importorskip("datasets")
+        table = datasets.Dataset.from_dict({"text": list(self.texts), "label": [1, 2, 3]})
+        assert self.read(table, tmp_path / "table") == list(self.texts)
+        stream = table.to_iterable_dataset()
+        assert self.read(stream, tmp_path / "stream") == list(self.texts)
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=r"no column 'body', it has \['text', 'label'\]"
+        ):
+            self.read(table, tmp_path / "none", text_column="body")
+
+    @pytest.mark.parametrize(
+        ("source", "options", "message"),
+        [
+            (3, {}, "must be .*not int"),
+            ({"a": 1}, {}, "not dict"),
+            ([{"a": 1}], {}, r"record 0 has no 'text', it has \['a'\]; pass text_column=NAME"),
+            ([{"text": 3}], {}, "document 0 must be str or bytes, not int"),
+            ([(1, "a")], {"separator": "|"}, "separator is for texts"),
+            ("no/such/file", {}, "is not a file"),
+        ],
+    )
+    def test_that_are_none(self, tmp_path, source, options, message):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            tokjax.write_dataset(source, self.field, tmp_path / "data", **options)
+        assert not list(tmp_path.iterdir())

@@ -1,0 +1,273 @@
+"""Writers that are stopped, at any moment and in any way: the next one ends with the same bytes."""
+
+import concurrent.futures
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tokjax.store import shards as shards_module
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
+)
+FIELDS = {
+    "raw": tokjax.RawTextField(),
+    "packed": tokjax.PackedTokenField(TOKENIZER),
+    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
+}
+fields = pytest.mark.parametrize("name", FIELDS)
+TEXTS = [f"{i} {text}" for i in range(10) for text in CORPUS]
+OPTIONS = {"shard_size": 150}
+
+
+def files_of(path):
+    return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What writers write that nothing stops."""
+    directory = tmp_path_factory.mktemp("whole")
+    for name, field in FIELDS.items():
+        tokjax.write_dataset(TEXTS, field, directory / name, **OPTIONS)
+    return {name: files_of(directory / name) for name in FIELDS}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stopping(texts, after, error=StoppedError):
+    """Texts, and then an error."""
+    yield from texts[:after]
+    raise error
+
+
+@fields
+@settings(max_examples=25)
+@given(
+    stops=st.lists(st.integers(0, len(TEXTS)), max_size=4),
+    kind=st.sampled_from([StoppedError, KeyboardInterrupt]),
+)
+def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
+    path = tmp_path_factory.mktemp("stopped") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokjax.store.writer._BATCH_BYTES", 60)
+        for stop in stops:
+            with pytest.raises(kind):
+                tokjax.write_dataset(stopping(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
+            with pytest.raises(tokjax.DatasetIncompleteError):
+                tokjax.open_dataset(path)
+        tokjax.write_dataset(iter(TEXTS), FIELDS[name], path, **OPTIONS)
+    assert files_of(path) == whole[name]
+    assert [entry.name for entry in path.parent.iterdir()] == ["data"]
+
+
+def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.store.writer._BATCH_BYTES", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    encoded = []
+    encode = tokjax.store.encoding.encode_documents
+    monkeypatch.setattr(
+        "tokjax.store.writer.encode_documents",
+        lambda field, documents, **options: (
+            encoded.extend(documents.doc_ids) or encode(field, documents, **options)
+        ),
+    )
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    assert 10 < min(encoded) < 25
+    assert sorted(encoded) == list(range(min(encoded), len(TEXTS)))
+
+
+class TestAnotherRun:
+    @pytest.fixture
+    def begun(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tokjax.store.writer._BATCH_BYTES", 60)
+        with pytest.raises(StoppedError):
+            tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
+        return tmp_path / "data"
+
+    def test_with_another_source(self, begun):
+        for texts, message in (
+            (["other", *TEXTS[1:]], r"another source \(documents 0 to \d are others\)"),
+            (TEXTS[:3], r"another source \(it now ends after 3 documents\)"),
+            (list(enumerate(TEXTS, 5)), r"documents 0 to \d are others"),
+        ):
+            with pytest.raises(tokjax.DatasetMismatchError, match=message):
+                tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
+    def test_with_other_options(self, begun):
+        other = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
+        with pytest.raises(tokjax.DatasetMismatchError, match=r"begun with options=.*pass overwrite=True"):
+            tokjax.write_dataset(TEXTS, other, begun, **OPTIONS)
+        with pytest.raises(tokjax.DatasetMismatchError, match=r"was begun with shard_size=150, not 151"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, shard_size=151)
+        tokjax.write_dataset(TEXTS, other, begun, overwrite=True, **OPTIONS)
+        assert tokjax.open_dataset(begun).chunk_tokens == 7
+
+    def test_with_another_tokenizer(self, begun):
+        other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
+        with pytest.raises(tokjax.DatasetMismatchError, match="begun with vocab_size=258, not 257"):
+            tokjax.write_dataset(TEXTS, other, begun, **OPTIONS)
+
+    def test_after_a_shard_was_altered(self, begun):
+        shard = begun.with_name("data.incomplete") / "shard-00000.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
+        with pytest.raises(tokjax.DatasetMismatchError, match=r"shard-00000\.tokens\.npy.*altered; delete"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        record = begun.with_name("data.incomplete") / "progress.json"
+        record.write_text(record.read_text().replace('"packed"', '"pocked"') + " ")
+        record.write_text(record.read_text()[:-10])
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"progress\.json is damaged"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
+    def test_after_the_manifest_was_written(self, begun, whole, monkeypatch):
+        def killed(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("tokjax._directories._move_into_place", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        monkeypatch.undo()
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        assert files_of(begun) == whole["packed"]
+
+
+class TestAFinishedDataset:
+    @pytest.fixture
+    def path(self, tmp_path):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+        return tmp_path / "data"
+
+    def test_is_not_written_again(self, path, monkeypatch):
+        before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
+        monkeypatch.setattr("tokjax.store.writer.encode_documents", None)  # (nothing is encoded)
+        again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
+        assert again.num_documents == len(TEXTS)
+        assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
+
+    def test_is_not_replaced_by_another(self, path):
+        for texts, message in (
+            (
+                TEXTS[:-1],
+                r"another source \(it now ends after 59 documents\); to replace it, pass overwrite=True",
+            ),
+            ([*TEXTS, "more"], "the source now has more documents"),
+            ([*TEXTS[:-1], "other"], r"documents \d+ to 59 are others"),
+        ):
+            with pytest.raises(tokjax.DatasetExistsError, match=message):
+                tokjax.write_dataset(texts, FIELDS["packed"], path, **OPTIONS)
+        other = tokjax.PackedTokenField(TOKENIZER, add_eos_between_docs=False)
+        with pytest.raises(
+            tokjax.DatasetExistsError, match="written with options=.*to replace it, pass over"
+        ):
+            tokjax.write_dataset(TEXTS, other, path, **OPTIONS)
+
+
+def test_a_full_disk(tmp_path, monkeypatch, whole):
+    """The third shard does not fit; once there is room, the writer goes on."""
+    write = shards_module.write_array
+
+    def full(path, *rest):
+        if path.name == "shard-00002.tokens.npy":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, *rest)
+
+    monkeypatch.setattr(shards_module, "write_array", full)
+    with pytest.raises(OSError, match="No space left"):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    monkeypatch.undo()
+    assert (tmp_path / "data.incomplete" / "shard-00001.tokens.npy").is_file()
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    assert files_of(tmp_path / "data") == whole["packed"]
+
+
+WRITER = """
+import sys
+import tokjax
+from tests.test_resuming import FIELDS, OPTIONS, TEXTS
+import tokjax.store.writer
+tokjax.store.writer._BATCH_BYTES = 60
+name, path = sys.argv[1:]
+print("ready", flush=True)
+tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
+"""
+
+
+@fields
+def test_killed_writers(name, tmp_path):
+    """Killed at moments that differ each time, until one comes to the end."""
+    path, kills = tmp_path / "data", 0
+    for attempt in range(60):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, name, path],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": "."},
+        )
+        assert writer.stdout.readline() == b"ready\n"
+        try:
+            writer.wait(timeout=0.01 * 1.4**attempt)
+        except subprocess.TimeoutExpired:
+            os.kill(writer.pid, signal.SIGKILL)
+            writer.wait()
+            kills += 1
+            with pytest.raises(tokjax.DatasetIncompleteError):
+                tokjax.open_dataset(path)
+        finally:
+            writer.stdout.close()
+        if writer.returncode == 0:
+            break
+    assert kills > 3
+    tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "whole", shard_size=150)
+    assert files_of(path) == files_of(tmp_path / "whole")
+
+
+def test_another_writer_at_the_same_time(tmp_path):
+    def texts():
+        yield TEXTS[0]
+        with pytest.raises(tokjax.DatasetExistsError, match=r"another process is writing .*data\.lock"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data")
+
+    tokjax.write_dataset(texts(), FIELDS["packed"], tmp_path / "data")
+
+
+class TestExecutors:
+    def test_processes(self, tmp_path, whole, monkeypatch):
+        monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_BYTES", 200)
+        with concurrent.futures.ProcessPoolExecutor(2) as executor:
+            for name, field in FIELDS.items():
+                tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
+                assert files_of(tmp_path / name) == whole[name]
+
+    def test_a_process_that_is_killed(self, tmp_path, whole, monkeypatch):
+        monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_BYTES", 200)
+        with concurrent.futures.ProcessPoolExecutor(1) as executor:
+            worker = executor.submit(os.getpid).result()
+
+            def texts():
+                yield from TEXTS[:20]
+                os.kill(worker, signal.SIGKILL)
+                time.sleep(0.2)
+                yield from TEXTS[20:]
+
+            with pytest.raises(tokjax.DatasetError, match=r"process died .*call write_dataset again"):
+                tokjax.write_dataset(
+                    texts(), FIELDS["packed"], tmp_path / "data", executor=executor, **OPTIONS
+                )
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+        assert files_of(tmp_path / "data") == whole["packed"]
+
+    def test_what_is_none(self, tmp_path):
+        with pytest.raises(tokjax.InvalidArgumentError, match="must be a concurrent.futures.Executor"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", executor=4)

@@ -1,0 +1,254 @@
+"""What all datasets have in common: documents in shards, whose files are mapped when first needed."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._checks import checked_int
+from tokjax._files import sha256_of_file
+from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, DatasetIndexError
+from tokjax.formats.tokjax_json import read_tokjax
+from tokjax.ragged import splits_from_lengths
+from tokjax.store.fields import field_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from tokjax.store.fields import Field
+    from tokjax.store.manifest import FileRecord, Manifest, Shard
+
+_MOST_OPEN_SHARDS = 64
+
+
+class OpenShard(NamedTuple):
+    """A shard whose files are open.
+
+    Attributes:
+        data: ids, or bytes of text, mapped.
+        splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
+    """
+
+    data: NDArray[Any]
+    splits: NDArray[np.int64]
+
+
+class Dataset:
+    """Documents on disk. Open one with `open_dataset`.
+
+    Threads can share it. It pickles as the call that opens it.
+
+    Attributes:
+        path: its directory.
+        manifest: what it holds.
+    """
+
+    def __init__(
+        self, path: Path, manifest: Manifest, tokenizer: Any = None, *, verify_on_touch: bool = True
+    ) -> None:
+        self.path = path
+        self.manifest = manifest
+        self._given_tokenizer = tokenizer
+        self._verify_on_touch = verify_on_touch
+        self._lock = threading.Lock()
+        self._open_shards: OrderedDict[int, OpenShard] = OrderedDict()
+        self._verified: set[str] = set()
+        self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
+        self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
+        for name, record in manifest.all_files.items():
+            self._check_size(name, record)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as what it was opened with."""
+        return _reopened, (type(self), self.path, self.manifest, self._given_tokenizer, self._verify_on_touch)
+
+    def __len__(self) -> int:
+        """How many documents there are."""
+        return self.num_documents
+
+    def __repr__(self) -> str:
+        """Where it is, and how much it holds."""
+        noun = "bytes" if self.manifest.plan.tokenizer_fingerprint is None else "tokens"
+        return (
+            f"{type(self).__name__}({str(self.path)!r}, {self.manifest.num_items:,} {noun} in "
+            f"{self.num_documents:,} documents, {self.manifest.plan.data_dtype}, "
+            f"{len(self.manifest.shards)} shards)"
+        )
+
+    @property
+    def num_documents(self) -> int:
+        """How many documents there are."""
+        return self.manifest.num_documents
+
+    @cached_property
+    def field(self) -> Field:
+        """What is stored of each document."""
+        plan = self.manifest.plan
+        is_text = plan.tokenizer_fingerprint is None
+        return field_of(plan.type_id, plan.options, None if is_text else self.tokenizer)
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        """The tokenizer: the one given to `open_dataset`, else the one saved here."""
+        if self._given_tokenizer is not None:
+            return self._given_tokenizer
+        name, wanted = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
+        if name is None:
+            stores = "has none" if wanted is None else "could not save its tokenizer"
+            raise DatasetIncompleteError(f"{self.path} {stores}; open it with open_dataset(path, tokenizer)")
+        tokenizer = read_tokjax(self.path / name)
+        found = protocol.fingerprint(tokenizer)
+        if found != wanted:
+            raise DatasetCorruptError(
+                f"{self.path}: the saved tokenizer has fingerprint {found}, the manifest says {wanted}"
+            )
+        return tokenizer
+
+    @cached_property
+    def document_lengths(self) -> NDArray[np.int64]:
+        """How many ids, or bytes of text, each document has: `int64`, `(num_documents,)`."""
+        return self._column(self._length_column)
+
+    @cached_property
+    def document_splits(self) -> NDArray[np.int64]:
+        """Where each document starts in the stream, and its end: `int64`, `(num_documents + 1,)`."""
+        splits = splits_from_lengths(self.document_lengths)
+        splits.setflags(write=False)
+        return splits
+
+    @cached_property
+    def documents(self) -> NDArray[Any]:
+        """The index: a structured array, a row a document, of `doc_id`, its place, and its lengths."""
+        columns = self._index_columns()
+        index = np.empty(self.num_documents, [(name, "<u8") for name in columns])
+        for name, values in columns.items():
+            index[name] = values
+        index.setflags(write=False)
+        return index
+
+    def verify(self) -> None:
+        """Compare every file with its checksum in the manifest.
+
+        Raises:
+            DatasetCorruptError: a file was altered.
+        """
+        for name, record in self.manifest.all_files.items():
+            self._verify(name, record)
+
+    @property
+    def _length_column(self) -> str:
+        raise NotImplementedError
+
+    def _index_columns(self) -> dict[str, NDArray[Any]]:
+        raise NotImplementedError
+
+    def _doc_ids(self) -> NDArray[np.uint64]:
+        """The ids of all documents."""
+        ids = np.arange(self.num_documents, dtype=np.uint64)
+        for i, shard in enumerate(self.manifest.shards):
+            if _file_name(shard, "doc_id") in shard.files:
+                ids[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, "doc_id")
+        return ids
+
+    def _column(self, column: str) -> NDArray[np.int64]:
+        """Numbers of all documents."""
+        values = np.empty(self.num_documents, np.int64)
+        for i, shard in enumerate(self.manifest.shards):
+            values[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, column)
+        values.setflags(write=False)
+        return values
+
+    def _stored(self, row: SupportsIndex) -> NDArray[Any]:
+        """What is stored of one document; counted from the end if it is negative."""
+        given = checked_int("row", row)
+        index = given + len(self) if given < 0 else given
+        if not 0 <= index < len(self):
+            raise DatasetIndexError(f"there is no document {given}: the dataset has {len(self)}")
+        shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
+        data, splits = self._open(shard)
+        at = index - int(self._document_starts[shard])
+        return data[splits[at] : splits[at + 1]]
+
+    def _open(self, index: int) -> OpenShard:
+        """A shard; the most recent ones stay open, each of them takes a file handle."""
+        with self._lock:
+            found = self._open_shards.get(index)
+            if found is None:
+                shard = self.manifest.shards[index]
+                splits = splits_from_lengths(self._load(shard, self._length_column).astype(np.int64))
+                data = self._load(shard, "text" if self._length_column == "byte_length" else "tokens")
+                if splits[-1] != len(data):
+                    raise DatasetCorruptError(
+                        f"{self.path / shard.name}: its documents have {splits[-1]} items, its data "
+                        f"{len(data)}; write the dataset again"
+                    )
+                found = self._open_shards[index] = OpenShard(data, splits)
+                while len(self._open_shards) > _MOST_OPEN_SHARDS:
+                    self._open_shards.popitem(last=False)
+            return found
+
+    def _load(self, shard: Shard, column: str) -> NDArray[Any]:
+        """A file of a shard: compared with its checksum the first time, if that is wanted."""
+        name = _file_name(shard, column)
+        path = self.path / name
+        if name not in shard.files:
+            raise DatasetCorruptError(f"{self.path}: the manifest names no {name}")
+        if self._verify_on_touch and name not in self._verified:
+            self._verify(name, shard.files[name])
+            self._verified.add(name)
+        is_data = column in ("tokens", "text")
+        try:
+            values: NDArray[Any] = np.load(path, mmap_mode="r" if is_data else None, allow_pickle=False).view(
+                np.ndarray
+            )
+        except FileNotFoundError:
+            raise DatasetCorruptError(f"{path} is missing; write the dataset again") from None
+        except (ValueError, EOFError) as error:
+            raise DatasetCorruptError(
+                f"{path} is truncated or no .npy file ({error}); write the dataset again"
+            ) from error
+        entries = shard.num_items if is_data else shard.num_documents
+        wanted = self.manifest.plan.data_dtype if is_data else "unsigned integers"
+        fits = values.dtype == wanted if is_data else values.dtype.kind == "u"
+        if values.shape != (entries,) or not fits:
+            raise DatasetCorruptError(
+                f"{path} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
+            )
+        return values
+
+    def _check_size(self, name: str, record: FileRecord) -> None:
+        path = self.path / name
+        if not path.is_file():
+            raise DatasetCorruptError(f"{path} is missing; write the dataset again")
+        nbytes = path.stat().st_size
+        if nbytes != record.nbytes:
+            raise DatasetCorruptError(
+                f"{path} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; write the "
+                "dataset again"
+            )
+
+    def _verify(self, name: str, record: FileRecord) -> None:
+        self._check_size(name, record)
+        actual = sha256_of_file(self.path / name)
+        if actual != record.sha256:
+            raise DatasetCorruptError(
+                f"{self.path / name} was altered: its SHA-256 is {actual}, the manifest says "
+                f"{record.sha256}; write the dataset again"
+            )
+
+
+def _reopened(
+    kind: type[Dataset], path: Path, manifest: Manifest, tokenizer: Any, verify_on_touch: bool
+) -> Dataset:
+    return kind(path, manifest, tokenizer, verify_on_touch=verify_on_touch)
+
+
+def _file_name(shard: Shard, column: str) -> str:
+    return f"{shard.name}.{column}.npy"

@@ -1,0 +1,130 @@
+"""From documents to what a field stores of them: a function of both alone, which any worker can run."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax.encoding import put_around
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.store.fields import PackedTokenField, RawTextField
+from tokjax.utf8 import from_characters, to_characters
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.ragged import Ragged
+    from tokjax.store.fields import Field
+    from tokjax.utf8 import Text
+
+
+class Documents(NamedTuple):
+    """Some documents.
+
+    Attributes:
+        doc_ids: the id of each.
+        texts: their texts.
+        nbytes: how many bytes of UTF-8 these are.
+    """
+
+    doc_ids: list[int]
+    texts: list[Text]
+    nbytes: int
+
+
+class Encoded(NamedTuple):
+    """What is stored of some documents.
+
+    Attributes:
+        data: ids, or bytes of text, end to end, in the dtype of the disk.
+        splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
+        columns: more numbers of each document, by their names, `int64`, shape `(documents,)`.
+        was_cut: which documents were too long, and cut, `bool`, shape `(documents,)`.
+    """
+
+    data: NDArray[Any]
+    splits: NDArray[np.int64]
+    columns: dict[str, NDArray[np.int64]]
+    was_cut: NDArray[np.bool_]
+
+
+def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> Encoded:
+    """Encode documents as a field stores them.
+
+    Args:
+        field: what to store.
+        documents: what to encode.
+        threads: how many share the work, as in `encode_batch_result`.
+
+    Raises:
+        DisallowedSpecialTokenError: a document holds a special token that the field disallows.
+        InvalidArgumentError: the tokenizer gave an id that its vocabulary does not hold.
+    """
+    if isinstance(field, RawTextField):
+        return _encode_text(field, documents)
+    rows = _rows_of(field, documents, threads)
+    was_cut = np.zeros(len(documents.texts), bool)
+    if isinstance(field, PackedTokenField):
+        rows = _with_ends(field, rows)
+    else:
+        rows, was_cut = put_around(
+            field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
+        )
+    return Encoded(np.asarray(rows.ids).astype(field.data_dtype), np.asarray(rows.row_splits), {}, was_cut)
+
+
+def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
+    characters = [to_characters(text) for text in documents.texts]
+    kept = [text[: field.max_chars] for text in characters]
+    data = [from_characters(text) for text in kept]
+    splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
+    lengths = np.fromiter(map(len, kept), np.int64, len(kept))
+    was_cut = np.fromiter(map(len, characters), np.int64, len(kept)) > lengths
+    return Encoded(np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, was_cut)
+
+
+def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
+    """The ids of documents, without anything around them."""
+    encode = partial(
+        protocol.encode_texts,
+        field.tokenizer,
+        add_special_tokens=False,
+        return_offsets=False,
+        return_masks=False,
+        allowed_special=field.allowed_special,
+        disallowed_special=field.disallowed_special,
+        threads=threads,
+    )
+    try:
+        rows = encode(documents.texts).ragged
+    except DisallowedSpecialTokenError:
+        for doc_id, text in zip(documents.doc_ids, documents.texts, strict=True):
+            try:
+                encode([text])
+            except DisallowedSpecialTokenError as error:
+                raise DisallowedSpecialTokenError(f"in document {doc_id}, {error}") from None
+        raise
+    size = protocol.vocab_size(field.tokenizer)
+    if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
+        raise InvalidArgumentError(
+            f"the tokenizer gave ids from {rows.ids.min()} to {rows.ids.max()}, but its vocabulary size is "
+            f"{size}; nothing of this batch was written"
+        )
+    return rows
+
+
+def _with_ends(field: PackedTokenField, rows: Ragged) -> Ragged:
+    """Rows with the BOS and EOS that the field has around documents."""
+    table = protocol.vocabulary_of(field.tokenizer)
+    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
+    ids, splits = np.asarray(rows.ids), np.asarray(rows.row_splits)
+    more = np.arange(len(splits))
+    if bos is not None:
+        ids, splits = np.insert(ids, splits[:-1], bos), splits + more
+    if eos is not None:
+        ids, splits = np.insert(ids, splits[1:], eos), splits + more
+    return rows._replace(ids=ids, row_splits=splits)

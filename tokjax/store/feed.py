@@ -1,0 +1,160 @@
+"""Documents of any source, one after the other, and how to tell that they are the same ones again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.store.encoding import Documents
+from tokjax.text.files import TextFiles, as_they_are
+from tokjax.text.sources import Source, checked_text, files_of, read_documents
+from tokjax.utf8 import Text, nbytes_of, to_utf8
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+DocumentSource: TypeAlias = Source | Iterable[tuple[int, Text]] | Iterable[Mapping[str, Any]]
+"""Files, as for `read_documents`; or an iterable of texts, of pairs of an id and a text, or of records (as a
+`datasets.Dataset` is)."""
+Document: TypeAlias = tuple[int, Text]
+
+_BATCH_DOCUMENTS = 1 << 14
+_ROWS_AT_ONCE = 1000
+
+
+def documents_of(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
+    """The documents of a source with their ids, by default the running count.
+
+    Args:
+        source: what to read.
+        separator: what stands between documents in a text; `None` if each text is one.
+        text_column: where the text of a record is.
+
+    Raises:
+        InvalidArgumentError: it is no source, or what it gives is no document.
+        SourceError: a file is damaged.
+    """
+    if isinstance(source, (str, os.PathLike, bytes, TextFiles)) or files_of(source) is not None:  # type: ignore[arg-type]
+        yield from enumerate(read_documents(source, separator))  # type: ignore[arg-type]
+        return
+    kind: str | None = None
+    index = 0
+    for given in _items_of(source, text_column):
+        found = _kind_of(given)
+        if kind not in (None, found):
+            raise InvalidArgumentError(
+                f"documents mixes texts, (doc_id, text) pairs and records; document {index} is the first of "
+                "another kind"
+            )
+        kind = found
+        if kind == "pair":
+            yield _checked_pair(index, given, separator)
+            index += 1
+            continue
+        text = _text_of_record(index, given, text_column) if kind == "record" else given
+        if text is None:
+            continue
+        checked = checked_text(text, f"document {index}")
+        for part in [checked] if separator is None else read_documents(iter([checked]), separator):
+            yield index, part
+            index += 1
+
+
+def source_record(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
+    """What a manifest says of a source: the files and how they are read; `None` if it is no files."""
+    if not isinstance(source, (str, os.PathLike, bytes, TextFiles, list, tuple)):
+        return None
+    files = files_of(source)
+    if files is None:
+        return None
+    return {
+        "files": [[file.path, file.nbytes] for file in as_they_are(files)],
+        "format": files.format,
+        "field": files.field,
+        "separator": separator,
+    }
+
+
+def batches_of(documents: Iterator[Document], batch_bytes: int) -> Iterator[Documents]:
+    """Documents in batches of about so many bytes."""
+    doc_ids: list[int] = []
+    texts: list[Text] = []
+    nbytes = 0
+    for doc_id, text in documents:
+        doc_ids.append(doc_id)
+        texts.append(text)
+        nbytes += nbytes_of(text)
+        if nbytes >= batch_bytes or len(texts) >= _BATCH_DOCUMENTS:
+            yield Documents(doc_ids, texts, nbytes)
+            doc_ids, texts, nbytes = [], [], 0
+    if texts:
+        yield Documents(doc_ids, texts, nbytes)
+
+
+class SourceHash:
+    """The running digest of what was fed: ids, lengths and bytes of documents."""
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+
+    def add(self, doc_ids: Sequence[int], texts: Sequence[Text]) -> None:
+        """Add documents."""
+        for doc_id, text in zip(doc_ids, texts, strict=True):
+            data = to_utf8(text)
+            self._digest.update(doc_id.to_bytes(8, "little") + len(data).to_bytes(8, "little") + data)
+
+    def pop(self) -> str:
+        """The digest of what was added since the last time, in hexadecimal."""
+        found = self._digest.hexdigest()
+        self._digest = hashlib.sha256()
+        return found
+
+
+def _items_of(source: Any, text_column: str) -> Iterator[Any]:
+    """What an iterable gives; of a `datasets.Dataset` only the column that is wanted, many rows at a time."""
+    if isinstance(source, Mapping) or not isinstance(source, Iterable):
+        raise InvalidArgumentError(
+            f"source must be files, texts, (doc_id, text) pairs or records, not {type(source).__name__}"
+        )
+    columns = getattr(source, "column_names", None)
+    if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
+        yield from source
+        return
+    if text_column not in columns:
+        raise InvalidArgumentError(
+            f"the dataset has no column {text_column!r}, it has {columns[:20]}; pass text_column=NAME"
+        )
+    for rows in source.select_columns([text_column]).iter(batch_size=_ROWS_AT_ONCE):
+        for text in rows[text_column]:
+            yield {text_column: text}
+
+
+def _kind_of(given: object) -> str:
+    return "pair" if isinstance(given, tuple) else "record" if isinstance(given, Mapping) else "text"
+
+
+def _text_of_record(index: int, record: Mapping[str, Any], column: str) -> Any:
+    """The text of a record; `None` for one that has none."""
+    if column not in record:
+        raise InvalidArgumentError(
+            f"record {index} has no {column!r}, it has {list(record)[:20]}; pass text_column=NAME"
+        )
+    return record[column]
+
+
+def _checked_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> Document:
+    if len(pair) != 2:
+        raise InvalidArgumentError(f"document {index} is a tuple of {len(pair)}; a pair is (doc_id, text)")
+    if separator is not None:
+        raise InvalidArgumentError("separator is for texts; (doc_id, text) pairs are documents already")
+    doc_id, text = pair
+    if isinstance(doc_id, bool) or not isinstance(doc_id, (int, np.integer)) or not 0 <= doc_id < 2**64:
+        raise InvalidArgumentError(
+            f"the id of document {index} is {doc_id!r}; ids are integers from 0 to 2**64 - 1"
+        )
+    return int(doc_id), checked_text(text, f"document {index}")

@@ -1,0 +1,81 @@
+"""One way out: the dataset that a directory holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax import protocol
+from tokjax._directories import incomplete_path, replaced_path
+from tokjax.errors import DatasetIncompleteError, DatasetMismatchError
+from tokjax.store.fields import (
+    BucketedTokenField,
+    PackedTokenField,
+    RawTextField,
+    SentencePieceTextField,
+    TokenizedTextField,
+)
+from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
+from tokjax.store.manifest import read_manifest
+
+if TYPE_CHECKING:
+    import os
+
+    from tokjax.store.dataset import Dataset
+
+_KINDS: dict[int, type[Dataset]] = {
+    RawTextField.TYPE_ID: RawTextDataset,
+    TokenizedTextField.TYPE_ID: TokenDataset,
+    SentencePieceTextField.TYPE_ID: TokenDataset,
+    PackedTokenField.TYPE_ID: PackedDataset,
+    BucketedTokenField.TYPE_ID: BucketedDataset,
+}
+
+
+def open_dataset(path: str | os.PathLike[str], tokenizer: Any = None, *, verify_on_touch: bool = True) -> Any:
+    """Open a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
+
+    Args:
+        path: the directory that `write_dataset` made.
+        tokenizer: if given, a dataset of ids must have been made with an equal one. One of texts is tokenized
+            by it.
+        verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it;
+            without, only sizes and shapes are checked.)
+
+    Raises:
+        DatasetIncompleteError: there is no finished dataset.
+        DatasetMismatchError: another tokenizer, or another version of the format.
+        DatasetCorruptError: a file is missing, or of another size than the manifest says.
+    """
+    directory = Path(path)
+    if not directory.exists():
+        raise DatasetIncompleteError(f"no dataset at {directory}: {_why_missing(directory)}")
+    manifest = read_manifest(directory)
+    plan = manifest.plan
+    if plan.type_id not in _KINDS:
+        known = ", ".join(str(type_id) for type_id in _KINDS)
+        raise DatasetMismatchError(
+            f"{directory} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}"
+        )
+    if tokenizer is not None and plan.tokenizer_fingerprint is not None:
+        given = protocol.fingerprint(tokenizer)
+        if given != plan.tokenizer_fingerprint:
+            raise DatasetMismatchError(
+                f"{directory} was made with another tokenizer: it records fingerprint "
+                f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
+                f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
+            )
+    return _KINDS[plan.type_id](directory, manifest, tokenizer, verify_on_touch=verify_on_touch)
+
+
+def _why_missing(directory: Path) -> str:
+    target = directory.resolve()
+    if replaced_path(target).exists():
+        return (
+            f"its writer was killed while it replaced it; run write_dataset again, or rename "
+            f"{replaced_path(target).name} to {target.name} to have the former one back"
+        )
+    if incomplete_path(target).exists():
+        left = incomplete_path(target).name
+        return f"its writer did not finish (it left {left}); run write_dataset again"
+    return "nothing is there; make it with write_dataset"
