@@ -106,7 +106,8 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
     target = _file_of(path)
     contents = {"format": FORMAT, "version": VERSION, **to_json(tokenizer)}
     contents["checksum"] = checksum_of_json(contents)
-    data = json.dumps(contents, indent=1).encode("ascii")
+    lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in contents.items())
+    data = ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")  # (indented, it is written ten times slower)
     write_atomically(target, lambda file: file.write(data))
     return target
 
