@@ -196,6 +196,7 @@ def test_a_block_in_a_comment_is_none(bpe):
         ("{{ raise_exception('no system') }}", "can't do with these messages: ValueError: no system"),
         ("{{ ''.__class__.__mro__ }}", "can't do with these messages: SecurityError"),
         ("{{ messages.append(1) }}", "can't do with these messages: SecurityError"),
+        ("{{ 'a' * 10 ** 18 }}", "can't do with these messages: (Memory|Overflow)Error"),
         (
             "{% for m in messages %}{{ messages | length }}{{ m.content }}{% endfor %}",
             "put {% generation %} and",

@@ -1,11 +1,15 @@
 """Inputs that are slow for careless tokenizers, at a size where slowness would show; ids are tiktoken's."""
 
 import random
+import re
 
 import pytest
 import tiktoken
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import tokjax
+from tokjax.text import special
 from tokjax.text.patterns import PATTERNS
 
 SIZE = 20_000
@@ -48,3 +52,18 @@ def test_ids_are_those_of_tiktoken(trained, name, pattern):
 def _dense(ranks):
     """The ranks without the holes that special tokens leave."""
     return {token: i for i, token in enumerate(sorted(ranks, key=ranks.__getitem__))}
+
+
+@given(
+    names=st.sets(
+        st.text("ab<|>é", min_size=1, max_size=6) | st.sampled_from(["a" * 70, "a" * 69 + "b"]), min_size=1
+    ),
+    text=st.text("ab<|>éx", max_size=60) | st.integers(60, 80).map(lambda n: "a" * n),
+)
+@example(names={"a" * n for n in range(1, 90)}, text="a" * 200)
+def test_of_names_that_begin_alike_the_longest_is_found(names, text):
+    longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    expected = re.compile(f"({longest_first})").split(text)
+    assert special.split_at_special(text, frozenset(names)) == expected
+    in_bytes = special.split_at_special(text.encode(), frozenset(names))
+    assert [part.decode() for part in in_bytes] == expected

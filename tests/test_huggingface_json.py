@@ -341,6 +341,110 @@ def changed(name, **changes):
     return json.dumps(parts)
 
 
+def added(content, id_, **flags):
+    usual = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
+    return usual | {"content": content, "id": id_} | flags
+
+
+def with_added(name, *tokens):
+    """A definition with more added tokens: what they are called, and flags."""
+    parts = json.loads(pair_of(name)[0].to_str())
+    size = len(parts["model"]["vocab"])
+    more = [added(content, size + i, **flags) for i, (content, flags) in enumerate(tokens)]
+    return json.dumps(parts | {"added_tokens": [*parts["added_tokens"], *more]})
+
+
+BLANK_TO_MARK_STEPS = [
+    {"type": "Prepend", "prepend": "▁"},
+    {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+]
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        lambda: changed("Llama 2", normalizer={"type": "Lowercase", "normalizers": BLANK_TO_MARK_STEPS}),
+        lambda: changed("GPT-2", normalizer={"type": "Lowercase", "normalizers": []}),
+        lambda: changed("GPT-2", normalizer=["a"]),
+        lambda: changed("GPT-2", post_processor={"type": "ByteLevel", "trim_offsets": None}),
+        lambda: changed("Llama 2", pre_tokenizer=split_at_blanks("Removed", invert=True)),
+        lambda: changed("Llama 2", decoder=decoder_with(start=True)),
+        lambda: changed("Llama 2", decoder=None),
+        lambda: changed("Llama 2", normalizer=BLANK_TO_MARK_STEPS[0]),
+        lambda: changed("Mistral", pre_tokenizer=metaspace_step(prepend_scheme="sometimes")),
+        lambda: changed("Mistral", pre_tokenizer=metaspace_step(replacement="_")),
+        lambda: changed("Llama 2", model={"byte_fallback": "false"}),
+        lambda: changed("Llama 2", model={"ignore_merges": True}),
+        lambda: changed("Llama 2", model={"unk_token": "a"}),
+        lambda: with_added("GPT-2", ("zz", {}), ("zz", {"special": True}), ("yy", {})),
+        lambda: with_added("Mistral", (" ", {"lstrip": True, "rstrip": True})),
+        lambda: with_piece("<0xab>"),
+    ],
+)
+def test_definitions_that_are_not_ours(definition):
+    """Each differs in one field from one that tokjax runs by itself."""
+    definition = definition()
+    try:
+        theirs = Tokenizer.from_str(definition)
+    except Exception:
+        with pytest.raises(tokjax.TokenizerFormatError, match="the tokenizers library can't read it"):
+            tokjax.from_huggingface(StandIn(definition))
+        return
+    ours = tokjax.from_huggingface(StandIn(definition))
+    assert isinstance(ours, tokjax.HuggingFaceTokenizer)
+    for text in ("AB ab", "a  b", "abzzab zz yy", "<0xab>"):
+        result = tokjax.encode_result(ours, text, allowed_special="all")
+        assert result.ids.tolist() == theirs.encode(text).ids
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        lambda: changed("Mistral", pre_tokenizer=metaspace_step(split=None)),
+        lambda: changed("Llama 2", pre_tokenizer=split_at_blanks("Removed", invert=False)),
+        lambda: changed("GPT-2", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 2]}),
+    ],
+)
+def test_definitions_that_are_ours_all_the_same(definition):
+    ours = tokjax.from_huggingface(StandIn(definition()))
+    theirs = Tokenizer.from_str(definition())
+    assert not isinstance(ours, tokjax.HuggingFaceTokenizer)
+    for text in ("AB ab", "a  b", "  "):
+        assert tokjax.encode_result(ours, text).ids.tolist() == theirs.encode(text).ids
+
+
+class StandIn:
+    """What gives a definition as it is; the library's own tokenizers write it anew."""
+
+    def __init__(self, definition):
+        self.definition = definition
+
+    def to_str(self):
+        return self.definition
+
+    encode_batch = None
+
+
+def split_at_blanks(behavior, invert):
+    return {"type": "Split", "pattern": {"String": " "}, "behavior": behavior, "invert": invert}
+
+
+def decoder_with(**options):
+    steps = json.loads(pair_of("Llama 2")[0].to_str())["decoder"]
+    steps["decoders"][-1] |= options
+    return steps
+
+
+def metaspace_step(**options):
+    step = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": False}
+    return step | options
+
+
+def with_piece(form):
+    vocab = json.loads(pair_of("Llama 2")[0].to_str())["model"]["vocab"]
+    return changed("Llama 2", model={"vocab": vocab | {form: len(vocab)}})
+
+
 @pytest.mark.parametrize(
     ("definition", "message"),
     [
@@ -361,6 +465,14 @@ def changed(name, **changes):
         (changed("GPT-2", model={"merges": ["a b c"]}), "the merge 'a b c' is no pair of tokens"),
         (changed("GPT-2", model={"merges": [["a", "日"]]}), "'日' is no token"),
         (changed("GPT-2", added_tokens=[{"id": 1}]), "an added token has the content None and the id 1"),
+        (changed("GPT-2", model={"merges": [["a", 1]]}), r"the merge \['a', 1\] is no pair of tokens"),
+        (changed("GPT-2", model={"merges": ["a b", ["a", "b"]]}), "some merges are lines, others pairs"),
+        (
+            changed(
+                "unigram", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 9999]}
+            ),
+            "it puts id 9999 around texts, which is no special token",
+        ),
         (changed("GPT-2", version="2.0"), "version '2.0' is not known; '1.0' is"),
         (changed("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
         (changed("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),

@@ -9,7 +9,7 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokjax
 from tests.strategies import hard_texts
-from tokjax.models import _batch_merging
+from tokjax.models import _batch_merging, _merge_rules
 from tokjax.models._batch_merging import BatchMerger
 from tokjax.models._merge_rules import rules_of_merges
 from tokjax.models._merging import merge_bytes, merge_word
@@ -115,6 +115,25 @@ def test_a_token_that_merging_never_makes_is_a_word_only_if_words_stay_whole():
     assert tokjax.encode(apart, "abc").tolist() == [300, 99]
     assert tokjax.encode(whole, "abc").tolist() == [301]
     assert tokjax.encode(whole, "abcd").tolist() == [300, 99, 100]
+
+
+def test_merges_that_are_too_many(monkeypatch):
+    monkeypatch.setattr(_merge_rules, "MOST_MERGES", 1)
+    ids = BYTES | {b"ab": 256, b"abc": 257}
+    with pytest.raises(tokjax.InvalidArgumentError, match="there are 2 merges; 1 are possible"):
+        tokjax.byte_level_bpe(ids, merges=[(b"a", b"b"), (b"ab", b"c")])
+
+
+def test_long_tokens():
+    """Doubled again and again, as one that a file from a stranger might hold."""
+    merges = [(b"a" * 2**i, b"a" * 2**i) for i in range(17)]
+    ids = BYTES | {left + right: 256 + i for i, (left, right) in enumerate(merges)}
+    ours = tokjax.byte_level_bpe(ids, merges=merges, pattern="[^ ]+")
+    text = "a" * 2**17 + " " + "a" * (2**16 + 5)
+    assert tokjax.encode(ours, text).tolist() == [272, 32, 271, 257, 97]
+    many = {b"%d" % i + b"a" * (200 + i): 256 + i for i in range(9000)}
+    with pytest.raises(tokjax.InvalidArgumentError, match="9,000 tokens of more than 128 bytes, .*: too"):
+        tokjax.encode(tokjax.byte_level_bpe(BYTES | many), text)
 
 
 @pytest.mark.parametrize(

@@ -188,6 +188,12 @@ TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", 
         (TOKENS, [("<0x61>", "b")], {}, r"the merge of '<0x61>' and 'b': '<0x61>b?' is no part of a text"),
         (TOKENS, [], {"prefix_space": "yes"}, "must be 'always', 'missing', 'first' or None, not 'yes'"),
         (TOKENS, [], {"split_words": None}, "split_words must be True or False, not None"),
+        (TOKENS, [], {"split_words": True}, "split_words=True goes with prefix_space='missing', 'first'"),
+        (TOKENS, ["a b"], {}, "merge 0 is 'a b'; a pair of str is expected"),
+        (TOKENS, [("a",)], {}, r"merge 0 is \('a',\); a pair of str"),
+        (TOKENS, None, {}, "merges is a list of pairs of tokens, not None"),
+        (TOKENS, [], {"added_tokens": "ab"}, r"added_tokens is a list of names, not 'ab'; pass \['ab'\]"),
+        (TOKENS | {"\ud800": 999}, [], {}, r"token '\\ud800' has a lone surrogate"),
         (TOKENS, [], {"strip": 1}, "strip must be True or False, not 1"),
         (TOKENS, [], {"added_tokens": ["zz"]}, "the added token 'zz' has no id"),
     ],
@@ -196,3 +202,9 @@ def test_what_makes_no_sense(tokens, merges, options, message):
     tokens = tokens if isinstance(tokens, dict) else {form: i for i, form in enumerate(tokens)}
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.metaspace_bpe(tokens, merges, **options)
+
+
+def test_a_special_token_that_looks_like_another(tmp_path):
+    ours = tokjax.metaspace_bpe(TOKENS, [("a", "b")], special_tokens={"ab": 300})
+    with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't hold 'ab': the token with id 259"):
+        tokjax.export_tokenizer(ours, tmp_path, "huggingface")

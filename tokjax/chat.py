@@ -32,7 +32,15 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"[\w -]*")
 _KEPT = ("['role']", "['type']")
-_ERRORS_OF_TEMPLATES = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError)
+_ERRORS_OF_TEMPLATES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
 _ASSISTANT = "assistant"
 
 
@@ -97,7 +105,7 @@ def encode_chat(
         _writer(template), {"tools": None, "documents": None, **roles, **(variables or {})}
     )
     text, spans = rendering.whole(list(messages), add_generation_prompt)
-    neutral, _ = rendering.whole(list(map(_neutral, messages)), add_generation_prompt)
+    neutral = rendering.text(list(map(_neutral, messages)), add_generation_prompt)
     for name in disallowed:
         if text.count(name) != neutral.count(name):
             raise DisallowedSpecialTokenError(
@@ -120,7 +128,7 @@ class _Rendering:
         """The text, and the character spans of what the assistant said."""
         if self._writer.marks_generation:
             return self._written(messages, prompt)
-        text = self._text(messages, prompt)
+        text = self.text(messages, prompt)
         spans = [
             self._span(text, messages, i)
             for i, message in enumerate(messages)
@@ -130,8 +138,8 @@ class _Rendering:
 
     def _span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
         """Where the message stands: what comes before it, and what is there with it, begin the text alike."""
-        before = self._text(messages[:i], True) if i else self._before_all()
-        until = self._text(messages[: i + 1], False)
+        before = self.text(messages[:i], True) if i else self._before_all()
+        until = self.text(messages[: i + 1], False)
         if not (text.startswith(until) and until.startswith(before)):
             raise InvalidArgumentError(
                 f"the chat template writes messages[{i}], or what is before it, otherwise if there are more: "
@@ -143,11 +151,12 @@ class _Rendering:
     def _before_all(self) -> str:
         """What is written before a first message: nothing, if the template can't do without messages."""
         try:
-            return self._text([], True)
+            return self.text([], True)
         except InvalidArgumentError:
             return ""
 
-    def _text(self, messages: list[Message], prompt: bool) -> str:
+    def text(self, messages: list[Message], prompt: bool) -> str:
+        """The text alone."""
         return self._written(messages, prompt)[0]
 
     def _written(self, messages: list[Message], prompt: bool) -> tuple[str, list[tuple[int, int]]]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats._all_merges import all_merges
 from tokjax.formats._huggingface_metaspace import metaspace_parts
+from tokjax.formats._huggingface_parts import written_as_they_are
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.word_level import WordLevelTokenizer
@@ -91,25 +92,6 @@ def _byte_level_model(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     }
 
 
-def written_as_they_are(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
-    """The tokens at which texts are parted, which are not written in stand-ins for bytes, and their ids.
-
-    Args:
-        vocabulary: the tokens.
-        forms: those that are written in stand-ins.
-
-    Raises:
-        UnsupportedTokenizerError: one of them looks like one that is written in stand-ins.
-    """
-    plain = {name: vocabulary.id_of(name) for name in vocabulary.parting}
-    for name in plain:
-        if name in forms:
-            raise UnsupportedTokenizerError(
-                f"the format can't hold {name!r}: the token with id {forms[name]} is written like that"
-            )
-    return plain
-
-
 def _split(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     byte_level = {"type": "ByteLevel", "add_prefix_space": tokenizer.prefix_space, "trim_offsets": False}
     name = word_splitter(tokenizer.pattern).name
@@ -163,9 +145,8 @@ def _word_level(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
 
 
 def _vocab_of_words(vocabulary: Vocabulary) -> dict[str, int]:
-    forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()} | dict(
-        vocabulary.special
-    )
+    forms = {token.decode("utf-8"): id_ for token, id_ in vocabulary.ordinary.items()}
+    forms |= written_as_they_are(vocabulary, forms)
     return dict(sorted(forms.items(), key=lambda item: item[1]))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.formats._huggingface_parts import (
@@ -10,9 +12,10 @@ from tokjax.formats._huggingface_parts import (
     merges_of,
     trim_of,
     vocabulary_of_parts,
+    written_as_they_are,
 )
 from tokjax.formats._reading import ids_of_forms
-from tokjax.models._definitions import NotOursError, in_utf8, parts_in
+from tokjax.models._definitions import NotOursError, flag_of, in_utf8, parts_of
 from tokjax.models._pieces import BYTE_FORMS, MARK
 from tokjax.models.metaspace_bpe import MetaspaceBPE, metaspace_bpe_of
 from tokjax.utf8 import is_encodable
@@ -31,6 +34,7 @@ _DECODERS: list[dict[str, Any]] = [
     {"type": "Fuse"},
 ]
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
 """What Metaspace calls where it puts blanks."""
 
@@ -54,10 +58,10 @@ def metaspace_of(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Meta
         TokenizerFormatError: the definition makes no tokenizer.
     """
     model = contents["model"]
-    if model.get("ignore_merges"):
+    if flag_of(model, "ignore_merges"):
         raise NotOursError("its BPE model has ignore_merges and byte_fallback")
     blanks, strip = _blanks_of(contents), _strips(contents)
-    added = added_tokens_of(contents, normalizes=bool(parts_in(contents.get("normalizer"))))
+    added = added_tokens_of(contents, normalizes=bool(parts_of(contents, "normalizer")))
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
     merges = merges_of(model["merges"], forms)
@@ -80,7 +84,8 @@ def metaspace_of(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Meta
 def metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     """The parts of a definition that are not those of every tokenizer."""
     table = tokenizer.vocabulary
-    forms = {form.decode("utf-8"): id_ for form, id_ in table.ordinary.items()} | dict(table.special)
+    forms = {form.decode("utf-8"): id_ for form, id_ in table.ordinary.items()}
+    forms |= written_as_they_are(table, forms)
     return {
         **_parts_for_blanks(tokenizer),
         "decoder": {"type": "Sequence", "decoders": [*_DECODERS, *([_STRIP] if tokenizer.strip else [])]},
@@ -101,19 +106,18 @@ def metaspace_parts(tokenizer: MetaspaceBPE) -> dict[str, Any]:
 
 def _blanks_of(contents: Mapping[str, Any]) -> _Blanks:
     """What a normaliser and a pre-tokenizer do with blanks, and nothing else."""
-    normalizers, pre_tokenizers = (parts_in(contents.get(part)) for part in ("normalizer", "pre_tokenizer"))
+    normalizers, pre_tokenizers = parts_of(contents, "normalizer"), parts_of(contents, "pre_tokenizer")
     kinds = [part.get("type") for part in pre_tokenizers]
     if normalizers in ([_PREPEND, _BLANK_TO_MARK], [_BLANK_TO_MARK]):
-        if kinds == ["Split"] and pre_tokenizers[0].get("pattern") == {"String": " "}:
-            kinds = []  # (no blank is left to split at)
-        if not kinds:
+        at_blanks = kinds == ["Split"] and pre_tokenizers[0].get("pattern") == {"String": " "}
+        if not kinds or (at_blanks and not flag_of(pre_tokenizers[0], "invert")):  # (no blank is left there)
             return _Blanks("always" if len(normalizers) == 2 else None, False)
     if not normalizers and kinds == ["Metaspace"]:
         [part] = pre_tokenizers
         scheme = part.get("prepend_scheme")
         agrees = part.get("add_prefix_space") in (None, scheme != "never")
         if part.get("replacement") == MARK and scheme in _SCHEMES and agrees:
-            return _Blanks(_SCHEMES[scheme], bool(part.get("split", True)))
+            return _Blanks(_SCHEMES[scheme], part.get("split") is None or flag_of(part, "split"))
     done = [str(part.get("type")) for part in (*normalizers, *pre_tokenizers)]
     raise NotOursError(f"its normaliser and pre-tokenizer are {' and '.join(done) or 'none'}")
 
@@ -132,13 +136,17 @@ def _parts_for_blanks(tokenizer: MetaspaceBPE) -> dict[str, Any]:
 
 def _strips(contents: Mapping[str, Any]) -> bool:
     """Whether a decoder that is the usual one leaves out a blank at the beginning."""
-    decoders = parts_in(contents.get("decoder"))
-    strips = decoders[len(_DECODERS) :]
-    if decoders[: len(_DECODERS)] != _DECODERS or strips not in ([], [_STRIP]):
+    decoders = parts_of(contents, "decoder")
+    if not any(_are_same(decoders, known) for known in (_DECODERS, [*_DECODERS, _STRIP])):
         raise NotOursError(
             f"its decoder is {' and '.join(str(part.get('type')) for part in decoders) or 'none'}"
         )
-    return bool(strips)
+    return len(decoders) > len(_DECODERS)
+
+
+def _are_same(steps: list[dict[str, Any]], known: list[dict[str, Any]]) -> bool:
+    """Whether steps are written alike."""  # (in Python `True` and `1` are equal)
+    return json.dumps(steps, sort_keys=True) == json.dumps(known, sort_keys=True)
 
 
 def _check_pieces(ordinary: set[str], in_merges: set[str]) -> None:
@@ -151,3 +159,6 @@ def _check_pieces(ordinary: set[str], in_merges: set[str]) -> None:
     odd = [form for form in in_merges if " " in form or form in BYTE_FORMS]
     if odd:
         raise NotOursError(f"the token {odd[0]!r} is a part of a merge, or made by one")
+    like_bytes = [form for form in ordinary if _LIKE_BYTE.fullmatch(form) and form not in BYTE_FORMS]
+    if like_bytes:
+        raise NotOursError(f"the token {like_bytes[0]!r} is decoded to a byte, and never made of one")

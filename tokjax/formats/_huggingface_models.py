@@ -17,9 +17,11 @@ from tokjax.formats._reading import ids_of_forms
 from tokjax.models._definitions import (
     NotOursError,
     bytes_of_forms,
-    parts_in,
+    flag_of,
+    parts_of,
     with_added,
 )
+from tokjax.models._merge_rules import RulesTooLargeError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
@@ -63,15 +65,18 @@ def _bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE
     for option in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         if model.get(option):
             raise NotOursError(f"its BPE model has {option}={model[option]!r}")
-    return (metaspace_of if model.get("byte_fallback") else _byte_level)(contents, roles)
+    try:
+        return (metaspace_of if flag_of(model, "byte_fallback") else _byte_level)(contents, roles)
+    except RulesTooLargeError as error:
+        raise NotOursError(str(error)) from error
 
 
 def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE:
     model = contents["model"]
-    normalizer = one_type(contents.get("normalizer"))
+    normalizer = one_type(contents, "normalizer")
     if normalizer not in (None, "NFC"):
         raise NotOursError(f"its normaliser is {normalizer}")
-    pattern, prefix_space = _pattern_of(contents.get("pre_tokenizer"))
+    pattern, prefix_space = _pattern_of(contents)
     added = added_tokens_of(contents, normalizes=normalizer is not None)
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     around = {**added.special, **added.ordinary}
@@ -91,23 +96,24 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
         pattern,
         "nfc" if normalizer else None,
         merges=merges,
-        whole_words=bool(model.get("ignore_merges")),
+        whole_words=flag_of(model, "ignore_merges"),
         prefix_space=prefix_space,
         trim=trim_of(contents),
     )
 
 
-def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:
+def _pattern_of(contents: Mapping[str, Any]) -> tuple[str, bool]:
     """The name of the split pattern, and whether a blank is put before texts."""
-    parts = parts_in(pre_tokenizer)
+    parts = parts_of(contents, "pre_tokenizer")
     kinds = [part.get("type") for part in parts]
-    if kinds == ["ByteLevel"] and parts[0].get("use_regex", True):
-        return "gpt2", bool(parts[0].get("add_prefix_space", True))
+    if kinds == ["ByteLevel"] and flag_of(parts[0], "use_regex", True):
+        return "gpt2", flag_of(parts[0], "add_prefix_space", True)
     if kinds != ["Split", "ByteLevel"]:
         raise NotOursError(f"its pre-tokenizer is {' and '.join(map(str, kinds)) or 'none'}")
     split, byte_level = parts
     expression = split.get("pattern", {}).get("Regex")
-    if byte_level.get("use_regex", True) or byte_level.get("add_prefix_space", True) or split.get("invert"):
+    twice = flag_of(byte_level, "use_regex", True) or flag_of(byte_level, "add_prefix_space", True)
+    if twice or flag_of(split, "invert"):
         raise NotOursError("its pre-tokenizer splits twice, or puts blanks between words")
     if split.get("behavior") != "Isolated":
         raise NotOursError(f"its pre-tokenizer splits with the behaviour {split.get('behavior')!r}")
@@ -119,9 +125,10 @@ def _pattern_of(pre_tokenizer: Any) -> tuple[str, bool]:
 
 def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPieceTokenizer:
     model = contents["model"]
-    if one_type(contents.get("pre_tokenizer")) != "BertPreTokenizer":
-        raise NotOursError(f"its pre-tokenizer is {one_type(contents.get('pre_tokenizer'))}")
-    normalizer = bert_normalizer(**_bert_steps(contents.get("normalizer")))
+    pre_tokenizer = one_type(contents, "pre_tokenizer")
+    if pre_tokenizer != "BertPreTokenizer":
+        raise NotOursError(f"its pre-tokenizer is {pre_tokenizer}")
+    normalizer = bert_normalizer(**_bert_steps(contents))
     vocabulary = _words(contents, roles, normalizes=not normalizer.is_idle)
     return wordpiece_of(
         vocabulary, normalizer, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
@@ -129,23 +136,23 @@ def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPi
 
 
 def _word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
-    steps = _bert_steps(contents.get("normalizer"))
+    steps = _bert_steps(contents)
     lowercase = steps.pop("lowercase")
-    splitter = _SPLITTERS.get(one_type(contents.get("pre_tokenizer")) or "")
+    splitter = _SPLITTERS.get(one_type(contents, "pre_tokenizer") or "")
     strips = lowercase if steps["strip_accents"] is None else steps["strip_accents"]
     if splitter is None or strips or steps["clean_text"] or steps["handle_chinese_chars"]:
         raise NotOursError("it splits or normalises words in another way than word_level does")
     return word_level_of(_words(contents, roles, normalizes=lowercase), splitter, lowercase)
 
 
-def _bert_steps(normalizer: Any) -> dict[str, Any]:
+def _bert_steps(contents: Mapping[str, Any]) -> dict[str, Any]:
     """What a normaliser that is BERT's, or none, does."""
-    kind = one_type(normalizer)
+    kind = one_type(contents, "normalizer")
     if kind is None:
         return dict.fromkeys(_BERT_STEPS, False)
     if kind != "BertNormalizer":
         raise NotOursError(f"its normaliser is {kind}")
-    [part] = parts_in(normalizer)
+    [part] = parts_of(contents, "normalizer")
     return {name: part.get(name) for name in _BERT_STEPS}
 
 

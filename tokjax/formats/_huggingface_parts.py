@@ -8,14 +8,15 @@ from __future__ import annotations
 from itertools import product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats._roles import roles_of
-from tokjax.models._definitions import NotOursError, parts_in, template_of
+from tokjax.models._definitions import NotOursError, flag_of, parts_of, template_of
 from tokjax.vocabulary import Strips, make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokjax.models._definitions import StepPlace
     from tokjax.models._spaces import Trim
     from tokjax.vocabulary import Role, Vocabulary
 
@@ -53,14 +54,23 @@ def added_tokens_of(contents: Mapping[str, Any], *, normalizes: bool) -> AddedTo
         name, id_ = token.get("content"), token.get("id")
         if not isinstance(name, str) or not name or not isinstance(id_, int) or isinstance(id_, bool):
             raise TokenizerFormatError(f"an added token has the content {name!r} and the id {id_!r}")
-        if token.get("single_word"):
+        if name in found.special or name in found.ordinary:
+            raise NotOursError(f"the added token {name!r} stands twice")
+        if flag_of(token, "single_word"):
             raise NotOursError(f"the added token {name!r} is found as a whole word only")
-        if token.get("normalized") and normalizes:
+        if flag_of(token, "normalized") and normalizes:
             raise NotOursError(f"the added token {name!r} is found in normalised text")
-        (found.special if token.get("special") else found.ordinary)[name] = id_
-        strips = Strips(bool(token.get("lstrip")), bool(token.get("rstrip")))
-        if any(strips) or not token.get("special"):
+        is_special = flag_of(token, "special")
+        (found.special if is_special else found.ordinary)[name] = id_
+        strips = Strips(flag_of(token, "lstrip"), flag_of(token, "rstrip"))
+        if any(strips) or not is_special:
             found.strips[name] = strips
+    if any(map(any, found.strips.values())):
+        for name in (*found.special, *found.ordinary):
+            if name != name.strip():
+                raise NotOursError(
+                    f"added tokens take white space with them, and {name!r} begins or ends with some"
+                )
     _check_order(tokens)
     return found
 
@@ -120,19 +130,43 @@ def merges_of(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
         forms: the model's vocabulary.
 
     Raises:
+        NotOursError: one stands twice.
         ValueError: one is no pair, or holds or makes what is no token.
     """
-    pairs = []
+    pairs: dict[tuple[str, str], None] = {}
+    if len({isinstance(merge, str) for merge in listed}) > 1:
+        raise ValueError("some merges are lines, others pairs")
     for merge in listed:
         parts = merge.split(" ") if isinstance(merge, str) else merge
-        if len(parts) != 2:
+        if not isinstance(parts, list) or [type(part) for part in parts] != [str, str]:
             raise ValueError(f"the merge {merge!r} is no pair of tokens")
         left, right = parts
         if left not in forms or right not in forms or left + right not in forms:
             missing = next(form for form in (left, right, left + right) if form not in forms)
             raise ValueError(f"the merge {merge!r}: {missing!r} is no token")
-        pairs.append((left, right))
-    return pairs
+        if (left, right) in pairs:
+            raise NotOursError(f"the merge of {left!r} and {right!r} stands twice")
+        pairs[left, right] = None
+    return list(pairs)
+
+
+def written_as_they_are(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:
+    """The tokens at which texts are parted, which are always written as they are, and their ids.
+
+    Args:
+        vocabulary: the tokens.
+        forms: the ids of all others, as they are written.
+
+    Raises:
+        UnsupportedTokenizerError: one of them is written like another.
+    """
+    plain = {name: vocabulary.id_of(name) for name in vocabulary.parting}
+    for name, id_ in plain.items():
+        if forms.get(name, id_) != id_:
+            raise UnsupportedTokenizerError(
+                f"the format can't hold {name!r}: the token with id {forms[name]} is written like that"
+            )
+    return plain
 
 
 def trim_of(contents: Mapping[str, Any]) -> Trim | None:
@@ -142,22 +176,22 @@ def trim_of(contents: Mapping[str, Any]) -> Trim | None:
         NotOursError: they are left out more than once.
     """
     trims: list[Trim] = [
-        "but_first" if part.get("add_prefix_space", True) else "all"
-        for part in parts_in(contents.get("post_processor"))
-        if part.get("type") in ("ByteLevel", "RobertaProcessing") and part.get("trim_offsets", True)
+        "but_first" if flag_of(part, "add_prefix_space", True) else "all"
+        for part in parts_of(contents, "post_processor")
+        if part.get("type") in ("ByteLevel", "RobertaProcessing") and flag_of(part, "trim_offsets", True)
     ]
     if len(trims) > 1:
         raise NotOursError("it has several post-processors that trim offsets")
     return trims[0] if trims else None
 
 
-def one_type(part: Any) -> str | None:
-    """The type of a part that is none or a single one, sequences of one taken apart.
+def one_type(contents: Mapping[str, Any], place: StepPlace) -> str | None:
+    """The type of the only step at one place of a definition; `None` if there is none.
 
     Raises:
-        NotOursError: it is a sequence of several.
+        NotOursError: there are several.
     """
-    parts = parts_in(part)
+    parts = parts_of(contents, place)
     if len(parts) > 1:
         raise NotOursError(f"it has the parts {[single.get('type') for single in parts]} in a row")
     return str(parts[0].get("type")) if parts else None

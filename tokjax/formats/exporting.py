@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from tokjax._files import write_atomically
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats._all_merges import all_merges
-from tokjax.formats._huggingface_export import as_huggingface, written_as_they_are
+from tokjax.formats._huggingface_export import as_huggingface
+from tokjax.formats._huggingface_parts import written_as_they_are
 from tokjax.formats._roles import CONFIG_FILE
 from tokjax.formats.detection import FORMATS, Format
 from tokjax.formats.tokjax_json import save_tokenizer
@@ -43,7 +44,7 @@ def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Forma
 
     | format | of | written |
     |---|---|---|
-    | `"huggingface"` | byte-level BPE, WordPiece, word level, what runs on `tokenizers` | `tokenizer.json` |
+    | `"huggingface"` | BPE, WordPiece, word level, what runs on `tokenizers` | `tokenizer.json` |
     | `"tiktoken"` | byte-level BPE by ranks | the ranks; pattern and special tokens are not in such files |
     | `"gpt2"` | byte-level BPE with GPT-2's pattern | `vocab.json` and `merges.txt` |
     | `"wordpiece"` | WordPiece | `vocab.txt` |

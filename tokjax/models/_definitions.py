@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokjax.errors import TokenizerFormatError
 from tokjax.templates import NOTHING_AROUND, Place, Template
@@ -11,6 +11,14 @@ from tokjax.text.byte_alphabet import from_stand_ins
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+StepPlace: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
+_IN_A_SEQUENCE: dict[StepPlace, str] = {
+    "normalizer": "normalizers",
+    "pre_tokenizer": "pretokenizers",
+    "post_processor": "processors",
+    "decoder": "decoders",
+}
+
 
 class NotOursError(Exception):
     """The tokenizer has to run on the library; the text says why."""
@@ -18,17 +26,40 @@ class NotOursError(Exception):
 
 def is_byte_level(parts: Mapping[str, Any]) -> bool:
     """Whether the tokens of a definition are written in stand-ins for bytes."""
-    return any(part.get("type") == "ByteLevel" for part in parts_in(parts.get("decoder")))
+    return any(part.get("type") == "ByteLevel" for part in parts_of(parts, "decoder"))
 
 
-def parts_in(part: Any) -> list[dict[str, Any]]:
-    """A normaliser, pre-tokenizer, post-processor or decoder of a definition; of a sequence, all in it."""
+def parts_of(contents: Mapping[str, Any], place: StepPlace) -> list[dict[str, Any]]:
+    """The steps at one place of a definition; sequences are taken apart.
+
+    What is no step has the type that it is, which no step of the library has.
+
+    Args:
+        contents: the definition.
+        place: where they stand.
+    """
+    part = contents.get(place)
+    return [] if part is None else _steps(part, _IN_A_SEQUENCE[place])
+
+
+def _steps(part: Any, listed: str) -> list[dict[str, Any]]:
     if not isinstance(part, dict):
-        return []
-    for name in ("normalizers", "pretokenizers", "decoders", "processors"):
-        if name in part:
-            return [single for inner in part[name] for single in parts_in(inner)]
+        return [{"type": repr(part)[:60]}]
+    if part.get("type") == "Sequence" and isinstance(part.get(listed), list):
+        return [step for inner in part[listed] for step in _steps(inner, listed)]
     return [part]
+
+
+def flag_of(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
+    """A flag of a part of a definition.
+
+    Raises:
+        NotOursError: it is neither true nor false.
+    """
+    value = part.get(name, default)
+    if not isinstance(value, bool):
+        raise NotOursError(f"{name} is {value!r}")
+    return value
 
 
 def bytes_of_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
@@ -84,7 +115,7 @@ def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Temp
     """
     templates = [
         template
-        for part in parts_in(contents.get("post_processor"))
+        for part in parts_of(contents, "post_processor")
         if (template := _template_of_part(part, special)) is not None
     ]
     if len(templates) > 1:
@@ -108,7 +139,8 @@ def _template_of_part(part: Mapping[str, Any], special: Mapping[str, int]) -> Te
             *(_places(part[name], part["special_tokens"], special) for name in ("single", "pair"))
         )
     if kind in ("BertProcessing", "RobertaProcessing"):
-        (sep, _), (cls, _) = part["sep"], part["cls"]
+        name_of = {id_: name for name, id_ in special.items()}
+        sep, cls = (_name_of(part[place][1], name_of) for place in ("sep", "cls"))
         first = Place(None, cls, 0), Place(0, None, 0), Place(None, sep, 0)
         if kind == "BertProcessing":
             return Template(first, (*first, Place(1, None, 1), Place(None, sep, 1)))
@@ -126,11 +158,15 @@ def _places(
         if kind == "Sequence":
             places.append(Place({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
             continue
-        for id_ in inserted[about["id"]]["ids"]:
-            if id_ not in name_of:
-                raise NotOursError(f"it puts id {id_} around texts, which is no special token")
-            places.append(Place(None, name_of[id_], about["type_id"]))
+        ids = inserted[about["id"]]["ids"]
+        places += [Place(None, _name_of(id_, name_of), about["type_id"]) for id_ in ids]
     for place in places:
         if not isinstance(place.type_id, int) or not 0 <= place.type_id < 1 << 31:
             raise TokenizerFormatError(f"a template of its post-processor has the type id {place.type_id!r}")
     return tuple(places)
+
+
+def _name_of(id_: Any, name_of: Mapping[int, str]) -> str:
+    if id_ not in name_of:
+        raise NotOursError(f"it puts id {id_} around texts, which is no special token")
+    return name_of[id_]

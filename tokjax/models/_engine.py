@@ -1,4 +1,4 @@
-"""The seam between a byte-level BPE tokenizer and the way it turns ordinary text into ids.
+"""The seam between a BPE tokenizer and the way it turns ordinary text into ids.
 
 Everything above it (special tokens, offsets, masks, batches) asks only for `encode_segments`.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -211,10 +212,17 @@ def _all_parts(symbols: Mapping[bytes, int]) -> _Parts:
         tables.find(Words(words.data, starts + at, lengths - at)).astype(np.int32),
     )
     others = [token for token in symbols if len(token) > LONGEST or 0 in token]
+    sizes = sorted({len(token) for token in symbols})
     rows = [
         (symbols[token], symbols.get(token[:cut], ABSENT), symbols.get(token[cut:], ABSENT))
         for token in others
-        for cut in range(1, len(token))
+        for cut in _cuts_to_sizes(len(token), sizes)
     ]
     one_by_one = np.array(rows, np.int32).reshape(-1, 3).T
     return _Parts(*(np.concatenate(columns) for columns in zip(found, one_by_one, strict=True)))
+
+
+def _cuts_to_sizes(length: int, sizes: list[int]) -> list[int]:
+    """Where a token can be cut so that one part has a size that some token has, rising."""
+    heads = sizes[: bisect_left(sizes, length)]
+    return sorted({*heads, *(length - size for size in heads)})

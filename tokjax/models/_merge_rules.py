@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
+from tokjax.vocabulary import MAX_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +17,16 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Merges = Sequence[tuple[bytes, bytes]]
+
+Token = TypeVar("Token", str, bytes)
+MOST_MERGES = MAX_ID - 256 - (1 << 16)
+"""A rank fits where an id does; some are left for merges of our own making."""
+LONG_TOKEN = 128
+_MOST_CUT_BYTES = 1 << 33
+
+
+class RulesTooLargeError(InvalidArgumentError):
+    """Merges that make sense, and are more, or of longer tokens, than the tables for them can hold."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +79,35 @@ def rules_of_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
     Args:
         ranks: bytes to id, every single byte among them.
     """
+    _check_lengths(ranks)
     return MergeRules(ranks, None, None, None, ranks)
+
+
+def checked_pairs(
+    merges: Sequence[tuple[Token, Token]], kind: type[Token]
+) -> tuple[tuple[Token, Token], ...]:
+    """Merges as pairs of tokens of one kind.
+
+    Raises:
+        InvalidArgumentError: one of them is none.
+    """
+    if isinstance(merges, (str, bytes)) or not isinstance(merges, Iterable):
+        raise InvalidArgumentError(f"merges is a list of pairs of tokens, not {merges!r}")
+    pairs = tuple(merges)
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or [type(part) for part in pair] != [kind, kind]:
+            raise InvalidArgumentError(f"merge {i} is {pair!r}; a pair of {kind.__name__} is expected")
+    return tuple((left, right) for left, right in pairs)
+
+
+def _check_lengths(symbols: Mapping[bytes, int]) -> None:
+    """Refuse long tokens of which it would take minutes to tell how they can be cut."""
+    long = [len(token) for token in symbols if len(token) > LONG_TOKEN]
+    cuts = len(set(map(len, symbols))) * sum(long) if long else 0
+    if cuts > _MOST_CUT_BYTES:
+        raise RulesTooLargeError(
+            f"there are {len(long):,} tokens of more than {LONG_TOKEN} bytes, {sum(long):,} in all: too many"
+        )
 
 
 def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bool) -> MergeRules:
@@ -81,7 +121,10 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
 
     Raises:
         InvalidArgumentError: a merge has a part, or makes a token, that there is not, or stands twice.
+        RulesTooLargeError: there are too many of them, or of tokens that are very long.
     """
+    if len(merges) > MOST_MERGES:
+        raise RulesTooLargeError(f"there are {len(merges):,} merges; {MOST_MERGES:,} are possible")
     symbols = {bytes([i]): i for i in range(256)}
     pairs: dict[tuple[bytes, bytes], int] = {}
     made = np.arange(256 + len(merges), dtype=np.int32)
@@ -101,6 +144,7 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
     of_symbols = np.zeros(len(made), np.int32)
     for token, symbol in symbols.items():
         of_symbols[symbol] = ids[token]
+    _check_lengths(symbols)
     bytes_alone = {token: ids[token] for token in map(bytes, ([i] for i in range(256)))}
     return MergeRules(
         symbols,

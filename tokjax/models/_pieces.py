@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 MARK = "▁"
 """Stands for a blank (U+2581)."""
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -77,7 +77,9 @@ def _forms_in(merges: Sequence[tuple[str, str]], ids: Mapping[str, int]) -> set[
             if form in ids:
                 about = f"{form!r} is no part of a text" + (f"; a blank is {MARK!r}" if " " in form else "")
             raise InvalidArgumentError(f"the merge of {left!r} and {right!r}: {about}")
-    if len(set(merges)) < len(merges):
-        left, right = next(merge for merge in merges if merges.count(merge) > 1)
-        raise InvalidArgumentError(f"the merge of {left!r} and {right!r} stands twice")
+    seen: set[tuple[str, str]] = set()
+    for merge in merges:
+        if merge in seen:
+            raise InvalidArgumentError(f"the merge of {merge[0]!r} and {merge[1]!r} stands twice")
+        seen.add(merge)
     return forms

@@ -1,4 +1,4 @@
-"""Blanks that a byte-level tokenizer puts before texts, or leaves out of spans."""
+"""Blanks that a tokenizer puts before texts, or leaves out of spans."""
 
 from __future__ import annotations
 

@@ -131,7 +131,7 @@ def vocabulary_of_words(
     Raises:
         InvalidArgumentError: a token is no string, stands twice or is missing.
     """
-    given = _ids_of(tokens)
+    given = ids_of_tokens(tokens)
     declared = {
         role: name
         for role, name in roles.items()
@@ -148,7 +148,8 @@ def vocabulary_of_words(
     return make_vocabulary(ordinary, special, {role: declared.get(role) for role in ROLES})
 
 
-def _ids_of(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:
+def ids_of_tokens(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:
+    """Tokens and their ids, checked; by default the ids are the places in a list."""
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise InvalidArgumentError(f"tokens must map tokens to ids, or be a list of them, not {tokens!r}")
     ids = dict(tokens) if isinstance(tokens, Mapping) else {token: i for i, token in enumerate(tokens)}

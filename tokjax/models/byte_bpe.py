@@ -15,7 +15,7 @@ from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models import _engine
 from tokjax.models._format_errors import as_format_errors
-from tokjax.models._merge_rules import MergeRules, rules_of_merges, rules_of_ranks
+from tokjax.models._merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
 from tokjax.models._pattern_cutter import PatternCutter
 from tokjax.models._segment_model import SegmentModel, encode_ids
 from tokjax.models._spaces import (
@@ -28,7 +28,7 @@ from tokjax.models._spaces import (
 )
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
-from tokjax.text.special import shared_beginnings
+from tokjax.text.special import checked_special, shared_beginnings
 from tokjax.utf8 import is_encodable
 from tokjax.vocabulary import Strips, Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
 
@@ -208,7 +208,7 @@ def byte_level_bpe(
         ranks,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        added=dict.fromkeys(added_tokens, Strips()),
+        added=dict.fromkeys(checked_special(added_tokens, "added_tokens"), Strips()),
     )
     return byte_level_bpe_of(
         table,
@@ -299,7 +299,7 @@ def byte_level_bpe_of(
         vocabulary,
         pattern,
         normalizer,
-        None if merges is None else tuple((bytes(left), bytes(right)) for left, right in merges),
+        None if merges is None else checked_pairs(merges, bytes),
         whole_words=merges is None if whole_words is None else whole_words,
         prefix_space=prefix_space,
         trim=trim,

@@ -23,7 +23,7 @@ from tokjax.models._definitions import (
     bytes_of_forms,
     in_utf8,
     is_byte_level,
-    parts_in,
+    parts_of,
     template_of,
     unknown_token,
     with_added,
@@ -97,7 +97,7 @@ class HuggingFaceTokenizer:
     @cached_property
     def pieces(self) -> list[bytes]:
         """The bytes of text that each id is, as far as spans tell, or its form, if it is no text."""
-        trims = any(part.get("trim_offsets") for part in parts_in(self.parts.get("post_processor")))
+        trims = any(part.get("trim_offsets") for part in parts_of(self.parts, "post_processor"))
         pieces = [b""] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             if self.is_byte_level:
@@ -110,7 +110,7 @@ class HuggingFaceTokenizer:
     @property
     def normalization(self) -> str | None:
         """The library's name for what is done to a text before it is split."""
-        return "+".join(str(part.get("type")) for part in parts_in(self.parts.get("normalizer"))) or None
+        return "+".join(str(part.get("type")) for part in parts_of(self.parts, "normalizer")) or None
 
     def __hash__(self) -> int:
         """Equal tokenizers have equal hashes."""

@@ -15,10 +15,12 @@ from tokjax.models._assembly import Corrections
 from tokjax.models._engine import ArrayEngine
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models._joined_cutter import JoinedCutter
+from tokjax.models._merge_rules import checked_pairs
 from tokjax.models._pieces import MARK, bytes_of_piece, rules_of_pieces
 from tokjax.models._segment_model import SegmentModel
 from tokjax.models._spaces import without_prefixes
-from tokjax.models._word_model import words_from_json, words_to_json
+from tokjax.models._word_model import ids_of_tokens, words_from_json, words_to_json
+from tokjax.text.special import checked_special
 from tokjax.utf8 import from_characters, to_utf8
 from tokjax.vocabulary import Strips, make_vocabulary
 
@@ -42,9 +44,12 @@ class MetaspaceBPE(SegmentModel):
 
     Blanks are a part of words, written `▁` in tokens; a `▁` in a text is taken for a blank. A character that
     the vocabulary does not hold becomes the tokens of its bytes, as do bytes that are no UTF-8: nothing is
-    unknown, and but for `▁` decoding gives the text back. Offsets are places in the text as given. A blank
-    put before a text that is a token by itself has the span of the first character. A token that begins with
-    a blank begins a word.
+    unknown, and decoding gives the text back, but for `▁`, and a blank at the beginning where `strip` takes
+    one that was not put there. Where bytes make no character, decoding has one U+FFFD for as much of one as
+    there is, not for each byte.
+
+    Offsets are places in the text as given. A blank put before a text that is a token by itself has the span
+    of the first character. A token that begins with a blank begins a word.
 
     Equal tokenizers have equal vocabularies, merges and options. It pickles without its caches, and threads
     can share it.
@@ -188,10 +193,10 @@ def metaspace_bpe(
     ('▁hi', '▁', '<0xC3>', '<0xA9>')
     """
     table = make_vocabulary(
-        {form.encode("utf-8"): id_ for form, id_ in tokens.items()},
+        {form.encode("utf-8"): id_ for form, id_ in ids_of_tokens(tokens).items()},
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        added=dict.fromkeys(added_tokens, Strips()),
+        added=dict.fromkeys(checked_special(added_tokens, "added_tokens"), Strips()),
     )
     return metaspace_bpe_of(table, merges, prefix_space, split_words=split_words, strip=strip)
 
@@ -213,10 +218,14 @@ def metaspace_bpe_of(
         raise InvalidArgumentError(
             f"prefix_space must be 'always', 'missing', 'first' or None, not {prefix_space!r}"
         )
+    if split_words is True and prefix_space == "always":
+        raise InvalidArgumentError(
+            "split_words=True goes with prefix_space='missing', 'first' or None, not 'always'"
+        )
     for name, value in (("split_words", split_words), ("strip", strip)):
         if not isinstance(value, bool) and (name == "split_words" or value is not None):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
-    pairs = tuple((str(left), str(right)) for left, right in merges)
+    pairs = checked_pairs(merges, str)
     stripped = prefix_space is not None if strip is None else strip
     tokenizer = MetaspaceBPE(vocabulary, pairs, prefix_space, split_words, stripped)
     tokenizer.rules  # noqa: B018 (an error where merges make no sense)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, overload
 
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
@@ -17,28 +19,32 @@ if TYPE_CHECKING:
     from tokjax.utf8 import Text
     from tokjax.vocabulary import Strips
 
+_DEEPEST = 40
+"""Expressions of more groups in groups are not taken."""
 _WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 """All characters that Unicode calls white space. (Python's own notion has four more.)"""
 
 
-def checked_special(special_tokens: Sequence[str]) -> list[str]:
+def checked_special(special_tokens: Sequence[str], what: str = "special_tokens") -> list[str]:
     """The names of special tokens as a list; an error for a single string, for doubles and for no names."""
     if isinstance(special_tokens, (str, bytes)):
         raise InvalidArgumentError(
-            f"special_tokens is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
+            f"{what} is a list of names, not {special_tokens!r}; pass [{special_tokens!r}]"
         )
     if not isinstance(special_tokens, Iterable):
-        raise InvalidArgumentError(f"special_tokens is a list of names, not {special_tokens!r}; pass ()")
+        raise InvalidArgumentError(f"{what} is a list of names, not {special_tokens!r}; pass ()")
     special = list(special_tokens)
+    seen: set[str] = set()
     for i, name in enumerate(special):
         if not isinstance(name, str) or not name:
             raise InvalidArgumentError(f"special token {i} must be a name, not {name!r}")
         if not is_encodable(name):
             raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
-        if name in special[:i]:
+        if name in seen:
             raise InvalidArgumentError(f"special token {name!r} stands twice")
+        seen.add(name)
     return special
 
 
@@ -155,13 +161,30 @@ def between_special(text: Text, special: frozenset[str]) -> list[Text]:
 
 @lru_cache(maxsize=256)
 def _matcher(names: frozenset[str]) -> re.Pattern[str]:
-    longest_first = sorted(names, key=lambda name: (-len(name), name))
-    return re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
+    return re.compile("(" + _alternatives(sorted(names), 0) + ")")
 
 
 @lru_cache(maxsize=256)
 def _byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
     return re.compile(_matcher(names).pattern.encode("utf-8"))
+
+
+def _alternatives(names: list[str], depth: int) -> str:
+    """An expression for the longest of some names: what they begin with stands only once in it.
+
+    Args:
+        names: sorted, all different; one may be empty.
+        depth: how many groups it stands in.
+    """
+    if depth == _DEEPEST:
+        return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    parts = []
+    for _, same in groupby(filter(None, names), key=itemgetter(0)):
+        beginning = _shared_beginning(group := list(same))
+        rests = [name[len(beginning) :] for name in group]
+        inner = _alternatives(rests, depth + 1) if len(rests) > 1 else ""
+        parts.append(re.escape(beginning) + (f"(?:{inner})" if inner else ""))
+    return "|".join([*parts, *([""] if "" in names else [])])
 
 
 def _names(argument: str, given: Collection[str], known: frozenset[str]) -> frozenset[str]:
