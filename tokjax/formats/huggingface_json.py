@@ -35,8 +35,9 @@ def read_huggingface(
     """Read a `tokenizer.json`.
 
     A byte-level BPE whose split pattern is a published one, a BPE with byte fallback (Llama 2, Mistral,
-    Gemma), a WordPiece as BERT's and a word-level tokenizer become tokjax's own, with the same ids. Everything else runs on the `tokenizers` library (the extra
-    `tokjax[huggingface]`), which is logged, and told by the tokenizer's `repr`.
+    Gemma), a WordPiece as BERT's and a word-level tokenizer become tokjax's own, with the same ids.
+    Everything else runs on the `tokenizers` library (the extra `tokjax[huggingface]`), which is logged, and
+    told by the tokenizer's `repr`.
 
     Truncation and padding that the file sets up are not done: `max_length` and `collate_padded_batch` are.
 

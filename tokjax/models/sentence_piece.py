@@ -304,13 +304,13 @@ def _end_to_end(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
 def _joined(parts: list[EncodedSegments]) -> EncodedSegments:
     if len(parts) == 1:
         return parts[0]
-    ids, splits, begins, spans = zip(*parts, strict=True)
-    lengths = np.concatenate([np.diff(part) for part in splits])
-    if begins[0] is None:
-        return EncodedSegments(np.concatenate(ids), splits_from_lengths(lengths), None)
-    return EncodedSegments(
-        np.concatenate(ids), splits_from_lengths(lengths), np.concatenate(begins), np.concatenate(spans)
-    )
+    ids = np.concatenate([part.ids for part in parts])
+    splits = splits_from_lengths(np.concatenate([np.diff(part.splits) for part in parts]))
+    begins = [part.begins_word for part in parts if part.begins_word is not None]
+    spans = [part.spans for part in parts if part.spans is not None]
+    if not begins:
+        return EncodedSegments(ids, splits, None)
+    return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))
 
 
 @protocol.fingerprint.register
