@@ -47,7 +47,7 @@ def test_the_rest_comes_for_free(tmp_path):
     tokjax.write_dataset(["ab", "c"], field, tmp_path / "letters")
     dataset = tokjax.open_dataset(tmp_path / "letters", tokenizer)
     assert dataset.read(0, 5).tolist() == [0, 1, 26, 2, 26]
-    assert dataset.manifest.token_dtype == "uint8"
+    assert dataset.manifest.plan.data_dtype == "uint8"
     with pytest.raises(tokjax.DatasetIncompleteError, match=r"open_dataset\(path, tokenizer\)"):
         _ = tokjax.open_dataset(tmp_path / "letters").tokenizer
 
