@@ -168,7 +168,7 @@ def test_a_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
     for name, texts in (("one", ["abcd", "efgh"]), ("two", ["WXYZ", "1234"])):
         tokjax.write_dataset(texts, tokjax.PackedTokenField(tokenizer, chunk_tokens=2), tmp_path / name)
         loaders.append(tokjax.PackedTokenLoader(tokjax.open_dataset(tmp_path / name), batch_size=1))
-    with pytest.raises(tokjax.DatasetMismatchError, match="the state's dataset is"):
+    with pytest.raises(tokjax.DatasetMismatchError, match="the state's datasets is"):
         loaders[1].set_state(loaders[0].get_state())
 
 

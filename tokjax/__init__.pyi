@@ -132,8 +132,23 @@ from .formats.loading import (
 from .formats.tokjax_json import (
     save_tokenizer as save_tokenizer,
 )
+from .loading.buckets import (
+    BucketedLoader as BucketedLoader,
+)
+from .loading.buckets import (
+    TokenBudgetLoader as TokenBudgetLoader,
+)
 from .loading.packed import (
     PackedTokenLoader as PackedTokenLoader,
+)
+from .loading.packed import (
+    TokenChunks as TokenChunks,
+)
+from .loading.prefetch import (
+    prefetch_to_device as prefetch_to_device,
+)
+from .loading.sequences import (
+    SequenceLoader as SequenceLoader,
 )
 from .models.byte_bpe import (
     ByteLevelBPE as ByteLevelBPE,
@@ -335,6 +350,9 @@ from .report.records import (
 )
 from .report.tables import (
     report_tables as report_tables,
+)
+from .store.cache import (
+    CacheStats as CacheStats,
 )
 from .store.fields import (
     BucketedTokenField as BucketedTokenField,

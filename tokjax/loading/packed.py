@@ -1,166 +1,194 @@
-"""Batches of consecutive tokens from a packed dataset."""
+"""Batches of consecutive tokens from packed datasets."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._checks import checked_int
+from tokjax._checks import check_id, checked_int
 from tokjax.batching.packing import PackedBlocks
-from tokjax.errors import DatasetMismatchError, InvalidArgumentError
-from tokjax.loading.permutation import permute
-from tokjax.ragged import ranges
+from tokjax.loading.loader import Loader
+from tokjax.loading.order import NO_ITEM, Order
+from tokjax.ragged import ranges, splits_from_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from tokjax._namespace import Array
     from tokjax.store.kinds import PackedDataset
 
-_STATE_VERSION = 1
 
-
-class PackedTokenLoader:
-    """Batches of chunks of a packed dataset, in an order that depends on the seed and the step alone.
-
-    Iterating gives the rest of the current epoch; iterating again gives the next epoch, in another
-    order. `batch_at(step)` gives any batch of any epoch at once. `get_state` and `set_state` save and
-    restore the place.
-
-    Chunks do not overlap (but for the extra token); a tail of the stream that fills no chunk, and chunks
-    that fill no batch, are left out of an epoch. With shuffling, other chunks are left out each time.
+class TokenChunks(NamedTuple):
+    """Chunks of consecutive tokens and nothing else: a pytree of one array.
 
     Attributes:
-        dataset: where the ids come from.
-        batch_size: chunks a batch.
+        ids: `int32`, shape `(batch, chunk_tokens)`, or one more with `extra_token`.
+    """
+
+    ids: Array
+
+    @property
+    def inputs(self) -> Array:
+        """All ids but the last of each chunk."""
+        return self.ids[:, :-1]
+
+    @property
+    def targets(self) -> Array:
+        """For each of the inputs the id that follows it."""
+        return self.ids[:, 1:]
+
+
+class PackedTokenLoader(Loader["PackedDataset", "PackedBlocks | TokenChunks"]):
+    """Batches of chunks of packed datasets, in an order that depends on the seed and the step alone.
+
+    Chunks do not overlap (but for the extra token); a tail of a stream that fills no chunk is left out. With
+    `drop_last`, so are chunks that fill no batch; with shuffling, other ones each epoch.
+
+    Of several datasets without weights, each chunk comes once an epoch. With weights they are mixed without
+    end: each dataset is gone through in an order of its own, and again in another when it is done.
+
+    Attributes:
+        batch_size: chunks a batch, of all processes together.
         chunk_tokens: ids a chunk, the extra one not counted.
     """
 
     def __init__(
         self,
-        dataset: PackedDataset,
+        dataset: PackedDataset | Sequence[PackedDataset],
         *,
         batch_size: int,
         seed: int = 0,
         shuffle: bool = True,
         chunk_tokens: int | None = None,
         extra_token: bool = False,
+        documents: bool = True,
+        drop_last: bool = True,
+        pad_id: int | None = None,
+        weights: Sequence[float] | None = None,
     ) -> None:
         """Plan the chunks; nothing is read yet.
 
         Args:
-            dataset: an open dataset.
+            dataset: an open dataset, or several.
             batch_size: chunks a batch.
             seed: names the order.
             shuffle: whether chunks come in another order each epoch.
-            chunk_tokens: ids a chunk; `None` for the dataset's own number.
+            chunk_tokens: ids a chunk; `None` for the first dataset's own number.
             extra_token: give `chunk_tokens + 1` ids, so that `ids[:, :-1]` are inputs and `ids[:, 1:]`
                 their targets.
+            documents: tell which document each token is of, in `PackedBlocks`; if not, batches are
+                `TokenChunks`, which are several times quicker to load.
+            drop_last: leave out chunks that fill no batch; if not, the last batch of an epoch is padded.
+            pad_id: the id on padding, if there can be any.
+            weights: how often each dataset is drawn from; `None` to go through all of them together.
         """
-        self.dataset = dataset
+        super().__init__(dataset, seed)
         self.batch_size = checked_int("batch_size", batch_size, least=1)
-        self.chunk_tokens = checked_int(
-            "chunk_tokens", dataset.chunk_tokens if chunk_tokens is None else chunk_tokens, least=1
+        chunk = self.datasets[0].chunk_tokens if chunk_tokens is None else chunk_tokens
+        self.chunk_tokens = checked_int("chunk_tokens", chunk, least=1)
+        self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
+        self._drop_last, self._weights = bool(drop_last), weights
+        if not self._drop_last:
+            check_id("pad_id", pad_id)
+        self._pad_id = pad_id
+        sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
+        self._order = Order(
+            sizes,
+            self.batch_size,
+            seed=self.seed,
+            shuffle=self._shuffle,
+            drop_last=self._drop_last,
+            weights=weights,
         )
-        self._seed, self._shuffle, self._extra = (
-            checked_int("seed", seed),
-            bool(shuffle),
-            int(bool(extra_token)),
-        )
-        self._num_chunks = max(dataset.num_tokens - self._extra, 0) // self.chunk_tokens
-        self._step = 0
-        if len(self) == 0:
-            raise InvalidArgumentError(
-                f"the dataset's {dataset.num_tokens} ids fill {self._num_chunks} chunks of "
-                f"{self.chunk_tokens}, fewer than one batch of {batch_size}; use a smaller batch_size or "
-                "chunk_tokens"
-            )
+        self._first_documents = splits_from_lengths(each.num_documents for each in self.datasets)
 
-    def __len__(self) -> int:
-        """Batches an epoch."""
-        return self._num_chunks // self.batch_size
+    @property
+    def steps_per_epoch(self) -> int | None:
+        """Batches an epoch; `None` for a mixture, which has no end."""
+        return self._order.steps_per_epoch
 
-    def __iter__(self) -> Iterator[PackedBlocks]:
-        """The rest of the current epoch, or all of the next if that is done."""
-        epoch = self._step // len(self)
-        while self._step // len(self) == epoch:
-            batch = self.batch_at(self._step)
-            self._step += 1
-            yield batch
+    @property
+    def batch_rows(self) -> int:
+        """Of how many rows the processes take equal parts."""
+        return self.batch_size
 
-    def batch_at(self, step: int) -> PackedBlocks:
+    def batch_at(self, step: int) -> PackedBlocks | TokenChunks:
         """The batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 
         Returns:
             NumPy arrays, `int32`, of shape `(batch_size, chunk_tokens)`, one more with `extra_token`.
             `segment_ids` count the documents of each chunk from 1, `positions` count from 0 in each, and
-            `document_ids` are rows of `dataset.documents`.
+            `document_ids` are rows of `dataset.documents`, of several datasets one after the other. On
+            padding they are 0, 0 and -1. `total_tokens` is that of the rows of all processes.
         """
-        epoch, within = divmod(checked_int("step", step, least=0), len(self))
-        places = np.arange(within * self.batch_size, (within + 1) * self.batch_size)
-        chunks = permute(places, self._num_chunks, self._seed, epoch) if self._shuffle else places
-        starts = chunks * self.chunk_tokens
-        ids = self.dataset.gather(starts, self.chunk_tokens + self._extra)
-        return _with_documents(ids, starts, self.dataset.document_splits)
+        whole = self._order.at(checked_int("step", step, least=0))
+        places = whole.part(self._own(self.batch_size))
+        length, starts = self.chunk_tokens + self._extra, places.items * self.chunk_tokens
+        groups = places.by_dataset()
+        ids = np.full((len(starts), length), self._pad_id or 0, np.int32)
+        for index, rows in groups:
+            found = self.datasets[index].gather(starts[rows], length)
+            if len(rows) == len(ids):
+                ids = found
+            else:
+                ids[rows] = found
+        if not self._documents:
+            return TokenChunks(ids)
+        total_tokens = length * int(np.count_nonzero(whole.items != NO_ITEM))
+        return self._blocks(ids, starts, groups, total_tokens)
 
-    def get_state(self) -> dict[str, Any]:
-        """The place in the stream, as a small JSON dict: what is next, and whose place it is."""
-        return {"version": _STATE_VERSION, "step": self._step, **self._identity()}
+    def _blocks(
+        self,
+        ids: NDArray[np.int32],
+        starts: NDArray[np.int64],
+        groups: list[tuple[int, NDArray[np.int64]]],
+        total_tokens: int,
+    ) -> PackedBlocks:
+        """Chunks, with what is known of their documents."""
+        document_ids = np.full(ids.shape, -1, np.int32)
+        segment_ids, positions = np.zeros((2, *ids.shape), np.int32)
+        place = np.arange(ids.shape[1], dtype=np.int32)
+        for index, rows in groups:
+            found = _documents_of(self.datasets[index].document_splits, starts[rows], ids.shape[1])
+            document_ids[rows] = found.document_ids + int(self._first_documents[index])
+            segment_ids[rows] = np.cumsum(found.is_start, axis=1, dtype=np.int32)
+            positions[rows] = place - np.maximum.accumulate(np.where(found.is_start, place, 0), axis=1)
+        attention_mask = (segment_ids > 0).astype(np.int32)
+        total = np.asarray(total_tokens, np.int32)
+        return PackedBlocks(ids, attention_mask, segment_ids, positions, document_ids, total)
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to the place that `get_state` gave, in this process or another.
-
-        Raises:
-            DatasetMismatchError: the state is of another dataset, or of a loader with other options.
-        """
-        expected = {"version": _STATE_VERSION, **self._identity()}
-        for name, value in expected.items():
-            if state.get(name) != value:
-                raise DatasetMismatchError(
-                    f"the state's {name} is {state.get(name)!r}, this loader's is {value!r}; make the "
-                    "loader as it was when the state was taken"
-                )
-        self._step = checked_int("the state's step", state.get("step", -1), least=0)
-
-    def _identity(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         return {
-            "seed": self._seed,
             "shuffle": self._shuffle,
             "batch_size": self.batch_size,
             "chunk_tokens": self.chunk_tokens,
             "extra_token": bool(self._extra),
-            "dataset": self.dataset.manifest.fingerprint,
+            "drop_last": self._drop_last,
+            "weights": None if self._weights is None else list(map(float, self._weights)),
         }
 
 
-def _with_documents(
-    ids: NDArray[np.int32], starts: NDArray[np.int64], document_splits: NDArray[np.int64]
-) -> PackedBlocks:
-    """Mark which document each place is of: the running count of document starts along a row."""
-    batch, length = ids.shape
+class _Found(NamedTuple):
+    """Which document each token of some windows is of, and where documents start in them."""
+
+    document_ids: NDArray[np.int32]
+    is_start: NDArray[np.bool_]
+
+
+def _documents_of(document_splits: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> _Found:
+    """The running count of document starts along each window."""
     # Of documents of no tokens that start at one place, the last is the one whose tokens stand there.
     first = np.searchsorted(document_splits, starts, "right") - 1
     after = np.searchsorted(document_splits, starts + length, "left")
     counts = after - first - 1
-    rows = np.repeat(np.arange(batch), counts)
-    within = ranges(0, counts)
-    documents = first[rows] + 1 + within
-    columns = document_splits[documents] - starts[rows]
-    steps = np.zeros((batch, length), np.int32)
+    rows = np.repeat(np.arange(len(starts)), counts)
+    columns = document_splits[first[rows] + 1 + ranges(0, counts)] - starts[rows]
+    steps = np.zeros((len(starts), length), np.int32)
     np.add.at(steps, (rows, columns), 1)
-    document_ids = (np.cumsum(steps, axis=1) + first[:, None]).astype(np.int32)
-
     is_start = steps > 0
     is_start[:, 0] = True
-    place = np.arange(length, dtype=np.int32)
-    last_start = np.maximum.accumulate(np.where(is_start, place, 0), axis=1)
-    return PackedBlocks(
-        ids=ids,
-        attention_mask=np.ones_like(ids),
-        segment_ids=np.cumsum(is_start, axis=1, dtype=np.int32),
-        positions=place - last_start,
-        document_ids=document_ids,
-        total_tokens=np.asarray(ids.size, np.int32),
-    )
+    steps[:, 0] += first.astype(np.int32)
+    return _Found(np.cumsum(steps, axis=1, dtype=np.int32), is_start)

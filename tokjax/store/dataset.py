@@ -15,6 +15,7 @@ from tokjax._files import sha256_of_file
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, DatasetIndexError
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.ragged import splits_from_lengths
+from tokjax.store.cache import TokenCache
 from tokjax.store.fields import field_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.store.cache import CacheStats
     from tokjax.store.fields import Field
     from tokjax.store.manifest import FileRecord, Manifest, Shard
 
@@ -51,12 +53,19 @@ class Dataset:
     """
 
     def __init__(
-        self, path: Path, manifest: Manifest, tokenizer: Any = None, *, verify_on_touch: bool = True
+        self,
+        path: Path,
+        manifest: Manifest,
+        tokenizer: Any = None,
+        *,
+        verify_on_touch: bool = True,
+        cache_bytes: int | None = None,
     ) -> None:
         self.path = path
         self.manifest = manifest
         self._given_tokenizer = tokenizer
         self._verify_on_touch = verify_on_touch
+        self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
         self._lock = threading.Lock()
         self._open_shards: OrderedDict[int, OpenShard] = OrderedDict()
         self._verified: set[str] = set()
@@ -67,7 +76,9 @@ class Dataset:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as what it was opened with."""
-        return _reopened, (type(self), self.path, self.manifest, self._given_tokenizer, self._verify_on_touch)
+        cache_bytes = None if self._cache is None else self._cache.max_bytes
+        given = (self.path, self.manifest, self._given_tokenizer, self._verify_on_touch, cache_bytes)
+        return _reopened, (type(self), *given)
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -133,6 +144,11 @@ class Dataset:
         index.setflags(write=False)
         return index
 
+    @property
+    def cache_stats(self) -> CacheStats | None:
+        """What the cache of `open_dataset(..., cache_bytes=...)` did; `None` if there is none."""
+        return None if self._cache is None else self._cache.stats()
+
     def verify(self) -> None:
         """Compare every file with its checksum in the manifest.
 
@@ -172,9 +188,13 @@ class Dataset:
         if not 0 <= index < len(self):
             raise DatasetIndexError(f"there is no document {given}: the dataset has {len(self)}")
         shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
-        data, splits = self._open(shard)
         at = index - int(self._document_starts[shard])
-        return data[splits[at] : splits[at + 1]]
+
+        def read() -> NDArray[Any]:
+            data, splits = self._open(shard)
+            return data[splits[at] : splits[at + 1]]
+
+        return read() if self._cache is None else self._cache.get(index, read)
 
     def _open(self, index: int) -> OpenShard:
         """A shard; the most recent ones stay open, each of them takes a file handle."""
@@ -245,9 +265,14 @@ class Dataset:
 
 
 def _reopened(
-    kind: type[Dataset], path: Path, manifest: Manifest, tokenizer: Any, verify_on_touch: bool
+    kind: type[Dataset],
+    path: Path,
+    manifest: Manifest,
+    tokenizer: Any,
+    verify_on_touch: bool,
+    cache_bytes: int | None,
 ) -> Dataset:
-    return kind(path, manifest, tokenizer, verify_on_touch=verify_on_touch)
+    return kind(path, manifest, tokenizer, verify_on_touch=verify_on_touch, cache_bytes=cache_bytes)
 
 
 def _file_name(shard: Shard, column: str) -> str:

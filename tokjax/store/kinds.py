@@ -139,23 +139,24 @@ class TokenDataset(Dataset):
             shards = np.searchsorted(self._item_starts, firsts, "right") - 1
             places = firsts - self._item_starts.take(shards)
             for window, shard, place in zip(windows, shards.tolist(), places.tolist(), strict=True):
-                part = self._open(shard).data[place : place + length]
-                if len(part) == length:
-                    window[:] = part
-                else:
-                    self._copy_over(window, shard, part)
+                window[:] = self._window(shard, place, length)
         return windows
 
-    def _copy_over(self, window: NDArray[np.int32], shard: int, part: NDArray[Any]) -> None:
-        """Fill a window that begins with `part`, at the end of a shard, and goes on in the next."""
-        done = 0
-        while True:
-            window[done : done + len(part)] = part
-            done += len(part)
-            if done == len(window):
-                return
+    def _window(self, shard: int, place: int, length: int) -> NDArray[Any]:
+        """Ids from a place of a shard on, as they are stored."""
+        if self._cache is not None:
+            return self._cache.get((shard, place, length), lambda: self._read_window(shard, place, length))
+        return self._read_window(shard, place, length)
+
+    def _read_window(self, shard: int, place: int, length: int) -> NDArray[Any]:
+        part = self._open(shard).data[place : place + length]
+        if len(part) == length:
+            return part
+        parts = [part]
+        while length > (done := sum(map(len, parts))):
             shard += 1
-            part = self._open(shard).data[: len(window) - done]
+            parts.append(self._open(shard).data[: length - done])
+        return np.concatenate(parts)
 
 
 class PackedDataset(TokenDataset):

@@ -32,7 +32,13 @@ _KINDS: dict[int, type[Dataset]] = {
 }
 
 
-def open_dataset(path: str | os.PathLike[str], tokenizer: Any = None, *, verify_on_touch: bool = True) -> Any:
+def open_dataset(
+    path: str | os.PathLike[str],
+    tokenizer: Any = None,
+    *,
+    verify_on_touch: bool = True,
+    cache_bytes: int | None = None,
+) -> Any:
     """Open a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
 
     Args:
@@ -41,6 +47,8 @@ def open_dataset(path: str | os.PathLike[str], tokenizer: Any = None, *, verify_
             by it.
         verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it;
             without, only sizes and shapes are checked.)
+        cache_bytes: keep the sequences that were read last in memory, up to so many bytes: for slow storage.
+            `dataset.cache_stats` tells how often they were there.
 
     Raises:
         DatasetIncompleteError: there is no finished dataset.
@@ -65,7 +73,9 @@ def open_dataset(path: str | os.PathLike[str], tokenizer: Any = None, *, verify_
                 f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
                 f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
             )
-    return _KINDS[plan.type_id](directory, manifest, tokenizer, verify_on_touch=verify_on_touch)
+    return _KINDS[plan.type_id](
+        directory, manifest, tokenizer, verify_on_touch=verify_on_touch, cache_bytes=cache_bytes
+    )
 
 
 def _why_missing(directory: Path) -> str:

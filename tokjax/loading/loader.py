@@ -1,0 +1,145 @@
+"""What all loaders have in common: a batch is a pure function of a seed and a step."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from tokjax._checks import checked_int
+from tokjax.errors import DatasetMismatchError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from typing import Self
+
+    from tokjax.store.dataset import Dataset
+
+Batch = TypeVar("Batch")
+Source = TypeVar("Source", bound="Dataset")
+
+_STATE_VERSION = 2
+
+
+class Loader(ABC, Generic[Source, Batch]):
+    """Batches of datasets, in an order that depends on the seed and the step alone.
+
+    Iterating gives the rest of the current epoch; iterating again gives the next epoch, in another order.
+    `repeat` gives several, or all there ever are. `batch_at(step)` gives any batch of any epoch at once.
+    `get_state` and `set_state` save and restore the place. `shard` is what one process of several loads.
+
+    Attributes:
+        datasets: where batches come from.
+        seed: names the order.
+        step: the number of the next batch.
+    """
+
+    def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
+        given: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
+        self.datasets: tuple[Source, ...] = tuple(given)
+        if not self.datasets:
+            raise InvalidArgumentError("a loader needs a dataset; got none")
+        self.seed = checked_int("seed", seed)
+        self.step = 0
+        self._process_index, self._process_count = 0, 1
+
+    @abstractmethod
+    def batch_at(self, step: int) -> Batch:
+        """The batch of a step, counted from 0 through all epochs; a pure function of seed and step."""
+
+    @property
+    @abstractmethod
+    def steps_per_epoch(self) -> int | None:
+        """Batches an epoch; `None` for a mixture, which has no end."""
+
+    @property
+    @abstractmethod
+    def batch_rows(self) -> int:
+        """Of how many rows the processes take equal parts: their number must divide this one."""
+
+    @abstractmethod
+    def _options(self) -> dict[str, Any]:
+        """What decides the order, besides the seed and the datasets."""
+
+    def __len__(self) -> int:
+        """Batches an epoch."""
+        if self.steps_per_epoch is None:
+            raise TypeError("a mixture has no end, and so no length")
+        return self.steps_per_epoch
+
+    def __iter__(self) -> Iterator[Batch]:
+        """The rest of the current epoch, or all of the next if that is done; of a mixture all there is."""
+        return self.repeat(1)
+
+    def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
+        """Batches from the current step on.
+
+        Args:
+            epochs: how many epochs, the current one, as far as it is left, among them; `None` for no end. (A
+                mixture has none.)
+        """
+        length = self.steps_per_epoch
+        stop = None
+        if epochs is not None and length is not None:
+            stop = (self.step // length + checked_int("epochs", epochs, least=1)) * length
+        while stop is None or self.step < stop:
+            batch = self.batch_at(self.step)
+            self.step += 1
+            yield batch
+
+    def shard(self, process_index: int, process_count: int) -> Self:
+        """What one of several processes loads: its rows of the same batches, side by side with the others'.
+
+        State that a shard gives is that of the whole: any number of processes can go on from it.
+
+        Args:
+            process_index: which process, from 0; for instance `jax.process_index()`.
+            process_count: how many there are; for instance `jax.process_count()`.
+
+        Raises:
+            InvalidArgumentError: the rows of a batch can't be shared by so many.
+        """
+        count = checked_int("process_count", process_count, least=1)
+        index = checked_int("process_index", process_index, least=0)
+        if index >= count:
+            raise InvalidArgumentError(f"process_index is {index}; with {count} processes it is below that")
+        if self.batch_rows % count:
+            raise InvalidArgumentError(
+                f"batches have {self.batch_rows} rows, which {count} processes can't share equally; make it "
+                "a multiple"
+            )
+        part = copy.copy(self)
+        part._process_index, part._process_count = index, count
+        return part
+
+    def get_state(self) -> dict[str, Any]:
+        """The place in the stream, as a small JSON dict: what is next, and whose place it is."""
+        return {"version": _STATE_VERSION, "step": self.step, **self._identity()}
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Go to the place that `get_state` gave, in this process or another.
+
+        Raises:
+            DatasetMismatchError: the state is of other datasets, or of a loader with other options.
+        """
+        expected = {"version": _STATE_VERSION, **self._identity()}
+        for name, value in expected.items():
+            if state.get(name) != value:
+                raise DatasetMismatchError(
+                    f"the state's {name} is {state.get(name)!r}, this loader's is {value!r}; make the "
+                    "loader as it was when the state was taken"
+                )
+        self.step = checked_int("the state's step", state.get("step", -1), least=0)
+
+    def _identity(self) -> dict[str, Any]:
+        return {
+            "loader": type(self).__name__,
+            "seed": self.seed,
+            "datasets": [dataset.manifest.fingerprint for dataset in self.datasets],
+            **self._options(),
+        }
+
+    def _own(self, rows: int) -> slice:
+        """The rows of a batch of so many that this process loads."""
+        share = rows // self._process_count
+        return slice(self._process_index * share, (self._process_index + 1) * share)

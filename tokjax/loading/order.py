@@ -1,0 +1,114 @@
+"""In which order the items of datasets come: shuffled anew each epoch, or mixed without end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.loading.mixing import mixture
+from tokjax.loading.permutation import permute
+from tokjax.ragged import splits_from_lengths
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.loading.mixing import Mixture
+
+NO_ITEM = -1
+"""Stands for the item of a place that is left empty."""
+
+
+class Places(NamedTuple):
+    """What stands at some places.
+
+    Attributes:
+        datasets: which dataset each is of, `int64`, shape `(n,)`.
+        items: which item of it, `NO_ITEM` where there is none.
+        epochs: how often that dataset was gone through before.
+    """
+
+    datasets: NDArray[np.int64]
+    items: NDArray[np.int64]
+    epochs: NDArray[np.int64]
+
+    def part(self, rows: slice) -> Places:
+        """Some of the places."""
+        return Places(self.datasets[rows], self.items[rows], self.epochs[rows])
+
+    def by_dataset(self) -> list[tuple[int, NDArray[np.int64]]]:
+        """The rows that hold items of each dataset."""
+        there = np.flatnonzero(self.items != NO_ITEM)
+        datasets = self.datasets.take(there)
+        return [(index, there[datasets == index]) for index in np.unique(datasets).tolist()]
+
+
+class Order:
+    """The order of items, some of which are taken at a step.
+
+    Args:
+        sizes: how many items each dataset has.
+        per_step: how many are taken at a step.
+        seed: names the order.
+        shuffle: whether items come in another order each epoch.
+        drop_last: whether items that fill no step are left out of an epoch; if not, places are left empty.
+        weights: how often each dataset is drawn from; `None` to go through all of them together, each item
+            once an epoch.
+
+    Raises:
+        InvalidArgumentError: there is nothing to take.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        per_step: int,
+        *,
+        seed: int,
+        shuffle: bool,
+        drop_last: bool = True,
+        weights: Sequence[float] | None = None,
+    ) -> None:
+        self._sizes = np.array(sizes, np.int64)
+        self._starts = splits_from_lengths(self._sizes)
+        self._per_step = per_step
+        self._seed, self._shuffle = seed, shuffle
+        self._mixture: Mixture | None = None if weights is None else mixture(weights, len(sizes))
+        total = int(self._starts[-1])
+        self.steps_per_epoch: int | None = None
+        if self._mixture is None:
+            self.steps_per_epoch = total // per_step if drop_last else -(-total // per_step)
+        if not (self._sizes.all() if self._mixture is not None else self.steps_per_epoch):
+            empty = " of one of the datasets" if self._mixture is not None else ""
+            raise InvalidArgumentError(
+                f"there are {total} items{empty}, fewer than one batch of {per_step}; use a smaller "
+                "batch_size, shorter chunks, or drop_last=False"
+            )
+
+    def at(self, step: int) -> Places:
+        """What a step takes."""
+        if self._mixture is not None:
+            return self._mixed(np.arange(step * self._per_step, (step + 1) * self._per_step), self._mixture)
+        assert self.steps_per_epoch is not None
+        epoch, within = divmod(step, self.steps_per_epoch)
+        places = np.arange(within * self._per_step, (within + 1) * self._per_step)
+        total = int(self._starts[-1])
+        is_there = places < total
+        chosen = np.minimum(places, total - 1)
+        items = permute(chosen, total, self._seed, epoch) if self._shuffle else chosen
+        datasets = np.searchsorted(self._starts, items, "right") - 1
+        items = np.where(is_there, items - self._starts.take(datasets), NO_ITEM)
+        return Places(datasets, items, np.full(len(items), epoch))
+
+    def _mixed(self, places: NDArray[np.int64], mixed: Mixture) -> Places:
+        datasets, counts = mixed.at(places)
+        epochs, items = np.divmod(counts, self._sizes.take(datasets))
+        if self._shuffle:
+            for dataset, epoch in {*zip(datasets.tolist(), epochs.tolist(), strict=True)}:
+                here = (datasets == dataset) & (epochs == epoch)
+                size = int(self._sizes[dataset])
+                items[here] = permute(items[here], size, self._seed, epoch, dataset)
+        return Places(datasets, items, epochs)

@@ -1,0 +1,73 @@
+"""Sequences that were read lately, kept in memory: for datasets on slow storage."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax._checks import checked_int
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+    from numpy.typing import NDArray
+
+
+class CacheStats(NamedTuple):
+    """What a cache did.
+
+    Attributes:
+        hits: how often a sequence was there.
+        misses: how often it had to be read.
+        nbytes: how much the sequences in it take.
+        entries: how many there are.
+    """
+
+    hits: int
+    misses: int
+    nbytes: int
+    entries: int
+
+    @property
+    def hit_rate(self) -> float:
+        """The share of sequences that were there; 0 before the first."""
+        return self.hits / max(self.hits + self.misses, 1)
+
+
+class TokenCache:
+    """The sequences that were read last, up to a number of bytes. Threads can share it.
+
+    Args:
+        max_bytes: how much they may take.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = checked_int("cache_bytes", max_bytes, least=1)
+        self._kept: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
+        self._lock = threading.Lock()
+        self._nbytes = self._hits = self._misses = 0
+
+    def get(self, key: Hashable, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+        """A sequence: the one that is kept under a key, or else what `read` gives, which is then kept."""
+        with self._lock:
+            found = self._kept.get(key)
+            if found is not None:
+                self._hits += 1
+                self._kept.move_to_end(key)
+                return found
+            self._misses += 1
+        made = read().copy()  # (not a view: that would keep a file open)
+        made.setflags(write=False)
+        with self._lock:
+            if key not in self._kept and made.nbytes <= self.max_bytes:
+                self._kept[key] = made
+                self._nbytes += made.nbytes
+                while self._nbytes > self.max_bytes:
+                    self._nbytes -= self._kept.popitem(last=False)[1].nbytes
+        return made
+
+    def stats(self) -> CacheStats:
+        """What it did up to now."""
+        with self._lock:
+            return CacheStats(self._hits, self._misses, self._nbytes, len(self._kept))
