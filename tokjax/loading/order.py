@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from tokjax.loading.mixing import Mixture
 
+_ITEMS_AT_ONCE = 1 << 12
 NO_ITEM = -1
 """Stands for the item of a place that is left empty."""
 
@@ -43,6 +44,8 @@ class Places(NamedTuple):
         """The rows that hold items of each dataset."""
         there = np.flatnonzero(self.items != NO_ITEM)
         datasets = self.datasets.take(there)
+        if len(there) and (datasets == datasets[0]).all():
+            return [(int(datasets[0]), there)]
         return [(index, there[datasets == index]) for index in np.unique(datasets).tolist()]
 
 
@@ -76,6 +79,8 @@ class Order:
         self._starts = splits_from_lengths(self._sizes)
         self._per_step = per_step
         self._seed, self._shuffle = seed, shuffle
+        self._steps_at_once = max(_ITEMS_AT_ONCE // per_step, 1)
+        self._block: tuple[tuple[int, int], Places] = (-1, -1), Places(*np.zeros((3, 0), np.int64))
         self._mixture: Mixture | None = None if weights is None else mixture(weights, len(sizes))
         total = int(self._starts[-1])
         self.steps_per_epoch: int | None = None
@@ -89,12 +94,20 @@ class Order:
             )
 
     def at(self, step: int) -> Places:
-        """What a step takes."""
+        """What a step takes. Some steps are worked out together, and those of the last time are kept."""
+        epoch, within = (0, step) if self.steps_per_epoch is None else divmod(step, self.steps_per_epoch)
+        block, first = divmod(within, self._steps_at_once)
+        key, places = self._block
+        if key != (epoch, block):
+            places = self._worked_out(epoch, block)
+            self._block = (epoch, block), places  # (at once: other threads see the old or the new one)
+        return places.part(slice(first * self._per_step, (first + 1) * self._per_step))
+
+    def _worked_out(self, epoch: int, block: int) -> Places:
+        count = self._steps_at_once * self._per_step
+        places = np.arange(block * count, (block + 1) * count)
         if self._mixture is not None:
-            return self._mixed(np.arange(step * self._per_step, (step + 1) * self._per_step), self._mixture)
-        assert self.steps_per_epoch is not None
-        epoch, within = divmod(step, self.steps_per_epoch)
-        places = np.arange(within * self._per_step, (within + 1) * self._per_step)
+            return self._mixed(places, self._mixture)
         total = int(self._starts[-1])
         is_there = places < total
         chosen = np.minimum(places, total - 1)

@@ -128,37 +128,38 @@ class PackedTokenLoader(Loader["PackedDataset", "PackedBlocks | TokenChunks"]):
         places = whole.part(self._own(self.batch_size))
         length, starts = self.chunk_tokens + self._extra, places.items * self.chunk_tokens
         groups = places.by_dataset()
-        ids = np.full((len(starts), length), self._pad_id or 0, np.int32)
-        for index, rows in groups:
-            found = self.datasets[index].gather(starts[rows], length)
-            if len(rows) == len(ids):
-                ids = found
-            else:
-                ids[rows] = found
+        found = [self.datasets[index].gather(starts[rows], length) for index, rows in groups]
+        ids = self._in_rows(groups, found, (len(starts), length), self._pad_id or 0)
         if not self._documents:
             return TokenChunks(ids)
-        total_tokens = length * int(np.count_nonzero(whole.items != NO_ITEM))
-        return self._blocks(ids, starts, groups, total_tokens)
+        columns = [
+            _columns_of(
+                self.datasets[index].document_splits, starts[rows], length, int(self._first_documents[index])
+            )
+            for index, rows in groups
+        ]
+        of_groups = list(zip(*columns, strict=True)) or [()] * len(_Columns._fields)
+        mask, segments, positions, documents = (
+            self._in_rows(groups, column, ids.shape, fill)
+            for column, fill in zip(of_groups, (0, 0, 0, -1), strict=True)
+        )
+        total = length * int(np.count_nonzero(whole.items != NO_ITEM))
+        return PackedBlocks(ids, mask, segments, positions, documents, np.asarray(total, np.int32))
 
-    def _blocks(
+    def _in_rows(
         self,
-        ids: NDArray[np.int32],
-        starts: NDArray[np.int64],
         groups: list[tuple[int, NDArray[np.int64]]],
-        total_tokens: int,
-    ) -> PackedBlocks:
-        """Chunks, with what is known of their documents."""
-        document_ids = np.full(ids.shape, -1, np.int32)
-        segment_ids, positions = np.zeros((2, *ids.shape), np.int32)
-        place = np.arange(ids.shape[1], dtype=np.int32)
-        for index, rows in groups:
-            found = _documents_of(self.datasets[index].document_splits, starts[rows], ids.shape[1])
-            document_ids[rows] = found.document_ids + int(self._first_documents[index])
-            segment_ids[rows] = np.cumsum(found.is_start, axis=1, dtype=np.int32)
-            positions[rows] = place - np.maximum.accumulate(np.where(found.is_start, place, 0), axis=1)
-        attention_mask = (segment_ids > 0).astype(np.int32)
-        total = np.asarray(total_tokens, np.int32)
-        return PackedBlocks(ids, attention_mask, segment_ids, positions, document_ids, total)
+        found: Sequence[NDArray[np.int32]],
+        shape: tuple[int, int],
+        fill: int,
+    ) -> NDArray[np.int32]:
+        """What was found for the rows of each dataset, as one array."""
+        if len(found) == 1 and len(found[0]) == shape[0]:
+            return found[0]
+        together = np.full(shape, fill, np.int32)
+        for (_, rows), values in zip(groups, found, strict=True):
+            together[rows] = values
+        return together
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -171,24 +172,36 @@ class PackedTokenLoader(Loader["PackedDataset", "PackedBlocks | TokenChunks"]):
         }
 
 
-class _Found(NamedTuple):
-    """Which document each token of some windows is of, and where documents start in them."""
+class _Columns(NamedTuple):
+    """What is known of the documents of windows; `int32`, shape `(windows, length)` each."""
 
+    attention_mask: NDArray[np.int32]
+    segment_ids: NDArray[np.int32]
+    positions: NDArray[np.int32]
     document_ids: NDArray[np.int32]
-    is_start: NDArray[np.bool_]
 
 
-def _documents_of(document_splits: NDArray[np.int64], starts: NDArray[np.int64], length: int) -> _Found:
-    """The running count of document starts along each window."""
+def _columns_of(
+    document_splits: NDArray[np.int64], starts: NDArray[np.int64], length: int, first_document: int
+) -> _Columns:
+    """Which document each token of windows is of, and its place there: a few runs a window."""
     # Of documents of no tokens that start at one place, the last is the one whose tokens stand there.
     first = np.searchsorted(document_splits, starts, "right") - 1
-    after = np.searchsorted(document_splits, starts + length, "left")
-    counts = after - first - 1
-    rows = np.repeat(np.arange(len(starts)), counts)
-    columns = document_splits[first[rows] + 1 + ranges(0, counts)] - starts[rows]
-    steps = np.zeros((len(starts), length), np.int32)
-    np.add.at(steps, (rows, columns), 1)
-    is_start = steps > 0
-    is_start[:, 0] = True
-    steps[:, 0] += first.astype(np.int32)
-    return _Found(np.cumsum(steps, axis=1, dtype=np.int32), is_start)
+    counts = np.searchsorted(document_splits, starts + length, "left") - first
+    windows = np.repeat(np.arange(len(starts)), counts)
+    documents = ranges(first, counts)
+    begins = np.maximum(document_splits.take(documents) - starts.take(windows), 0)
+    places = begins + windows * length
+    kept = np.flatnonzero(np.diff(places, append=len(starts) * length))
+    windows, documents, begins, places = (
+        column.take(kept) for column in (windows, documents, begins, places)
+    )
+    runs = np.diff(places, append=len(starts) * length)
+    segments = np.arange(1, len(runs) + 1) - np.searchsorted(windows, np.arange(len(starts))).take(windows)
+
+    def spread(values: NDArray[np.int64]) -> NDArray[np.int32]:
+        return np.repeat(values.astype(np.int32), runs).reshape(len(starts), length)
+
+    positions = np.arange(length, dtype=np.int32) - spread(begins)
+    mask = np.ones((len(starts), length), np.int32)
+    return _Columns(mask, spread(segments), positions, spread(documents + first_document))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +12,7 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-_ROUNDS = 8
+_ROUNDS = 4
 _SMALL = 1 << 12
 _MASK64 = (1 << 64) - 1
 
@@ -19,8 +20,9 @@ _MASK64 = (1 << 64) - 1
 def permute(indices: ArrayLike, size: int, *key: int) -> NDArray[np.int64]:
     """Where each index goes in the permutation of `range(size)` that a key names.
 
-    The same on every machine, and constant in memory: a large range goes through a Feistel network over the
-    next power of four, walked until the result is below `size`; a small one is sorted by random keys.
+    The same on every machine, and constant in memory: a large range goes through a Feistel network over a
+    rectangle that is hardly larger, walked until the result is below `size`; a small one is sorted by random
+    keys.
 
     Args:
         indices: integers from 0 to `size - 1`, of any shape.
@@ -42,19 +44,23 @@ def permute(indices: ArrayLike, size: int, *key: int) -> NDArray[np.int64]:
         for round_key in round_keys[:2]:
             keys = _mix(keys ^ np.uint64(round_key))
         return np.argsort(keys, kind="stable")[flat]
-    half_bits = ((size - 1).bit_length() + 1) // 2
-    result = _feistel(flat.astype(np.uint64), half_bits, round_keys)
+    height = math.isqrt(size - 1) + 1
+    sides = np.uint64(height), np.uint64(-(-size // height))
+    result = _feistel(flat.astype(np.uint64), *sides, round_keys)
     while (outside := result >= size).any():
-        result[outside] = _feistel(result[outside], half_bits, round_keys)
+        result[outside] = _feistel(result[outside], *sides, round_keys)
     return result.astype(np.int64)
 
 
-def _feistel(values: NDArray[np.uint64], half_bits: int, round_keys: list[int]) -> NDArray[np.uint64]:
-    shift, mask = np.uint64(half_bits), np.uint64((1 << half_bits) - 1)
-    left, right = values >> shift, values & mask
-    for round_key in round_keys:
-        left, right = right, left ^ (_mix(right ^ np.uint64(round_key)) & mask)
-    return (left << shift) | right
+def _feistel(
+    values: NDArray[np.uint64], height: np.uint64, width: np.uint64, round_keys: list[int]
+) -> NDArray[np.uint64]:
+    """A permutation of a rectangle of numbers: rows and columns are shifted in turn by what the other is."""
+    row, column = np.divmod(values, width)
+    for of_row, of_column in zip(round_keys[::2], round_keys[1::2], strict=True):
+        row = (row + _mix(column ^ np.uint64(of_row)) % height) % height
+        column = (column + _mix(row ^ np.uint64(of_column)) % width) % width
+    return row * width + column
 
 
 def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -70,7 +76,7 @@ def _round_keys(key: tuple[int, ...]) -> list[int]:
     for part in key:
         state = _mix(state ^ np.uint64(part & _MASK64)) + np.uint64(0x9E3779B97F4A7C15)
     keys = []
-    for _ in range(_ROUNDS):
+    for _ in range(2 * _ROUNDS):
         state = state + np.uint64(0x9E3779B97F4A7C15)
         keys.append(int(_mix(state)[0]))
     return keys

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._checks import checked_int
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
-
-    from numpy.typing import NDArray
 
 
 class CacheStats(NamedTuple):
@@ -44,11 +42,11 @@ class TokenCache:
 
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = checked_int("cache_bytes", max_bytes, least=1)
-        self._kept: OrderedDict[Hashable, NDArray[Any]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
         self._lock = threading.Lock()
         self._nbytes = self._hits = self._misses = 0
 
-    def get(self, key: Hashable, read: Callable[[], NDArray[Any]]) -> NDArray[Any]:
+    def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
         """A sequence: the one that is kept under a key, or else what `read` gives, which is then kept."""
         with self._lock:
             found = self._kept.get(key)
@@ -57,14 +55,13 @@ class TokenCache:
                 self._kept.move_to_end(key)
                 return found
             self._misses += 1
-        made = read().copy()  # (not a view: that would keep a file open)
-        made.setflags(write=False)
+        made = read()
         with self._lock:
-            if key not in self._kept and made.nbytes <= self.max_bytes:
+            if key not in self._kept and len(made) <= self.max_bytes:
                 self._kept[key] = made
-                self._nbytes += made.nbytes
+                self._nbytes += len(made)
                 while self._nbytes > self.max_bytes:
-                    self._nbytes -= self._kept.popitem(last=False)[1].nbytes
+                    self._nbytes -= len(self._kept.popitem(last=False)[1])
         return made
 
     def stats(self) -> CacheStats:

@@ -35,10 +35,12 @@ class OpenShard(NamedTuple):
 
     Attributes:
         data: ids, or bytes of text, mapped.
+        raw: the same as bytes.
         splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
     """
 
     data: NDArray[Any]
+    raw: memoryview
     splits: NDArray[np.int64]
 
 
@@ -191,13 +193,19 @@ class Dataset:
         at = index - int(self._document_starts[shard])
 
         def read() -> NDArray[Any]:
-            data, splits = self._open(shard)
+            data, _, splits = self._open(shard)
             return data[splits[at] : splits[at + 1]]
 
-        return read() if self._cache is None else self._cache.get(index, read)
+        if self._cache is None:
+            return read()
+        kept = self._cache.get(index, lambda: read().tobytes())
+        return np.frombuffer(kept, self.manifest.plan.data_dtype)
 
     def _open(self, index: int) -> OpenShard:
         """A shard; the most recent ones stay open, each of them takes a file handle."""
+        found = self._open_shards.get(index)
+        if found is not None:
+            return found
         with self._lock:
             found = self._open_shards.get(index)
             if found is None:
@@ -209,7 +217,7 @@ class Dataset:
                         f"{self.path / shard.name}: its documents have {splits[-1]} items, its data "
                         f"{len(data)}; write the dataset again"
                     )
-                found = self._open_shards[index] = OpenShard(data, splits)
+                found = self._open_shards[index] = OpenShard(data, data.view(np.uint8).data, splits)
                 while len(self._open_shards) > _MOST_OPEN_SHARDS:
                     self._open_shards.popitem(last=False)
             return found

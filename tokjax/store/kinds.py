@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -134,29 +135,33 @@ class TokenDataset(Dataset):
             raise InvalidArgumentError(
                 f"the window [{place}, {place + length}) does not lie in the stream's {self.num_tokens} ids"
             )
-        windows = np.empty((len(firsts), length), np.int32)
-        if length:
-            shards = np.searchsorted(self._item_starts, firsts, "right") - 1
-            places = firsts - self._item_starts.take(shards)
-            for window, shard, place in zip(windows, shards.tolist(), places.tolist(), strict=True):
-                window[:] = self._window(shard, place, length)
-        return windows
+        if not length:
+            return np.zeros((len(firsts), 0), np.int32)
+        shards = np.searchsorted(self._item_starts, firsts, "right") - 1
+        places = (firsts - self._item_starts.take(shards)) * self._item_bytes
+        windows: list[bytes | memoryview] = []
+        nbytes = length * self._item_bytes
+        for shard, place in zip(shards.tolist(), places.tolist(), strict=True):
+            if self._cache is None:
+                window = self._open(shard).raw[place : place + nbytes]
+                windows.append(window if len(window) == nbytes else self._over_shards(shard, place, nbytes))
+            else:
+                read = partial(self._over_shards, shard, place, nbytes)
+                windows.append(self._cache.get((shard, place, nbytes), read))
+        stored = np.frombuffer(b"".join(windows), self.manifest.plan.data_dtype)  # (quicker than row by row)
+        return stored.astype(np.int32).reshape(len(firsts), length)
 
-    def _window(self, shard: int, place: int, length: int) -> NDArray[Any]:
-        """Ids from a place of a shard on, as they are stored."""
-        if self._cache is not None:
-            return self._cache.get((shard, place, length), lambda: self._read_window(shard, place, length))
-        return self._read_window(shard, place, length)
+    @cached_property
+    def _item_bytes(self) -> int:
+        return np.dtype(self.manifest.plan.data_dtype).itemsize
 
-    def _read_window(self, shard: int, place: int, length: int) -> NDArray[Any]:
-        part = self._open(shard).data[place : place + length]
-        if len(part) == length:
-            return part
-        parts = [part]
-        while length > (done := sum(map(len, parts))):
+    def _over_shards(self, shard: int, place: int, nbytes: int) -> bytes:
+        """Bytes from a place of a shard on, and if need be of the next ones."""
+        found = bytes(self._open(shard).raw[place : place + nbytes])
+        while len(found) < nbytes:
             shard += 1
-            parts.append(self._open(shard).data[: length - done])
-        return np.concatenate(parts)
+            found += self._open(shard).raw[: nbytes - len(found)]
+        return found
 
 
 class PackedDataset(TokenDataset):
