@@ -28,12 +28,10 @@ class Documents(NamedTuple):
     Attributes:
         doc_ids: the id of each.
         texts: their texts.
-        nbytes: how many bytes of UTF-8 these are.
     """
 
     doc_ids: list[int]
     texts: list[Text]
-    nbytes: int
 
 
 class Encoded(NamedTuple):

@@ -14,7 +14,6 @@ from tokjax.ragged import ranges, splits_from_lengths
 from tokjax.store.feed import SourceHash
 from tokjax.store.fields import BucketedTokenField, smallest_unsigned
 from tokjax.store.manifest import FileRecord, Shard
-from tokjax.utf8 import nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -86,21 +85,22 @@ class ShardWriter:
         finally:
             self._pool.shutdown()
 
-    def add(self, documents: Documents, encoded: Encoded) -> None:
-        """Take documents, and write the shards that they fill."""
-        splits, first, count = encoded.splits, 0, len(documents.texts)
+    def add(self, documents: Documents, encoded: Encoded) -> int:
+        """Take documents, and write the shards that they fill; how many bytes of text they have."""
+        splits, first, count, num_bytes = encoded.splits, 0, len(documents.texts), 0
         while first < count:
             wanted = self._shard_size - self._gathered
             last = int(np.searchsorted(splits, splits[first] + wanted))
             last = min(max(last, first + 1), count)
-            self._gather(documents, encoded, first, last)
+            num_bytes += self._gather(documents, encoded, first, last)
             first = last
             if self._gathered >= self._shard_size:
                 self._close_shard()
+        return num_bytes
 
-    def _gather(self, documents: Documents, encoded: Encoded, first: int, last: int) -> None:
+    def _gather(self, documents: Documents, encoded: Encoded, first: int, last: int) -> int:
         doc_ids, texts = documents.doc_ids[first:last], documents.texts[first:last]
-        self._hash.add(doc_ids, texts)
+        num_bytes = self._hash.add(doc_ids, texts)
         splits = encoded.splits[first : last + 1]
         columns = {
             "doc_id": np.array(doc_ids, np.uint64).view(np.int64),
@@ -108,8 +108,9 @@ class ShardWriter:
             "was_cut": encoded.was_cut[first:last].astype(np.int64),
             **{name: values[first:last] for name, values in encoded.columns.items()},
         }
-        self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, sum(map(nbytes_of, texts))))
+        self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, num_bytes))
         self._gathered += int(splits[-1] - splits[0])
+        return num_bytes
 
     def _close_shard(self) -> None:
         """Have what was gathered written, if there is anything."""

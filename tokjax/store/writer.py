@@ -56,8 +56,8 @@ if TYPE_CHECKING:
     from tokjax.store.fields import Field
 
 DEFAULT_SHARD_SIZE = 100_000_000
-_BATCH_BYTES = 1 << 21
-_EXECUTOR_BATCH_BYTES = 1 << 24
+_BATCH_SIZE = 1 << 21
+_EXECUTOR_BATCH_SIZE = 1 << 24
 DATASET = DirectoryKind(
     "dataset",
     read_manifest,
@@ -164,9 +164,9 @@ def write_dataset(
             advance(sum(shard.num_bytes for shard in finished))
             num_items = sum(shard.num_items for shard in finished)
             for batch, encoded in _encoded(field, documents, at_once, executor):
-                writer.add(batch, encoded)
+                num_bytes = writer.add(batch, encoded)
                 num_items += len(encoded.data)
-                advance(batch.nbytes, f"{num_items:,} {'bytes' if field.tokenizer is None else 'tokens'}")
+                advance(num_bytes, f"{num_items:,} {'bytes' if field.tokenizer is None else 'tokens'}")
         manifest = _finish(directory, field, plan, about, writer.shards)
     return _written(manifest, target)
 
@@ -189,8 +189,8 @@ def _encoded(
     field: Field, documents: Iterator[Document], at_once: int, executor: Executor | None
 ) -> Iterator[tuple[Documents, Encoded]]:
     """Batches of documents with what is stored of them, in order."""
-    batch_bytes = _BATCH_BYTES if executor is None else _EXECUTOR_BATCH_BYTES
-    batches, ahead = itertools.tee(batches_of(documents, batch_bytes))
+    batch_size = _BATCH_SIZE if executor is None else _EXECUTOR_BATCH_SIZE
+    batches, ahead = itertools.tee(batches_of(documents, batch_size))
     encode = partial(encode_documents, field, threads=1)
     if executor is not None:
         encode = partial(_encode_elsewhere, pickle.dumps(field))
