@@ -354,6 +354,12 @@ from .report.tables import (
 from .store.cache import (
     CacheStats as CacheStats,
 )
+from .store.conversion import (
+    convert_dataset as convert_dataset,
+)
+from .store.conversion import (
+    export_dataset as export_dataset,
+)
 from .store.fields import (
     BucketedTokenField as BucketedTokenField,
 )
@@ -368,6 +374,12 @@ from .store.fields import (
 )
 from .store.fields import (
     TokenizedTextField as TokenizedTextField,
+)
+from .store.joining import (
+    merge_datasets as merge_datasets,
+)
+from .store.joining import (
+    rebuild_dataset as rebuild_dataset,
 )
 from .store.kinds import (
     BucketedDataset as BucketedDataset,

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 
 import tokjax
+from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.report import report
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
@@ -72,9 +73,10 @@ def pack(
     loaded = tokjax.load_tokenizer(tokenizer)
     separator = loaded.vocabulary.roles.get("eos") if separator is None else separator
     tokjax.write_dataset(
-        tokjax.read_documents(files, separator or None),
+        files,
         tokjax.PackedTokenField(loaded, chunk_tokens, **_special_options(special)),
         out,
+        separator=separator or None,
         shard_size=shard_size,
         overwrite=overwrite,
         progress=not quiet,
@@ -96,20 +98,8 @@ def inspect(
     Console().print(token_table(result))
 
 
-@app.command()
-def stats(
-    dataset: Annotated[Path, typer.Argument(help="The directory of a dataset.")],
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Also compare all files with their checksums.")
-    ] = False,
-) -> None:
-    """Show what a dataset holds."""
-    opened = tokjax.open_dataset(dataset)
-    if verify:
-        opened.verify()
-    Console().print(stats_table(opened))
-
-
+for command in (stats, verify, merge, convert, rebuild):
+    app.command()(command)
 app.command()(train)
 app.command()(report)
 

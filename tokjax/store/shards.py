@@ -47,6 +47,7 @@ class ShardWriter:
         shard_size: a shard is closed by the document that fills it to so many ids, or bytes of text.
         finished: the shards that are there already.
         on_shard: is told all finished shards whenever there is one more.
+        counts_text: whether what documents are fed as is text, whose bytes are counted.
     """
 
     def __init__(
@@ -56,12 +57,15 @@ class ShardWriter:
         shard_size: int,
         finished: Sequence[Shard],
         on_shard: Callable[[tuple[Shard, ...]], None],
+        *,
+        counts_text: bool = True,
     ) -> None:
         self.shards = list(finished)
         self._directory = directory
         self._field = field
         self._shard_size = shard_size
         self._on_shard = on_shard
+        self._counts_text = counts_text
         self._hash = SourceHash()
         self._parts: list[_Part] = []
         self._gathered = self._num_cut = 0
@@ -148,7 +152,7 @@ class ShardWriter:
             file: write_array(self._directory / file, arrays, arrays[0].dtype)
             for file, arrays in files.items()
         }
-        num_bytes = sum(part.num_bytes for part in parts)
+        num_bytes = sum(part.num_bytes for part in parts) if self._counts_text else 0
         self.shards.append(
             Shard(
                 name,

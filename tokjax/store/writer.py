@@ -167,8 +167,8 @@ def write_dataset(
                 num_bytes = writer.add(batch, encoded)
                 num_items += len(encoded.data)
                 advance(num_bytes, f"{num_items:,} {'bytes' if field.tokenizer is None else 'tokens'}")
-        manifest = _finish(directory, field, plan, about, writer.shards)
-    return _written(manifest, target)
+        manifest = finish(directory, field, plan, about, writer.shards)
+    return written(manifest, target)
 
 
 def plan_of(field: Field, shard_size: int) -> Plan:
@@ -235,7 +235,7 @@ def _unchanged(target: Path, plan: Plan, documents: Iterator[Document]) -> Writt
             f"{target} exists, and was written from another source ({different}); to replace it, pass "
             "overwrite=True"
         )
-    return _written(manifest, target)
+    return written(manifest, target)
 
 
 def _finished_shards(directory: Path, plan: Plan, *, overwrite: bool) -> tuple[Shard, ...]:
@@ -303,9 +303,10 @@ def _compare(
             raise error(f"{what} with {name}={then!r}, not {now!r}; {hint}")
 
 
-def _finish(
+def finish(
     directory: Path, field: Field, plan: Plan, source: dict[str, Any] | None, shards: list[Shard]
 ) -> Manifest:
+    """Write what a dataset has besides its shards, the manifest last."""
     files: dict[str, FileRecord] = {}
     saved: Path | None = None
     if field.tokenizer is not None:
@@ -318,7 +319,8 @@ def _finish(
     return manifest
 
 
-def _written(manifest: Manifest, path: Path) -> WrittenDataset:
+def written(manifest: Manifest, path: Path) -> WrittenDataset:
+    """The counts of a dataset."""
     return WrittenDataset(
         manifest.num_items,
         manifest.num_documents,

@@ -1,0 +1,180 @@
+"""Datasets of other programs' token files, and theirs of ours; datasets joined, and made again."""
+
+import struct
+
+import numpy as np
+import pytest
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.test_cli import output_of, run
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
+)
+LARGE = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": 70_000}, eos_token="</s>"
+)
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    tokjax.write_dataset(CORPUS, tokjax.PackedTokenField(TOKENIZER), tmp_path / "data", shard_size=100)
+    return tokjax.open_dataset(tmp_path / "data")
+
+
+@pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
+def test_there_and_back(dataset, tmp_path, name):
+    paths = tokjax.export_dataset(dataset, tmp_path / name)
+    assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
+    tokjax.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "back", shard_size=60)
+    back = tokjax.open_dataset(tmp_path / "back", TOKENIZER)
+    assert back.read(0, back.num_tokens).tolist() == dataset.read(0, dataset.num_tokens).tolist()
+    assert back.document_splits.tolist() == dataset.document_splits.tolist()
+    assert back.manifest.plan.data_dtype == "uint16"
+    assert len(back.manifest.shards) > 3
+    back.verify()
+
+
+def test_files_are_as_the_other_programs_read_them(dataset, tmp_path):
+    tokjax.export_dataset(dataset, tmp_path / "x.bin")
+    stream = dataset.read(0, dataset.num_tokens)
+    assert np.memmap(tmp_path / "x.bin", dtype=np.uint16, mode="r").tolist() == stream.tolist()
+    tokjax.export_dataset(dataset, tmp_path / "x.idx")
+    index = (tmp_path / "x.idx").read_bytes()
+    assert struct.unpack("<9sQBQQ", index[:34]) == (b"MMIDIDX\x00\x00", 1, 8, len(dataset), len(dataset) + 1)
+    pointers = np.frombuffer(index, np.int64, len(dataset), 34 + 4 * len(dataset))
+    assert pointers.tolist() == (2 * dataset.document_splits[:-1]).tolist()
+    tokjax.export_dataset(dataset, tmp_path / "x.npy")
+    assert np.load(tmp_path / "x.npy").tolist() == stream.tolist()
+
+
+def test_an_int64_cache(tmp_path):
+    """Chunks of ids, as the design note on uint16 describes them: a row each."""
+    chunks = np.random.default_rng(0).integers(0, 258, (500, 33))
+    np.save(tmp_path / "cache.npy", chunks)
+    tokjax.convert_dataset(tmp_path / "cache.npy", TOKENIZER, tmp_path / "data", chunk_tokens=33)
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert [dataset[i].tolist() for i in range(500)] == chunks.tolist()
+    small = (tmp_path / "data" / "shard-00000.tokens.npy").stat().st_size
+    assert small * 3.9 < (tmp_path / "cache.npy").stat().st_size
+
+
+@pytest.mark.parametrize(
+    ("name", "contents", "error", "message"),
+    [
+        ("x.bin", b"abc", tokjax.SourceError, "has 3 bytes, which are no uint16 ids"),
+        (
+            "x.bin",
+            np.array([5, 258], "<u2").tobytes(),
+            tokjax.DatasetMismatchError,
+            r"the id 258 \(at 1\)",
+        ),
+        ("x.npy", b"abc", tokjax.SourceError, r"no \.npy file"),
+        ("x.idx", b"abc", tokjax.SourceError, "is no index of Megatron"),
+        ("x.idx", b"MMIDIDX\x00\x00" + bytes(25), tokjax.SourceError, "version 0"),
+        ("x.txt", b"abc", tokjax.InvalidArgumentError, r"'x.txt' is can't be told by its name; pass format"),
+    ],
+)
+def test_files_that_are_none(tmp_path, name, contents, error, message):
+    (tmp_path / name).write_bytes(contents)
+    with pytest.raises(error, match=message):
+        tokjax.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "data")
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+
+
+def test_arrays_that_are_none(tmp_path):
+    for array, message in ((np.zeros(3), "float64 of 1 dim"), (np.zeros((2, 2, 2), int), "int64 of 3 dim")):
+        np.save(tmp_path / "x.npy", array)
+        with pytest.raises(tokjax.SourceError, match=message):
+            tokjax.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
+    np.save(tmp_path / "x.npy", np.array([3, -1]))
+    with pytest.raises(tokjax.DatasetMismatchError, match=r"holds the id -1 \(at 1\)"):
+        tokjax.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
+
+
+def test_a_truncated_megatron(dataset, tmp_path):
+    data, index = tokjax.export_dataset(dataset, tmp_path / "x.idx")
+    data.write_bytes(data.read_bytes()[:-2])
+    with pytest.raises(tokjax.SourceError, match=r"x\.bin: has \d+ bytes, x\.idx says \d+ ids of uint16"):
+        tokjax.convert_dataset(index, TOKENIZER, tmp_path / "out")
+    index.write_bytes(index.read_bytes()[:-3])
+    with pytest.raises(tokjax.SourceError, match="cut short"):
+        tokjax.convert_dataset(index, TOKENIZER, tmp_path / "out")
+
+
+def test_what_a_format_can_t_hold(tmp_path):
+    tokjax.write_dataset(["a"], tokjax.PackedTokenField(LARGE), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    with pytest.raises(tokjax.InvalidArgumentError, match="uint16, and the vocabulary has 70,001 ids"):
+        tokjax.export_dataset(dataset, tmp_path / "x.bin")
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"a \.pt is not written"):
+        tokjax.export_dataset(dataset, tmp_path / "x.pt")
+    tokjax.export_dataset(dataset, tmp_path / "x.idx")
+    tokjax.convert_dataset(tmp_path / "x.idx", LARGE, tmp_path / "back")
+    assert tokjax.open_dataset(tmp_path / "back").read(0, 2).tolist() == [97, 70_000]
+
+
+class TestMerging:
+    def write(self, path, texts, **options):
+        field = options.pop("field", tokjax.PackedTokenField(TOKENIZER))
+        tokjax.write_dataset(texts, field, path, shard_size=80, **options)
+        return path
+
+    def test_is_writing_all_at_once(self, tmp_path):
+        one, two = self.write(tmp_path / "1", CORPUS), self.write(tmp_path / "2", CORPUS[:2])
+        merged = tokjax.merge_datasets([one, two, one], tmp_path / "all")
+        assert merged.num_documents == 2 * len(CORPUS) + 2
+        whole = tokjax.open_dataset(tmp_path / "all")
+        self.write(tmp_path / "at once", CORPUS + CORPUS[:2] + CORPUS)
+        at_once = tokjax.open_dataset(tmp_path / "at once")
+        assert whole.read(0, whole.num_tokens).tolist() == at_once.read(0, at_once.num_tokens).tolist()
+        assert whole.documents.tolist() == at_once.documents.tolist()
+        whole.verify()
+
+    def test_of_other_kinds_is_refused(self, tmp_path):
+        one = self.write(tmp_path / "1", CORPUS)
+        two = self.write(tmp_path / "2", CORPUS, field=tokjax.PackedTokenField(TOKENIZER, chunk_tokens=8))
+        with pytest.raises(tokjax.DatasetMismatchError, match="written with options=.*only datasets"):
+            tokjax.merge_datasets([one, two], tmp_path / "all")
+        shard = one / "shard-00001.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x02")
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
+            tokjax.merge_datasets([one, one], tmp_path / "all")
+        with pytest.raises(tokjax.InvalidArgumentError, match="paths is a list of directories"):
+            tokjax.merge_datasets("x", tmp_path / "all")
+
+
+def test_rebuilding(tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("low|lower")
+    field = tokjax.TokenizedTextField(TOKENIZER, max_tokens=5)
+    tokjax.write_dataset(text, field, tmp_path / "data", separator="|")
+    text.write_text("low|lower|lowest")
+    tokjax.rebuild_dataset(tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert len(dataset) == 3
+    assert dataset.field == field
+    tokjax.rebuild_dataset(tmp_path / "data", tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
+    assert tokjax.open_dataset(tmp_path / "data").vocab_size == 257
+    tokjax.write_dataset(["a"], field, tmp_path / "other")
+    with pytest.raises(tokjax.DatasetIncompleteError, match="was not made from files"):
+        tokjax.rebuild_dataset(tmp_path / "other")
+
+
+def test_commands(tmp_path):
+    text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
+    text.write_text("low</s>lower</s>")
+    output_of("pack", text, "-t", tokenizer, "-o", tmp_path / "data")
+    assert "files are as they were written" in output_of("verify", tmp_path / "data")
+    shown = output_of("merge", tmp_path / "data", tmp_path / "data", "-o", tmp_path / "twice")
+    assert "4" in shown
+    assert "x.bin" in output_of("convert", tmp_path / "data", "-o", tmp_path / "x.bin").replace("\n", "")
+    output_of("convert", tmp_path / "x.bin", "-t", tokenizer, "-o", tmp_path / "back")
+    assert len(tokjax.open_dataset(tmp_path / "back")) == 2
+    without = run("convert", tmp_path / "x.bin", "-o", tmp_path / "again")
+    assert without.returncode == 1
+    assert b"Pass --tokenizer FILE" in without.stderr
+    text.write_text("low</s>")
+    output_of("rebuild", tmp_path / "data")
+    assert len(tokjax.open_dataset(tmp_path / "data")) == 1

@@ -1,0 +1,89 @@
+"""The commands for datasets that are there already."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+import tokjax
+from tokjax.cli.tables import stats_table
+
+DatasetArgument = Annotated[Path, typer.Argument(help="The directory of a dataset.", show_default=False)]
+OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where the result shall be.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
+
+
+def stats(
+    dataset: DatasetArgument,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Also compare all files with their checksums.")
+    ] = False,
+) -> None:
+    """Show what a dataset holds."""
+    opened = tokjax.open_dataset(dataset)
+    if verify:
+        opened.verify()
+    Console().print(stats_table(opened))
+
+
+def verify(datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets.")]) -> None:
+    """Compare all files of datasets with their checksums."""
+    for path in datasets:
+        opened = tokjax.open_dataset(path)
+        opened.verify()
+        Console().print(
+            f"{path}: {len(opened.manifest.all_files)} files are as they were written", markup=False
+        )
+
+
+def merge(
+    datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets of one kind, in order.")],
+    out: OutOption,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Join datasets that were written with one field and one tokenizer."""
+    tokjax.merge_datasets(datasets, out, overwrite=overwrite)
+    Console().print(stats_table(tokjax.open_dataset(out)))
+
+
+def convert(
+    source: Annotated[Path, typer.Argument(help="A dataset's directory, or another program's file.")],
+    out: OutOption,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", "-t", help="What made the ids of another program's file.")
+    ] = None,
+    format: Annotated[  # noqa: A002 (the word that everyone expects)
+        str | None, typer.Option("--format", help="nanogpt, megatron, npy or torch. Default: by the name.")
+    ] = None,
+    chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
+    overwrite: OverwriteOption = False,
+) -> None:
+    """Make a dataset of another program's token file (.bin, .idx, .npy, .pt), or such a file of a dataset."""
+    kind: Any = format
+    if source.is_dir():
+        for path in tokjax.export_dataset(tokjax.open_dataset(source), out, kind):
+            Console().print(str(path), markup=False)
+        return
+    if tokenizer is None:
+        raise tokjax.InvalidArgumentError("what made the ids? Pass --tokenizer FILE")
+    loaded = tokjax.load_tokenizer(tokenizer)
+    tokjax.convert_dataset(source, loaded, out, format=kind, chunk_tokens=chunk_tokens, overwrite=overwrite)
+    Console().print(stats_table(tokjax.open_dataset(out)))
+
+
+def rebuild(
+    dataset: DatasetArgument,
+    tokenizer: Annotated[
+        Path | None, typer.Option("--tokenizer", "-t", help="Another tokenizer. Default: the one it has.")
+    ] = None,
+    quiet: QuietOption = False,
+) -> None:
+    """Write a dataset again from the files that it was made from, which have changed."""
+    loaded = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
+    tokjax.rebuild_dataset(dataset, loaded, progress=not quiet)
+    if not quiet:
+        Console().print(stats_table(tokjax.open_dataset(dataset)))

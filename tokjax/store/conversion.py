@@ -1,0 +1,273 @@
+"""Token arrays of other programs as datasets, and datasets as theirs."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+
+from tokjax import protocol
+from tokjax._checks import checked_int
+from tokjax._directories import exclusive_place
+from tokjax._files import write_atomically
+from tokjax._optional import import_optional
+from tokjax.errors import DatasetMismatchError, InvalidArgumentError, SourceError
+from tokjax.ragged import splits_from_lengths
+from tokjax.store.encoding import Documents, Encoded
+from tokjax.store.fields import PackedTokenField
+from tokjax.store.shards import ShardWriter
+from tokjax.store.writer import DATASET, DEFAULT_SHARD_SIZE, WrittenDataset, finish, plan_of, written
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from tokjax.store.kinds import TokenDataset
+
+TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "torch"]
+_SUFFIXES: dict[str, TokenFormat] = {".bin": "nanogpt", ".idx": "megatron", ".npy": "npy", ".pt": "torch"}
+_AT_ONCE = 1 << 22
+_MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
+_MEGATRON_VERSION = 1
+_MEGATRON_HEADER = struct.Struct("<9sQBQQ")
+_MEGATRON_DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+
+
+class _Stream(NamedTuple):
+    """Ids of another program.
+
+    Attributes:
+        ids: all of them, end to end, perhaps mapped.
+        splits: where each document starts, if that is known.
+    """
+
+    ids: NDArray[Any]
+    splits: NDArray[np.int64] | None
+
+
+def convert_dataset(
+    path: str | os.PathLike[str],
+    tokenizer: Any,
+    out: str | os.PathLike[str],
+    *,
+    format: TokenFormat | None = None,  # noqa: A002 (the word that everyone expects)
+    chunk_tokens: int = 4096,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    overwrite: bool = False,
+) -> WrittenDataset:
+    """Make a packed dataset of token ids that another program wrote. They stay as they are.
+
+    | format | file | documents |
+    |---|---|---|
+    | `"nanogpt"` | `.bin`, `uint16` without a header | end with the tokenizer's EOS token |
+    | `"megatron"` | `.idx`, beside its `.bin` | as its index says |
+    | `"npy"` | `.npy`, of one or two dimensions, of integers | rows; of one dimension, as for nanoGPT |
+    | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
+
+    Args:
+        path: the file.
+        tokenizer: what made the ids: it tells their number, and where documents end.
+        out: where the dataset shall be.
+        format: what the file is; `None` if its name tells.
+        chunk_tokens: as in `PackedTokenField`.
+        shard_size: as in `write_dataset`.
+        overwrite: as in `write_dataset`.
+
+    Raises:
+        DatasetExistsError: `out` exists and `overwrite` is not set.
+        DatasetMismatchError: an id is not in the tokenizer's vocabulary; nothing was written.
+        SourceError: the file is damaged, or is none of that format.
+    """
+    stream = _READERS[_format_of(Path(path), format)](Path(path))
+    field = PackedTokenField(
+        tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
+    )
+    _check_ids(stream.ids, protocol.vocab_size(tokenizer), Path(path))
+    plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
+    target = Path(out).resolve()
+    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
+        for entry in directory.iterdir():
+            entry.unlink()
+        with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
+            for documents in _documents_of(stream, protocol.eos_id(tokenizer), field.data_dtype):
+                writer.add(*documents)
+        source = {"converted": str(Path(path).resolve())}
+        manifest = finish(directory, field, plan, source, writer.shards)
+    return written(manifest, target)
+
+
+def export_dataset(
+    dataset: TokenDataset,
+    path: str | os.PathLike[str],
+    format: TokenFormat | None = None,  # noqa: A002
+) -> tuple[Path, ...]:
+    """Write a dataset's ids for another program; see `convert_dataset` for the formats.
+
+    Args:
+        dataset: an open dataset of ids.
+        path: the file; of `"megatron"` the `.idx`, beside which a `.bin` is written.
+        format: what to write; `None` if the name tells. (No `"torch"`: `torch.from_numpy` takes an `.npy`.)
+
+    Returns:
+        The files.
+
+    Raises:
+        InvalidArgumentError: the format can't hold these ids, or is not written.
+    """
+    target = Path(path)
+    kind = _format_of(target, format)
+    if kind == "torch":
+        raise InvalidArgumentError(
+            "a .pt is not written; write an .npy, which torch.from_numpy(np.load(...)) takes"
+        )
+    if kind == "nanogpt" and np.dtype(dataset.manifest.plan.data_dtype).itemsize > 2:
+        raise InvalidArgumentError(
+            f"nanoGPT's files are uint16, and the vocabulary has {dataset.vocab_size:,} ids; write "
+            "format='megatron' or 'npy'"
+        )
+    if kind == "megatron":
+        data = target.with_suffix(".bin")
+        dtype = np.dtype("<u2" if dataset.vocab_size <= 1 << 16 else "<i4")
+        write_atomically(data, lambda file: _write_ids(file, dataset, dtype))
+        write_atomically(target.with_suffix(".idx"), lambda file: _write_index(file, dataset, dtype))
+        return data, target.with_suffix(".idx")
+    dtype = np.dtype("<u2") if kind == "nanogpt" else np.dtype(dataset.manifest.plan.data_dtype)
+
+    def write(file: BinaryIO) -> None:
+        if kind == "npy":
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**header, "shape": (dataset.num_tokens,)})
+        _write_ids(file, dataset, dtype)
+
+    write_atomically(target, write)
+    return (target,)
+
+
+def _format_of(path: Path, named: str | None) -> TokenFormat:
+    kind = named or _SUFFIXES.get(path.suffix)
+    if kind not in get_args(TokenFormat):
+        raise InvalidArgumentError(
+            f"what {path.name!r} is can't be told by its name; pass format, one of {get_args(TokenFormat)}"
+        )
+    return kind  # type: ignore[return-value]
+
+
+def _read_nanogpt(path: Path) -> _Stream:
+    size = path.stat().st_size
+    if size % 2:
+        raise SourceError(f"{path}: has {size} bytes, which are no uint16 ids: cut short, or another format?")
+    ids = np.memmap(path, "<u2", "r") if size else np.zeros(0, "<u2")
+    return _Stream(ids, None)
+
+
+def _read_npy(path: Path) -> _Stream:
+    try:
+        ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise SourceError(f"{path}: cut short, or no .npy file: {error}") from error
+    return _of_array(ids, path)
+
+
+def _read_torch(path: Path) -> _Stream:
+    torch = import_optional("torch", extra="torch", purpose=f"reading {path}")
+    try:
+        tensor = torch.load(path, weights_only=True, map_location="cpu")
+        return _of_array(tensor.numpy(), path)
+    except (AttributeError, TypeError, RuntimeError, EOFError) as error:
+        raise SourceError(f"{path}: is no file of one tensor: {error}") from error
+
+
+def _of_array(ids: NDArray[Any], path: Path) -> _Stream:
+    if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
+        raise SourceError(
+            f"{path}: holds {ids.dtype} of {ids.ndim} dimensions; integers of one or two are expected"
+        )
+    if ids.ndim == 1:
+        return _Stream(ids, None)
+    return _Stream(ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1])
+
+
+def _read_megatron(path: Path) -> _Stream:
+    index = path.with_suffix(".idx").read_bytes()
+    data = path.with_suffix(".bin")
+    if len(index) < _MEGATRON_HEADER.size or not index.startswith(_MEGATRON_MAGIC):
+        raise SourceError(f"{path}: is no index of Megatron: it does not begin with {_MEGATRON_MAGIC!r}")
+    _, version, code, sequences, documents = _MEGATRON_HEADER.unpack_from(index)
+    wanted = _MEGATRON_HEADER.size + 12 * sequences + 8 * documents
+    if version != _MEGATRON_VERSION or code not in _MEGATRON_DTYPES or len(index) < wanted:
+        raise SourceError(
+            f"{path}: version {version}, dtype {code}, {sequences} sequences in {len(index)} bytes: cut "
+            "short, or of another kind"
+        )
+    sizes = np.frombuffer(index, "<i4", sequences, _MEGATRON_HEADER.size)
+    ends = np.frombuffer(index, "<i8", documents, _MEGATRON_HEADER.size + 12 * sequences)
+    dtype = np.dtype(_MEGATRON_DTYPES[code])
+    splits = splits_from_lengths(sizes.astype(np.int64))
+    if data.stat().st_size != splits[-1] * dtype.itemsize or (documents and ends.max() > sequences):
+        raise SourceError(
+            f"{data}: has {data.stat().st_size} bytes, {path.name} says {splits[-1]} ids of {dtype}"
+        )
+    ids = np.memmap(data, dtype, "r") if splits[-1] else np.zeros(0, dtype)
+    return _Stream(ids, splits.take(ends) if documents else splits)
+
+
+_READERS = {"nanogpt": _read_nanogpt, "megatron": _read_megatron, "npy": _read_npy, "torch": _read_torch}
+
+
+def _check_ids(ids: NDArray[Any], vocab_size: int, path: Path) -> None:
+    """Refuse ids that the vocabulary has not, before anything is written."""
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        if not 0 <= part.min() <= part.max() < vocab_size:
+            wrong = int(np.flatnonzero((part < 0) | (part >= vocab_size))[0])
+            raise DatasetMismatchError(
+                f"{path} holds the id {part[wrong]} (at {start + wrong}), and the tokenizer's vocabulary has "
+                f"{vocab_size}; pass the tokenizer that made it"
+            )
+
+
+def _documents_of(
+    stream: _Stream, eos: int | None, dtype: np.dtype[Any]
+) -> Iterator[tuple[Documents, Encoded]]:
+    """Documents, some millions of ids at a time."""
+    splits = _splits_at(stream.ids, eos) if stream.splits is None else stream.splits
+    first = 0
+    while first < len(splits) - 1:
+        last = max(int(np.searchsorted(splits, splits[first] + _AT_ONCE, "right")) - 1, first + 1)
+        ids = np.array(stream.ids[splits[first] : splits[last]])
+        local = splits[first : last + 1] - splits[first]
+        data = ids.astype(dtype)
+        texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
+        was_cut = np.zeros(last - first, bool)
+        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, was_cut)
+        first = last
+
+
+def _splits_at(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
+    """Where documents start: behind each EOS."""
+    parts = [np.zeros(1, np.int64)]
+    if eos is not None:
+        starts = range(0, len(ids), _AT_ONCE)
+        parts += [np.flatnonzero(ids[start : start + _AT_ONCE] == eos) + start + 1 for start in starts]
+    splits = np.concatenate(parts)
+    return splits if splits[-1] == len(ids) else np.append(splits, len(ids))
+
+
+def _write_ids(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> None:
+    for start in range(0, dataset.num_tokens, _AT_ONCE):
+        stop = min(start + _AT_ONCE, dataset.num_tokens)
+        file.write(dataset.read(start, stop).astype(dtype).tobytes())
+
+
+def _write_index(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> None:
+    code = next(code for code, name in _MEGATRON_DTYPES.items() if np.dtype(name) == dtype)
+    count = dataset.num_documents
+    file.write(_MEGATRON_HEADER.pack(_MEGATRON_MAGIC, _MEGATRON_VERSION, code, count, count + 1))
+    file.write(dataset.document_lengths.astype("<i4").tobytes())
+    file.write((dataset.document_splits[:-1] * dtype.itemsize).astype("<i8").tobytes())
+    file.write(np.arange(count + 1, dtype="<i8").tobytes())

@@ -1,0 +1,133 @@
+"""Datasets joined to one, and datasets made again."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._directories import exclusive_place
+from tokjax._files import sha256_of_file
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetIncompleteError,
+    DatasetMismatchError,
+    InvalidArgumentError,
+)
+from tokjax.store.fields import field_of
+from tokjax.store.manifest import Manifest, Plan, write_manifest
+from tokjax.store.opening import open_dataset
+from tokjax.store.writer import DATASET, WrittenDataset, write_dataset, written
+from tokjax.text.files import text_files
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from tokjax.store.manifest import FileRecord, Shard
+
+
+def merge_datasets(
+    paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], *, overwrite: bool = False
+) -> WrittenDataset:
+    """Join datasets of one field and one tokenizer, one after the other. Their files are copied and checked.
+
+    Documents that were numbered by the running count are numbered so in the whole; ids of their own stay.
+
+    Args:
+        paths: the datasets' directories.
+        out: where the whole shall be.
+        overwrite: replace a dataset that is there already.
+
+    Raises:
+        DatasetCorruptError: a file was altered.
+        DatasetExistsError: `out` exists and `overwrite` is not set.
+        DatasetMismatchError: they were written with different fields, options or tokenizers.
+    """
+    if isinstance(paths, (str, bytes)) or len(paths) == 0:
+        raise InvalidArgumentError(f"paths is a list of directories, not {paths!r}")
+    parts = [open_dataset(path) for path in paths]
+    first: Manifest = parts[0].manifest
+    for part in parts[1:]:
+        _check_alike(parts[0].path, first.plan, part.path, part.manifest.plan)
+    target = Path(out).resolve()
+    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
+        for entry in directory.iterdir():
+            entry.unlink()
+        shards: list[Shard] = []
+        for part in parts:
+            for shard in part.manifest.shards:
+                shards.append(_copied(part.path, shard, directory, f"shard-{len(shards):05d}"))
+        for name, record in first.files.items():
+            _copy(parts[0].path / name, directory / name, record)
+        manifest = replace(first, shards=tuple(shards), source=None)
+        write_manifest(directory, manifest)
+    return written(manifest, target)
+
+
+def rebuild_dataset(
+    path: str | os.PathLike[str], tokenizer: Any = None, *, progress: bool = False
+) -> WrittenDataset:
+    """Write a dataset again from the files that it was made from: they, or the tokenizer, have changed.
+
+    The former one stays until the new one is finished.
+
+    Args:
+        path: the dataset's directory.
+        tokenizer: what to encode with; `None` for the one that it was made with.
+        progress: show a bar on standard error.
+
+    Raises:
+        DatasetIncompleteError: it was not made from files.
+        InvalidArgumentError: a file is not there any more.
+    """
+    dataset = open_dataset(path)
+    plan, source = dataset.manifest.plan, dataset.manifest.source
+    if source is None or "files" not in source:
+        raise DatasetIncompleteError(
+            f"{dataset.path} was not made from files, so what it was made from is not known; call "
+            "write_dataset(SOURCE, FIELD, PATH, overwrite=True)"
+        )
+    chosen = tokenizer
+    if tokenizer is None and plan.tokenizer_fingerprint is not None:
+        chosen = dataset.tokenizer
+    files = text_files([name for name, _ in source["files"]], field=source["field"], format=source["format"])
+    return write_dataset(
+        files,
+        field_of(plan.type_id, plan.options, chosen),
+        dataset.path,
+        separator=source["separator"],
+        shard_size=plan.shard_size,
+        overwrite=True,
+        progress=progress,
+    )
+
+
+def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None:
+    for name in Plan.__slots__:
+        one, two = getattr(plan, name), getattr(other_plan, name)
+        if name != "shard_size" and one != two:
+            raise DatasetMismatchError(
+                f"{first} was written with {name}={one!r}, {other} with {two!r}; only datasets of one kind "
+                "can be merged"
+            )
+
+
+def _copied(source: Path, shard: Shard, directory: Path, name: str) -> Shard:
+    """A shard under another name."""
+    files = {}
+    for file, record in shard.files.items():
+        renamed = name + file.removeprefix(shard.name)
+        _copy(source / file, directory / renamed, record)
+        files[renamed] = record
+    return replace(shard, name=name, files=files)
+
+
+def _copy(source: Path, target: Path, record: FileRecord) -> None:
+    shutil.copyfile(source, target)
+    found = sha256_of_file(target)
+    if found != record.sha256:
+        raise DatasetCorruptError(
+            f"{source} was altered: its SHA-256 is {found}, the manifest says {record.sha256}"
+        )
