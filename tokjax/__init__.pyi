@@ -385,6 +385,9 @@ from .store.kinds import (
     BucketedDataset as BucketedDataset,
 )
 from .store.kinds import (
+    ChunkSource as ChunkSource,
+)
+from .store.kinds import (
     PackedDataset as PackedDataset,
 )
 from .store.kinds import (

@@ -10,7 +10,7 @@ import numpy as np
 from tokjax._checks import checked_int
 from tokjax._namespace import as_integers
 from tokjax.encoding import encode_result
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import DatasetIndexError, InvalidArgumentError
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.store.dataset import Dataset
 from tokjax.store.fields import BucketedTokenField
@@ -155,6 +155,10 @@ class TokenDataset(Dataset):
     def _item_bytes(self) -> int:
         return np.dtype(self.manifest.plan.data_dtype).itemsize
 
+    def chunks(self, chunk_tokens: int, *, extra_token: bool = False) -> ChunkSource:
+        """Chunks of the ids of all documents end to end, each by its number."""
+        return ChunkSource(self, chunk_tokens, extra_token=extra_token)
+
     def _over_shards(self, shard: int, place: int, nbytes: int) -> bytes:
         """Bytes from a place of a shard on, and if need be of the next ones."""
         found = bytes(self._open(shard).raw[place : place + nbytes])
@@ -162,6 +166,33 @@ class TokenDataset(Dataset):
             shard += 1
             found += self._open(shard).raw[: nbytes - len(found)]
         return found
+
+
+class ChunkSource:
+    """Chunks of a dataset, each by its number: a random-access source for other loaders, such as Grain's.
+
+    Attributes:
+        dataset: where they come from.
+        chunk_tokens: ids a chunk, the extra one not counted.
+        extra_token: whether chunks have one more.
+    """
+
+    def __init__(self, dataset: TokenDataset, chunk_tokens: int, *, extra_token: bool) -> None:
+        self.dataset = dataset
+        self.chunk_tokens = checked_int("chunk_tokens", chunk_tokens, least=1)
+        self.extra_token = bool(extra_token)
+
+    def __len__(self) -> int:
+        """How many chunks there are; a tail that fills none is left out."""
+        return max(self.dataset.num_tokens - self.extra_token, 0) // self.chunk_tokens
+
+    def __getitem__(self, index: SupportsIndex) -> NDArray[np.int32]:
+        """The ids of a chunk, `int32`, shape `(chunk_tokens,)`, or one more."""
+        place = checked_int("index", index)
+        if not 0 <= place < len(self):
+            raise DatasetIndexError(f"there is no chunk {place}: there are {len(self)}")
+        start = place * self.chunk_tokens
+        return self.dataset.read(start, start + self.chunk_tokens + self.extra_token)
 
 
 class PackedDataset(TokenDataset):

@@ -1,0 +1,75 @@
+"""Work on a cluster: a Dask scheduler and two workers on this machine, one of which is killed halfway."""
+
+import os
+import signal
+
+import pytest
+
+import tokjax
+from tests.conftest import CORPUS
+from tokjax.trainer import count_pretokens
+
+distributed = pytest.importorskip("distributed")
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
+)
+TEXTS = [f"{i} {text}" for i in range(40) for text in CORPUS]
+FIELD = tokjax.PackedTokenField(TOKENIZER)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory):
+    with (
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            dashboard_address=None,
+            local_directory=str(tmp_path_factory.mktemp("dask")),
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def files_of(path):
+    return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+
+
+def test_writing(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_SIZE", 1000)
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "there", shard_size=3000, executor=cluster.get_executor())
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
+
+
+def test_a_worker_that_is_killed(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_SIZE", 1000)
+    victim = next(iter(cluster.run(os.getpid).values()))
+    assert victim != os.getpid()
+
+    def texts():
+        yield from TEXTS[:100]
+        os.kill(victim, signal.SIGKILL)
+        yield from TEXTS[100:]
+
+    tokjax.write_dataset(
+        texts(), FIELD, tmp_path / "killed", shard_size=3000, executor=cluster.get_executor()
+    )
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
+    assert files_of(tmp_path / "here") == files_of(tmp_path / "killed")
+
+
+def test_counting(cluster, tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("\n".join(TEXTS))
+    there = count_pretokens(path, executor=cluster.get_executor(), progress=False)
+    here = count_pretokens(path, progress=False)
+    assert dict(there.items()) == dict(here.items())

@@ -1,0 +1,131 @@
+"""Datasets and loaders with Grain, Orbax and several JAX processes: the real libraries."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import tokjax
+from tests.conftest import CORPUS
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)},
+    special_tokens={"</s>": 256, "<pad>": 257},
+    eos_token="</s>",
+    pad_token="<pad>",
+)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16)
+    tokjax.write_dataset(CORPUS * 8, field, tmp_path / "data", shard_size=700)
+    return tokjax.open_dataset(tmp_path / "data")
+
+
+class TestGrain:
+    def test_documents_are_a_source(self, dataset):
+        grain = pytest.importorskip("grain.python")
+        assert isinstance(dataset, grain.RandomAccessDataSource)
+        batches = grain.MapDataset.source(dataset).shuffle(seed=1).map(len)
+        assert sorted(batches[i] for i in range(len(dataset))) == sorted(dataset.document_lengths.tolist())
+
+    def test_chunks_are_a_source(self, dataset):
+        grain = pytest.importorskip("grain.python")
+        chunks = dataset.chunks(16)
+        assert isinstance(chunks, grain.RandomAccessDataSource)
+        assert len(chunks) == dataset.num_tokens // 16
+        assert chunks[3].tolist() == dataset.read(48, 64).tolist()
+        assert dataset.chunks(16, extra_token=True)[3].tolist() == dataset.read(48, 65).tolist()
+        with pytest.raises(IndexError, match=r"there is no chunk \d+: there are"):
+            chunks[len(chunks)]
+        loader = grain.DataLoader(
+            data_source=chunks,
+            sampler=grain.IndexSampler(len(chunks), seed=3, shuffle=True, num_epochs=1),
+            operations=[grain.Batch(4, drop_remainder=True)],
+            worker_count=0,
+        )
+        seen = np.concatenate(list(loader))
+        assert seen.shape == (len(chunks) // 4 * 4, 16)
+        assert {row.tobytes() for row in seen} <= {chunks[i].tobytes() for i in range(len(chunks))}
+
+
+def test_orbax_keeps_the_place(dataset, tmp_path):
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+
+    def make():
+        return tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9)
+
+    loader = make()
+    stream = loader.repeat()
+    for _ in range(7):
+        next(stream)
+    with checkpoint.CheckpointManager(tmp_path / "checkpoints") as manager:
+        state = checkpoint.args.Composite(loader=checkpoint.args.JsonSave(loader.get_state()))
+        manager.save(7, args=state)
+        manager.wait_until_finished()
+        restored = manager.restore(7, args=checkpoint.args.Composite(loader=checkpoint.args.JsonRestore()))
+    again = make()
+    again.set_state(restored["loader"])
+    assert next(again.repeat()).ids.tolist() == next(stream).ids.tolist()
+
+
+PROCESS = """
+import json, os, sys
+index, port, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax
+import numpy as np
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, index)
+import tokjax
+loader = tokjax.PackedTokenLoader(tokjax.open_dataset(path), batch_size=4, seed=5)
+part = loader.shard(jax.process_index(), jax.process_count())
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+with tokjax.prefetch_to_device(part, sharding=sharding) as batches:
+    sums = []
+    for step in range(3):
+        batch = next(batches)
+        assert batch.ids.shape == (4, 16), batch.ids.shape
+        sums.append(int(jax.jit(lambda ids: ids.sum())(batch.ids)))
+    rows = [shard.data.tolist() for shard in batch.ids.addressable_shards]
+print(json.dumps({"sums": sums, "rows": rows, "total": int(batch.total_tokens)}))
+"""
+
+
+def test_two_processes_of_jax(dataset, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = tmp_path / "process.py"
+    script.write_text(PROCESS)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, str(index), str(port), dataset.path],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},
+        )
+        for index in range(2)
+    ]
+    told = []
+    for process in processes:
+        out, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error.decode()[-3000:]
+        told.append(json.loads(out.splitlines()[-1]))
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=5)
+    expected = [int(loader.batch_at(step).ids.sum()) for step in range(3)]
+    assert told[0]["sums"] == told[1]["sums"] == expected
+    rows = [row for one in told for shard in one["rows"] for row in shard]
+    assert rows == loader.batch_at(2).ids.tolist()
+    assert [one["total"] for one in told] == [64, 64]
