@@ -31,7 +31,7 @@ def cluster(tmp_path_factory):
             n_workers=2,
             threads_per_worker=1,
             processes=True,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             local_directory=str(tmp_path_factory.mktemp("dask")),
         ) as cluster,
         distributed.Client(cluster) as client,
@@ -44,14 +44,14 @@ def files_of(path):
 
 
 def test_writing(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 1000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "there", shard_size=3000, executor=cluster.get_executor())
     assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
 
 
 def test_a_worker_that_is_killed(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 1000)
     victim = next(iter(cluster.run(os.getpid).values()))
     assert victim != os.getpid()
 

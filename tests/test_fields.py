@@ -95,7 +95,7 @@ def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size)
 
 @fields
 def test_it_is_the_same_bytes_for_any_number_of_workers(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.writer._BATCH_SIZE", 100)
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 100)
     texts = CORPUS * 20
     for workers in (1, 3, 7):
         tokjax.write_dataset(texts, FIELDS[name], tmp_path / str(workers), shard_size=300, workers=workers)

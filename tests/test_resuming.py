@@ -62,7 +62,7 @@ def stopping(texts, after, error=StoppedError):
 def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
     path = tmp_path_factory.mktemp("stopped") / "data"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokjax.store.writer._BATCH_SIZE", 60)
+        patch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
         for stop in stops:
             with pytest.raises(kind):
                 tokjax.write_dataset(stopping(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
@@ -74,13 +74,13 @@ def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
 
 
 def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.writer._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
     encoded = []
     encode = tokjax.store.encoding.encode_documents
     monkeypatch.setattr(
-        "tokjax.store.writer.encode_documents",
+        "tokjax.store.filling.encode_documents",
         lambda field, documents, **options: (
             encoded.extend(documents.doc_ids) or encode(field, documents, **options)
         ),
@@ -93,7 +93,7 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch):
 class TestAnotherRun:
     @pytest.fixture
     def begun(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.store.writer._BATCH_SIZE", 60)
+        monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
         with pytest.raises(StoppedError):
             tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
         return tmp_path / "data"
@@ -153,7 +153,7 @@ class TestAFinishedDataset:
 
     def test_is_not_written_again(self, path, monkeypatch):
         before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
-        monkeypatch.setattr("tokjax.store.writer.encode_documents", None)  # (nothing is encoded)
+        monkeypatch.setattr("tokjax.store.filling.encode_documents", None)  # (nothing is encoded)
         again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
         assert again.num_documents == len(TEXTS)
         assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
@@ -198,8 +198,8 @@ WRITER = """
 import sys
 import tokjax
 from tests.test_resuming import FIELDS, OPTIONS, TEXTS
-import tokjax.store.writer
-tokjax.store.writer._BATCH_SIZE = 60
+import tokjax.store.filling
+tokjax.store.filling._BATCH_SIZE = 60
 name, path = sys.argv[1:]
 print("ready", flush=True)
 tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
@@ -245,14 +245,14 @@ def test_another_writer_at_the_same_time(tmp_path):
 
 class TestExecutors:
     def test_processes(self, tmp_path, whole, monkeypatch):
-        monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_SIZE", 200)
+        monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
             for name, field in FIELDS.items():
                 tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
                 assert files_of(tmp_path / name) == whole[name]
 
     def test_a_process_that_is_killed(self, tmp_path, whole, monkeypatch):
-        monkeypatch.setattr("tokjax.store.writer._EXECUTOR_BATCH_SIZE", 200)
+        monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
             worker = executor.submit(os.getpid).result()
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tokjax.store.cache import CacheStats
     from tokjax.store.fields import Field
     from tokjax.store.manifest import FileRecord, Manifest, Shard
+    from tokjax.store.remote import RemoteDirectory
 
 _MOST_OPEN_SHARDS = 64
 
@@ -50,7 +51,7 @@ class Dataset:
     Threads can share it. It pickles as the call that opens it.
 
     Attributes:
-        path: its directory.
+        path: its directory; of one at a URL, where its files are kept here.
         manifest: what it holds.
     """
 
@@ -62,10 +63,12 @@ class Dataset:
         *,
         verify_on_touch: bool = True,
         cache_bytes: int | None = None,
+        remote: RemoteDirectory | None = None,
     ) -> None:
         self.path = path
         self.manifest = manifest
         self._given_tokenizer = tokenizer
+        self._remote = remote
         self._verify_on_touch = verify_on_touch
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
         self._lock = threading.Lock()
@@ -73,14 +76,15 @@ class Dataset:
         self._verified: set[str] = set()
         self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
         self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
-        for name, record in manifest.all_files.items():
-            self._check_size(name, record)
+        if remote is None:
+            for name, record in manifest.all_files.items():
+                self._check_size(name, record)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as what it was opened with."""
         cache_bytes = None if self._cache is None else self._cache.max_bytes
-        given = (self.path, self.manifest, self._given_tokenizer, self._verify_on_touch, cache_bytes)
-        return _reopened, (type(self), *given)
+        given = (self.path, self.manifest, self._given_tokenizer)
+        return _reopened, (type(self), *given, self._verify_on_touch, cache_bytes, self._remote)
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -89,8 +93,9 @@ class Dataset:
     def __repr__(self) -> str:
         """Where it is, and how much it holds."""
         noun = "bytes" if self.manifest.plan.tokenizer_fingerprint is None else "tokens"
+        place = str(self._remote or self.path)
         return (
-            f"{type(self).__name__}({str(self.path)!r}, {self.manifest.num_items:,} {noun} in "
+            f"{type(self).__name__}({place!r}, {self.manifest.num_items:,} {noun} in "
             f"{self.num_documents:,} documents, {self.manifest.plan.data_dtype}, "
             f"{len(self.manifest.shards)} shards)"
         )
@@ -116,6 +121,7 @@ class Dataset:
         if name is None:
             stores = "has none" if wanted is None else "could not save its tokenizer"
             raise DatasetIncompleteError(f"{self.path} {stores}; open it with open_dataset(path, tokenizer)")
+        self._fetch(name)
         tokenizer = read_tokjax(self.path / name)
         found = protocol.fingerprint(tokenizer)
         if found != wanted:
@@ -228,6 +234,7 @@ class Dataset:
         path = self.path / name
         if name not in shard.files:
             raise DatasetCorruptError(f"{self.path}: the manifest names no {name}")
+        self._fetch(name)
         if self._verify_on_touch and name not in self._verified:
             self._verify(name, shard.files[name])
             self._verified.add(name)
@@ -251,6 +258,11 @@ class Dataset:
             )
         return values
 
+    def _fetch(self, name: str) -> None:
+        """Have a file here, if the dataset is elsewhere."""
+        if self._remote is not None:
+            self._remote.fetch(name, self.manifest.all_files[name])
+
     def _check_size(self, name: str, record: FileRecord) -> None:
         path = self.path / name
         if not path.is_file():
@@ -263,6 +275,7 @@ class Dataset:
             )
 
     def _verify(self, name: str, record: FileRecord) -> None:
+        self._fetch(name)
         self._check_size(name, record)
         actual = sha256_of_file(self.path / name)
         if actual != record.sha256:
@@ -279,8 +292,16 @@ def _reopened(
     tokenizer: Any,
     verify_on_touch: bool,
     cache_bytes: int | None,
+    remote: RemoteDirectory | None,
 ) -> Dataset:
-    return kind(path, manifest, tokenizer, verify_on_touch=verify_on_touch, cache_bytes=cache_bytes)
+    return kind(
+        path if remote is None else remote.local,
+        manifest,
+        tokenizer,
+        verify_on_touch=verify_on_touch,
+        cache_bytes=cache_bytes,
+        remote=remote,
+    )
 
 
 def _file_name(shard: Shard, column: str) -> str:

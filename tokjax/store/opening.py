@@ -17,6 +17,7 @@ from tokjax.store.fields import (
 )
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.store.manifest import read_manifest
+from tokjax.store.remote import RemoteDirectory, is_url
 
 if TYPE_CHECKING:
     import os
@@ -38,27 +39,32 @@ def open_dataset(
     *,
     verify_on_touch: bool = True,
     cache_bytes: int | None = None,
+    download_dir: str | os.PathLike[str] | None = None,
 ) -> Any:
     """Open a finished dataset: a `RawTextDataset`, `TokenDataset`, `PackedDataset` or `BucketedDataset`.
 
     Args:
-        path: the directory that `write_dataset` made.
+        path: the directory that `write_dataset` made, or its URL (with the extra `tokjax[remote]`): then
+            files are fetched when they are first needed.
         tokenizer: if given, a dataset of ids must have been made with an equal one. One of texts is tokenized
             by it.
         verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it;
             without, only sizes and shapes are checked.)
         cache_bytes: keep the sequences that were read last in memory, up to so many bytes: for slow storage.
             `dataset.cache_stats` tells how often they were there.
+        download_dir: where the files of a URL are kept, for this run and later ones; `None` for a temporary
+            directory.
 
     Raises:
         DatasetIncompleteError: there is no finished dataset.
         DatasetMismatchError: another tokenizer, or another version of the format.
         DatasetCorruptError: a file is missing, or of another size than the manifest says.
     """
-    directory = Path(path)
-    if not directory.exists():
+    remote = RemoteDirectory(str(path), download_dir) if is_url(path) else None
+    directory = Path(path) if remote is None else remote.local
+    if remote is None and not directory.exists():
         raise DatasetIncompleteError(f"no dataset at {directory}: {_why_missing(directory)}")
-    manifest = read_manifest(directory)
+    manifest = read_manifest(directory) if remote is None else remote.manifest()
     plan = manifest.plan
     if plan.type_id not in _KINDS:
         known = ", ".join(str(type_id) for type_id in _KINDS)
@@ -74,7 +80,12 @@ def open_dataset(
                 f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
             )
     return _KINDS[plan.type_id](
-        directory, manifest, tokenizer, verify_on_touch=verify_on_touch, cache_bytes=cache_bytes
+        directory,
+        manifest,
+        tokenizer,
+        verify_on_touch=verify_on_touch,
+        cache_bytes=cache_bytes,
+        remote=remote,
     )
 
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import itertools
-import pickle
 import re
-from concurrent.futures import BrokenExecutor, Executor
-from contextlib import contextmanager, suppress
-from functools import lru_cache, partial
+import tempfile
+from concurrent.futures import Executor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +14,7 @@ from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax._directories import DirectoryKind, exclusive_place
 from tokjax._files import sha256_of_file
-from tokjax._progress import progress_bar
-from tokjax._threads import map_in_threads, num_threads
+from tokjax._threads import num_threads
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
@@ -25,15 +23,8 @@ from tokjax.errors import (
     UnsupportedTokenizerError,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
-from tokjax.store.encoding import Documents, Encoded, encode_documents
-from tokjax.store.feed import (
-    Document,
-    DocumentSource,
-    SourceHash,
-    batches_of,
-    documents_of,
-    source_record,
-)
+from tokjax.store.feed import Document, DocumentSource, SourceHash, documents_of, source_record
+from tokjax.store.filling import Job, fill_shards
 from tokjax.store.manifest import (
     MANIFEST_FILE,
     PROGRESS_FILE,
@@ -47,17 +38,15 @@ from tokjax.store.manifest import (
     write_manifest,
     write_progress,
 )
-from tokjax.store.shards import ShardWriter
+from tokjax.store.remote import RemoteDirectory, is_url
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tokjax.store.fields import Field
 
 DEFAULT_SHARD_SIZE = 100_000_000
-_BATCH_SIZE = 1 << 21
-_EXECUTOR_BATCH_SIZE = 1 << 24
 DATASET = DirectoryKind(
     "dataset",
     read_manifest,
@@ -79,7 +68,7 @@ class WrittenDataset(NamedTuple):
         num_bytes: bytes of UTF-8 that were encoded.
         num_cut: documents that were too long for the field, and cut.
         num_shards: parts of the dataset.
-        path: the dataset's directory.
+        path: the dataset's directory, or its URL.
     """
 
     num_items: int
@@ -87,7 +76,7 @@ class WrittenDataset(NamedTuple):
     num_bytes: int
     num_cut: int
     num_shards: int
-    path: Path
+    path: Path | str
 
 
 def write_dataset(
@@ -116,7 +105,7 @@ def write_dataset(
         source: files, as `read_documents` takes them; or an iterable of texts, of pairs of a document id (an
             integer from 0) and a text, or of records (for instance a `datasets.Dataset`).
         field: what to store.
-        path: where the dataset shall be.
+        path: where the dataset shall be: a directory, or a URL (with the extra `tokjax[remote]`).
         separator: what stands between documents in a text or a file; `None` if each is one.
         text_column: where the text of a record is.
         shard_size: a shard is closed by the document that fills it to so many ids (of `RawTextField`: bytes).
@@ -145,30 +134,59 @@ def write_dataset(
     plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
     about = source_record(source, separator)
     documents = documents_of(source, separator, text_column)
+    job = Job(field, plan, documents, about, at_once, executor, progress)
+    if is_url(path):
+        return _write_remotely(RemoteDirectory(str(path)), job, overwrite=overwrite)
     target = Path(path).resolve()
     if target.exists() and not overwrite:
-        return _unchanged(target, plan, documents)
+        return written(_unchanged(lambda: read_manifest(target), job, target), target)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        finished = _finished_shards(directory, plan, overwrite=overwrite)
-        _skip(documents, finished, directory)
-        with (
-            progress_bar("packing", _size_of(about), unit="bytes", enabled=progress) as advance,
-            ShardWriter(
-                directory,
-                field,
-                plan.shard_size,
-                finished,
-                lambda shards: write_progress(directory, Progress(plan, shards)),
-            ) as writer,
-        ):
-            advance(sum(shard.num_bytes for shard in finished))
-            num_items = sum(shard.num_items for shard in finished)
-            for batch, encoded in _encoded(field, documents, at_once, executor):
-                num_bytes = writer.add(batch, encoded)
-                num_items += len(encoded.data)
-                advance(num_bytes, f"{num_items:,} {'bytes' if field.tokenizer is None else 'tokens'}")
-        manifest = finish(directory, field, plan, about, writer.shards)
+        progress_there = _progress_in(directory)
+        finished = _finished_shards(progress_there, job, directory, overwrite=overwrite)
+        _check_files(directory, finished)
+        shards = fill_shards(
+            job, directory, finished, lambda shards: write_progress(directory, Progress(plan, shards))
+        )
+        manifest = finish(directory, field, plan, about, shards)
     return written(manifest, target)
+
+
+def _write_remotely(remote: RemoteDirectory, job: Job, *, overwrite: bool) -> WrittenDataset:
+    """The same at a URL: each file is put there when it is finished, the manifest last.
+
+    There is no place beside it: with `overwrite` a former dataset is deleted first.
+    """
+    with remote.locked(), tempfile.TemporaryDirectory(prefix="tokjax-") as staging:
+        directory = Path(staging)
+        if remote.read(MANIFEST_FILE) is not None:
+            if not overwrite:
+                return written(_unchanged(remote.manifest, job, remote), remote.url)
+            for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, remote.names())):
+                remote.remove(name)
+        begun = remote.read(PROGRESS_FILE)
+        if begun is not None:
+            (directory / PROGRESS_FILE).write_bytes(begun)
+        finished = _finished_shards(read_progress(directory), job, remote, overwrite=overwrite)
+        for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
+            if not remote.has(name, record):
+                raise DatasetMismatchError(
+                    f"{remote}/{name}, which a writer that was stopped had finished, is not there as it was; "
+                    "delete what is there"
+                )
+
+        def publish(shards: tuple[Shard, ...]) -> None:
+            for name in shards[-1].files:
+                remote.put(directory / name)
+                (directory / name).unlink()
+            write_progress(directory, Progress(job.plan, shards))
+            remote.put(directory / PROGRESS_FILE)
+
+        shards = fill_shards(job, directory, finished, publish)
+        manifest = finish(directory, job.field, job.plan, job.source, shards)
+        for name in (*manifest.files, MANIFEST_FILE):
+            remote.put(directory / name)
+        remote.remove(PROGRESS_FILE)
+    return written(manifest, remote.url)
 
 
 def plan_of(field: Field, shard_size: int) -> Plan:
@@ -185,97 +203,60 @@ def plan_of(field: Field, shard_size: int) -> Plan:
     )
 
 
-def _encoded(
-    field: Field, documents: Iterator[Document], at_once: int, executor: Executor | None
-) -> Iterator[tuple[Documents, Encoded]]:
-    """Batches of documents with what is stored of them, in order."""
-    batch_size = _BATCH_SIZE if executor is None else _EXECUTOR_BATCH_SIZE
-    batches, ahead = itertools.tee(batches_of(documents, batch_size))
-    encode = partial(encode_documents, field, threads=1)
-    if executor is not None:
-        encode = partial(_encode_elsewhere, pickle.dumps(field))
-    with _clear_if_broken():
-        yield from zip(batches, map_in_threads(encode, ahead, at_once, executor), strict=True)
-
-
-def _encode_elsewhere(pickled_field: bytes, documents: Documents) -> Encoded:
-    """Encode documents in a worker, which has the field unpickled once."""
-    return encode_documents(_unpickled(pickled_field), documents, threads=1)
-
-
-@lru_cache(maxsize=4)
-def _unpickled(pickled_field: bytes) -> Field:
-    field: Field = pickle.loads(pickled_field)
-    return field
-
-
-@contextmanager
-def _clear_if_broken() -> Iterator[None]:
-    try:
-        yield
-    except BrokenExecutor as error:
-        raise DatasetError(
-            "an encoding process died (killed, or out of memory?); what was finished is kept: call "
-            "write_dataset again, with a new executor"
-        ) from error
-
-
-def _unchanged(target: Path, plan: Plan, documents: Iterator[Document]) -> WrittenDataset:
+def _unchanged(manifest_there: Callable[[], Manifest], job: Job, place: object) -> Manifest:
     """What is there, if it is what would be written."""
     try:
-        manifest = read_manifest(target)
+        manifest = manifest_there()
     except DatasetError as error:
-        raise DatasetExistsError(f"{target} exists; to replace it, pass overwrite=True ({error})") from None
-    _compare(plan, manifest.plan, f"{target} exists, and was written", "to replace it, pass overwrite=True")
-    different = _first_difference(documents, manifest.shards)
-    if different is None and next(documents, None) is not None:
+        raise DatasetExistsError(f"{place} exists; to replace it, pass overwrite=True ({error})") from None
+    hint = "to replace it, pass overwrite=True"
+    _compare(job.plan, manifest.plan, f"{place} exists, and was written", hint)
+    different = _first_difference(job.documents, manifest.shards)
+    if different is None and next(job.documents, None) is not None:
         different = "the source now has more documents"
     if different is not None:
-        raise DatasetExistsError(
-            f"{target} exists, and was written from another source ({different}); to replace it, pass "
-            "overwrite=True"
-        )
-    return written(manifest, target)
+        raise DatasetExistsError(f"{place} exists, and was written from another source ({different}); {hint}")
+    return manifest
 
 
-def _finished_shards(directory: Path, plan: Plan, *, overwrite: bool) -> tuple[Shard, ...]:
-    """The shards that a writer that was stopped has finished; whatever else it left is deleted."""
+def _progress_in(directory: Path) -> Progress | None:
+    """How far a writer came that was stopped, perhaps at the very end."""
     progress = read_progress(directory)
-    if progress is None and (directory / MANIFEST_FILE).is_file():  # (it was stopped at the very end)
+    if progress is None and (directory / MANIFEST_FILE).is_file():
         manifest = read_manifest(directory)
         progress = Progress(manifest.plan, manifest.shards)
-    if progress is not None and progress.plan != plan and overwrite:
-        progress = None
-    shards = () if progress is None else progress.shards
-    if progress is not None:
-        _compare(
-            plan,
-            progress.plan,
-            f"{directory} was begun",
-            "to begin anew, pass overwrite=True, or delete it",
-            DatasetMismatchError,
-        )
-        for name, record in ((name, file) for shard in shards for name, file in shard.files.items()):
-            file = directory / name
-            if not file.is_file() or sha256_of_file(file) != record.sha256:
-                raise DatasetMismatchError(
-                    f"{file}, which a writer that was stopped had finished, was altered; delete {directory}"
-                )
-    kept = {PROGRESS_FILE, *(name for shard in shards for name in shard.files)} if shards else set()
-    for entry in directory.iterdir():
-        if entry.name not in kept:
-            entry.unlink()
-    return shards
+    return progress
 
 
-def _skip(documents: Iterator[Document], finished: tuple[Shard, ...], directory: Path) -> None:
-    """Read over the documents that are written already, and compare them with what was fed then."""
-    different = _first_difference(documents, finished)
+def _finished_shards(
+    progress: Progress | None, job: Job, place: object, *, overwrite: bool
+) -> tuple[Shard, ...]:
+    """The shards that a writer that was stopped has finished. The documents in them are read over."""
+    if progress is None or (progress.plan != job.plan and overwrite):
+        return ()
+    hint = "to begin anew, pass overwrite=True, or delete it"
+    _compare(job.plan, progress.plan, f"{place} was begun", hint, DatasetMismatchError)
+    different = _first_difference(job.documents, progress.shards)
     if different is not None:
         raise DatasetMismatchError(
-            f"{directory} was begun from another source ({different}); pass the same one, or delete it to "
-            "begin anew"
+            f"{place} was begun from another source ({different}); pass the same one, or delete it to begin "
+            "anew"
         )
+    return progress.shards
+
+
+def _check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
+    """Refuse finished shards that were altered; whatever else is there is deleted."""
+    records = {name: record for shard in finished for name, record in shard.files.items()}
+    for name, record in records.items():
+        file = directory / name
+        if not file.is_file() or sha256_of_file(file) != record.sha256:
+            raise DatasetMismatchError(
+                f"{file}, which a writer that was stopped had finished, was altered; delete {directory}"
+            )
+    for entry in directory.iterdir():
+        if entry.name not in records and not (finished and entry.name == PROGRESS_FILE):
+            entry.unlink()
 
 
 def _first_difference(documents: Iterator[Document], shards: tuple[Shard, ...]) -> str | None:
@@ -319,7 +300,7 @@ def finish(
     return manifest
 
 
-def written(manifest: Manifest, path: Path) -> WrittenDataset:
+def written(manifest: Manifest, path: Path | str) -> WrittenDataset:
     """The counts of a dataset."""
     return WrittenDataset(
         manifest.num_items,
@@ -329,7 +310,3 @@ def written(manifest: Manifest, path: Path) -> WrittenDataset:
         len(manifest.shards),
         path,
     )
-
-
-def _size_of(source: dict[str, Any] | None) -> int | None:
-    return None if source is None else sum(nbytes for _, nbytes in source["files"])

@@ -1,0 +1,101 @@
+"""Datasets at URLs, on fsspec's local and memory file systems."""
+
+import pickle
+import uuid
+
+import pytest
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stopping
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request, tmp_path):
+    place = f"/{uuid.uuid4().hex}" if request.param == "memory" else f"{tmp_path}/remote"
+    return f"{request.param}://{place}"
+
+
+def files_at(url):
+    system, root = fsspec.core.url_to_fs(url)
+    return {path.rsplit("/", 1)[-1]: system.cat_file(path) for path in system.ls(root, detail=False)}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_it_is_as_one_that_is_here(url, name, tmp_path):
+    written = tokjax.write_dataset(TEXTS, FIELDS[name], url, **OPTIONS)
+    assert written.path == url
+    tokjax.write_dataset(TEXTS, FIELDS[name], tmp_path / "here", **OPTIONS)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert files_at(url) == here
+    there, local = tokjax.open_dataset(url), tokjax.open_dataset(tmp_path / "here")
+    assert [list(row) for row in there] == [list(row) for row in local]
+    assert there.field == FIELDS[name]
+    there.verify()
+    again = pickle.loads(pickle.dumps(there))
+    assert list(again[3]) == list(local[3])
+    assert url in repr(there)
+
+
+def test_files_are_fetched_when_they_are_needed(url, tmp_path):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept")
+    assert not list((tmp_path / "kept").iterdir())
+    first = dataset.read(0, 10)
+    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
+        "shard-00000.num_tokens.npy",
+        "shard-00000.tokens.npy",
+    ]
+    system, root = fsspec.core.url_to_fs(url)
+    system.rm_file(f"{root}/shard-00000.tokens.npy")
+    assert tokjax.open_dataset(url, download_dir=tmp_path / "kept").read(0, 10).tolist() == first.tolist()
+    with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00000\.tokens\.npy is missing"):
+        tokjax.open_dataset(url).read(0, 10)
+
+
+def test_an_altered_file(url):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    system, root = fsspec.core.url_to_fs(url)
+    data = bytearray(system.cat_file(f"{root}/shard-00001.tokens.npy"))
+    data[-1] ^= 1
+    system.pipe_file(f"{root}/shard-00001.tokens.npy", bytes(data))
+    dataset = tokjax.open_dataset(url)
+    with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered: its"):
+        dataset.read(0, dataset.num_tokens)
+
+
+def test_a_writer_that_is_stopped_goes_on(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    for stop in (20, 45):
+        with pytest.raises(StoppedError):
+            tokjax.write_dataset(stopping(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
+        with pytest.raises(tokjax.DatasetIncompleteError, match="its writer did not finish; run"):
+            tokjax.open_dataset(url)
+    with pytest.raises(tokjax.DatasetMismatchError, match="was begun from another source"):
+        tokjax.write_dataset(["other", *TEXTS], FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "here", **OPTIONS)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert files_at(url) == here
+
+
+def test_what_is_there_already(url):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)  # (the same again)
+    with pytest.raises(tokjax.DatasetExistsError, match="to replace it, pass overwrite=True"):
+        tokjax.write_dataset(CORPUS, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(CORPUS, FIELDS["packed"], url, overwrite=True, **OPTIONS)
+    assert len(tokjax.open_dataset(url)) == len(CORPUS)
+    with pytest.raises(tokjax.DatasetIncompleteError, match="nothing is there"):
+        tokjax.open_dataset(url + "x")
+
+
+def test_another_writer_at_the_same_time(url):
+    def texts():
+        yield TEXTS[0]
+        with pytest.raises(tokjax.DatasetExistsError, match="another process is writing"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
+
+    tokjax.write_dataset(texts(), FIELDS["packed"], url)

@@ -1,0 +1,116 @@
+"""From documents to the shards of a dataset: encoded by several workers, written in order."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+from concurrent.futures import BrokenExecutor
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax._progress import progress_bar
+from tokjax._threads import map_in_threads
+from tokjax.errors import DatasetError
+from tokjax.store.encoding import Documents, Encoded, encode_documents
+from tokjax.store.feed import batches_of
+from tokjax.store.shards import ShardWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from tokjax.store.feed import Document
+    from tokjax.store.fields import Field
+    from tokjax.store.manifest import Plan, Shard
+
+_BATCH_SIZE = 1 << 21
+_EXECUTOR_BATCH_SIZE = 1 << 24
+
+
+class Job(NamedTuple):
+    """What is to be written.
+
+    Attributes:
+        field: what is stored of documents.
+        plan: how.
+        documents: those that are left to write.
+        source: what the manifest says of where they come from.
+        at_once: how many batches are encoded at a time.
+        executor: where; `None` for threads of this process.
+        progress: whether to show a bar on standard error.
+    """
+
+    field: Field
+    plan: Plan
+    documents: Iterator[Document]
+    source: dict[str, Any] | None
+    at_once: int
+    executor: Executor | None
+    progress: bool
+
+
+def fill_shards(
+    job: Job,
+    directory: Path,
+    finished: tuple[Shard, ...],
+    on_shard: Callable[[tuple[Shard, ...]], None],
+) -> list[Shard]:
+    """Encode documents and write them behind the shards that are finished.
+
+    Args:
+        job: what is to be written.
+        directory: where to.
+        finished: the shards that are there already.
+        on_shard: is told all finished shards whenever there is one more.
+
+    Returns:
+        All shards.
+    """
+    total = None if job.source is None else sum(nbytes for _, nbytes in job.source["files"])
+    with (
+        progress_bar("packing", total, unit="bytes", enabled=job.progress) as advance,
+        ShardWriter(directory, job.field, job.plan.shard_size, finished, on_shard) as writer,
+    ):
+        advance(sum(shard.num_bytes for shard in finished))
+        num_items = sum(shard.num_items for shard in finished)
+        noun = "bytes" if job.field.tokenizer is None else "tokens"
+        for batch, encoded in _encoded(job):
+            num_bytes = writer.add(batch, encoded)
+            num_items += len(encoded.data)
+            advance(num_bytes, f"{num_items:,} {noun}")
+    return writer.shards
+
+
+def _encoded(job: Job) -> Iterator[tuple[Documents, Encoded]]:
+    """Batches of documents with what is stored of them, in order."""
+    batch_size = _BATCH_SIZE if job.executor is None else _EXECUTOR_BATCH_SIZE
+    batches, ahead = itertools.tee(batches_of(job.documents, batch_size))
+    encode = partial(encode_documents, job.field, threads=1)
+    if job.executor is not None:
+        encode = partial(_encode_elsewhere, pickle.dumps(job.field))
+    with _clear_if_broken():
+        yield from zip(batches, map_in_threads(encode, ahead, job.at_once, job.executor), strict=True)
+
+
+def _encode_elsewhere(pickled_field: bytes, documents: Documents) -> Encoded:
+    """Encode documents in a worker, which has the field unpickled once."""
+    return encode_documents(_unpickled(pickled_field), documents, threads=1)
+
+
+@lru_cache(maxsize=4)
+def _unpickled(pickled_field: bytes) -> Field:
+    field: Field = pickle.loads(pickled_field)
+    return field
+
+
+@contextmanager
+def _clear_if_broken() -> Iterator[None]:
+    try:
+        yield
+    except BrokenExecutor as error:
+        raise DatasetError(
+            "an encoding process died (killed, or out of memory?); what was finished is kept: call "
+            "write_dataset again, with a new executor"
+        ) from error

@@ -1,0 +1,149 @@
+"""Datasets at URLs, by fsspec: files are fetched when they are first needed, and put there one by one."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import tempfile
+import weakref
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tokjax._optional import import_optional
+from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
+from tokjax.store.manifest import MANIFEST_FILE, manifest_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from tokjax.store.manifest import FileRecord, Manifest
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is a URL, such as `"s3://bucket/corpus"`.
+
+    >>> is_url("memory://corpus"), is_url("corpus"), is_url(Path("a"))
+    (True, False, False)
+    """
+    return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+class RemoteDirectory:
+    """A directory at a URL, and where its files are kept here.
+
+    Args:
+        url: its place.
+        download_dir: where fetched files are kept; `None` for a temporary directory that goes with this.
+    """
+
+    def __init__(self, url: str, download_dir: str | os.PathLike[str] | None = None) -> None:
+        self.url = url.rstrip("/")
+        self._download_dir = None if download_dir is None else Path(download_dir)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle as its place."""
+        return RemoteDirectory, (self.url, self._download_dir)
+
+    def __str__(self) -> str:
+        """Its place."""
+        return self.url
+
+    @cached_property
+    def local(self) -> Path:
+        """Where fetched files are."""
+        if self._download_dir is None:
+            made = tempfile.mkdtemp(prefix="tokjax-")
+            weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
+            return Path(made)
+        self._download_dir.mkdir(parents=True, exist_ok=True)
+        return self._download_dir
+
+    @cached_property
+    def _system(self) -> tuple[Any, str]:
+        fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {self.url}")
+        system, root = fsspec.core.url_to_fs(self.url)
+        return system, root
+
+    def _path(self, name: str) -> str:
+        return f"{self._system[1]}/{name}"
+
+    def read(self, name: str) -> bytes | None:
+        """The contents of a file; `None` if there is none."""
+        try:
+            data: bytes = self._system[0].cat_file(self._path(name))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return data
+
+    def has(self, name: str, record: FileRecord) -> bool:
+        """Whether there is a file of that size."""
+        try:
+            return bool(self._system[0].size(self._path(name)) == record.nbytes)
+        except FileNotFoundError:
+            return False
+
+    def names(self) -> list[str]:
+        """The files that are there."""
+        system, root = self._system
+        if not system.exists(root):
+            return []
+        return [path.rsplit("/", 1)[-1] for path in system.ls(root, detail=False)]
+
+    def put(self, file: Path) -> None:
+        """Copy a file there, whole or not at all as far as the file system can."""
+        system, root = self._system
+        system.makedirs(root, exist_ok=True)
+        system.put_file(str(file), self._path(file.name))
+
+    def remove(self, name: str) -> None:
+        """Delete a file, if it is there."""
+        if self._system[0].exists(self._path(name)):
+            self._system[0].rm_file(self._path(name))
+
+    def fetch(self, name: str, record: FileRecord) -> Path:
+        """A file, here: as it was fetched before, if it has the right size."""
+        target = self.local / name
+        if target.is_file() and target.stat().st_size == record.nbytes:
+            return target
+        partial = target.with_name(f".{name}.partial")
+        try:
+            self._system[0].get_file(self._path(name), str(partial))
+        except FileNotFoundError:
+            raise DatasetCorruptError(f"{self.url}/{name} is missing; write the dataset again") from None
+        partial.replace(target)
+        return target
+
+    def manifest(self) -> Manifest:
+        """What is there.
+
+        Raises:
+            DatasetIncompleteError: there is no finished dataset.
+        """
+        data = self.read(MANIFEST_FILE)
+        if data is None:
+            there = self.names()
+            why = "its writer did not finish; run write_dataset again" if there else "nothing is there"
+            raise DatasetIncompleteError(f"no dataset at {self.url}: {why}")
+        return manifest_of(data, f"{self.url}/{MANIFEST_FILE}")
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other writers on this machine out: object stores have no locks for those on others."""
+        from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
+
+        digest = hashlib.sha256(self.url.encode()).hexdigest()[:24]
+        lock = FileLock(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock")
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise DatasetExistsError(f"another process is writing {self.url}") from None
+        try:
+            yield
+        finally:
+            lock.release()
