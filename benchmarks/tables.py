@@ -172,6 +172,42 @@ def kinds_table(record: dict[str, Any]) -> str:
     return "\n".join([*rows, "", note])
 
 
+def loading_table(record: dict[str, Any]) -> str:
+    """Tokens a second of each contender, and what they are of the roofline."""
+    rates = record["batches"]["million_tokens_per_second"]
+    roofline = rates["sequential roofline"]
+    rows = [
+        "| batches of 64 × 2,048, shuffled | million tokens a second | of the roofline |",
+        "|---|---|---|",
+    ]
+    for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
+        rows.append(f"| {name} | {rate:,.0f} | {rate / roofline:.3f} |")
+    far, starting, writing = record["far_away"], record["starting"], record["writing"]
+    near, away = far.values()
+    speed = writing["megabytes_per_second"]
+    more = [
+        f"{record['ids'] / 1e6:,.0f} million ids, {record['ids'] * 2 / 1e9:.1f} GB, in the memory of the system.",
+        f"The first batch of a fresh loader takes {near * 1e3:.2f} ms, that of step 10^9 {away * 1e3:.2f} ms.",
+        f"From opening to the first batch: {starting['with checksums']['seconds_to_first_batch']:.2f} s with "
+        f"all checksums of what it touches, {starting['without']['seconds_to_first_batch']:.2f} s without; "
+        f"{starting['without']['peak_megabytes']:.0f} MB at most after 200 batches, the mapped pages among them.",
+        f"Writing {writing['megabytes']:.0f} MB of text: {speed['writing']:.0f} MB/s, encoding alone "
+        f"{speed['encoding']:.0f} ({speed['writing'] / speed['encoding']:.2f}); "
+        f"{writing['bytes_per_token']:.4f} bytes a token on disk. {_host(record)}",
+    ]
+    return "\n".join([*rows, "", *more])
+
+
+def strategies_table(record: dict[str, Any]) -> str:
+    """What each way to store costs, on disk and when it is loaded."""
+    rows = ["| strategy | storage, of the text | 32 rows of up to 512 | padding |", "|---|---|---|---|"]
+    for name, told in record["strategies"].items():
+        rows.append(
+            f"| {name} | {told['of_the_text']:.2f} | {told['milliseconds']:.2f} ms | {told['padding']:.0%} |"
+        )
+    return "\n".join(rows)
+
+
 def _warm(medians: dict[str, dict[str, float]], run: str) -> str:
     return f"{medians[run]['warm_megabytes_per_second']:.1f}" if run in medians else ""
 
@@ -193,6 +229,8 @@ TABLES = {
     "train-summary": ("train", train_summary),
     "ladder": ("ladder", ladder_table),
     "kinds": ("kinds", kinds_table),
+    "loading": ("loading", loading_table),
+    "strategies": ("loading", strategies_table),
 }
 
 
