@@ -176,26 +176,25 @@ def loading_table(record: dict[str, Any]) -> str:
     """Tokens a second of each contender, and what they are of the roofline."""
     rates = record["batches"]["million_tokens_per_second"]
     roofline = rates["sequential roofline"]
-    rows = [
-        "| batches of 64 × 2,048, shuffled | million tokens a second | of the roofline |",
-        "|---|---|---|",
-    ]
+    rows = ["| batches of 64 × 2,048, shuffled | million tokens a second | of the roofline |"]
+    rows.append("|---|---|---|")
     for name, rate in sorted(rates.items(), key=lambda item: -item[1]):
         rows.append(f"| {name} | {rate:,.0f} | {rate / roofline:.3f} |")
-    far, starting, writing = record["far_away"], record["starting"], record["writing"]
-    near, away = far.values()
+    starting, writing = record["starting"], record["writing"]
     speed = writing["megabytes_per_second"]
-    more = [
-        f"{record['ids'] / 1e6:,.0f} million ids, {record['ids'] * 2 / 1e9:.1f} GB, in the memory of the system.",
-        f"The first batch of a fresh loader takes {near * 1e3:.2f} ms, that of step 10^9 {away * 1e3:.2f} ms.",
-        f"From opening to the first batch: {starting['with checksums']['seconds_to_first_batch']:.2f} s with "
-        f"all checksums of what it touches, {starting['without']['seconds_to_first_batch']:.2f} s without; "
-        f"{starting['without']['peak_megabytes']:.0f} MB at most after 200 batches, the mapped pages among them.",
+    near, far = (1e3 * seconds for seconds in record["far_away"].values())
+    checked, plain = (starting[name]["seconds_to_first_batch"] for name in ("with checksums", "without"))
+    size = record["ids"] * 2 / 1e9
+    more = (
+        f"{record['ids'] / 1e6:,.0f} million ids, {size:.1f} GB, in the memory of the system. The first batch "
+        f"of a fresh loader takes {near:.2f} ms, that of step 10^9 {far:.2f} ms. From opening to the first "
+        f"batch: {checked:.2f} s with the checksums of all that it touches, {plain:.2f} s without; "
+        f"{starting['without']['peak_megabytes']:.0f} MB at most after 200 batches, mapped pages among them. "
         f"Writing {writing['megabytes']:.0f} MB of text: {speed['writing']:.0f} MB/s, encoding alone "
         f"{speed['encoding']:.0f} ({speed['writing'] / speed['encoding']:.2f}); "
-        f"{writing['bytes_per_token']:.4f} bytes a token on disk. {_host(record)}",
-    ]
-    return "\n".join([*rows, "", *more])
+        f"{writing['bytes_per_token']:.4f} bytes a token on disk. {_host(record)}"
+    )
+    return "\n".join([*rows, "", more])
 
 
 def strategies_table(record: dict[str, Any]) -> str:
