@@ -333,6 +333,18 @@ from .report.curves import (
 from .report.curves import (
     size_curves as size_curves,
 )
+from .report.datasets import (
+    DatasetReport as DatasetReport,
+)
+from .report.datasets import (
+    dataset_report as dataset_report,
+)
+from .report.datasets import (
+    dataset_report_to_json as dataset_report_to_json,
+)
+from .report.datasets import (
+    save_dataset_report_html as save_dataset_report_html,
+)
 from .report.measuring import (
     vocabulary_report as vocabulary_report,
 )

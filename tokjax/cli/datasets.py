@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,8 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.tables import stats_table
+from tokjax._files import write_atomically
+from tokjax.cli.tables import padding_table, stats_table
 
 DatasetArgument = Annotated[Path, typer.Argument(help="The directory of a dataset.", show_default=False)]
 OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where the result shall be.")]
@@ -22,12 +24,21 @@ def stats(
     verify: Annotated[
         bool, typer.Option("--verify", help="Also compare all files with their checksums.")
     ] = False,
+    batch_size: Annotated[int, typer.Option(help="Documents a batch, to measure padding.")] = 32,
+    html: Annotated[Path | None, typer.Option(help="Write a page with plots.")] = None,
+    json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
 ) -> None:
-    """Show what a dataset holds."""
+    """Show what a dataset holds, and how much of its batches would be padding."""
     opened = tokjax.open_dataset(dataset)
     if verify:
         opened.verify()
-    Console().print(stats_table(opened))
+    report = tokjax.dataset_report(opened, batch_size=batch_size)
+    if html is not None:
+        tokjax.save_dataset_report_html(report, html)
+    if json_file is not None:
+        described = json.dumps(tokjax.dataset_report_to_json(report), indent=1).encode("ascii")
+        write_atomically(json_file, lambda file: file.write(described))
+    Console().print(stats_table(opened), padding_table(report))
 
 
 def verify(datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets.")]) -> None:

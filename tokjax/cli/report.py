@@ -12,7 +12,7 @@ from rich.console import Console
 import tokjax
 from tokjax._files import write_atomically
 from tokjax.report.inputs import ONLY_KIND
-from tokjax.report.page import check_libraries
+from tokjax.report.template import check_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

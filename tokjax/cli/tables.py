@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.records import TokenizationResult
-    from tokjax.store.kinds import PackedDataset
+    from tokjax.report.datasets import DatasetReport
+    from tokjax.store.dataset import Dataset
     from tokjax.trainer import Trained
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
@@ -36,22 +37,35 @@ def token_table(result: TokenizationResult) -> Table:
     return table
 
 
-def stats_table(dataset: PackedDataset) -> Table:
+def padding_table(report: DatasetReport) -> Table:
+    """How much of batches would be padding."""
+    table = Table("batches", title=f"padding of {report.batch_size} documents a batch")
+    for name in ("padding", "shapes"):
+        table.add_column(name, no_wrap=True, justify="right")
+    for each in report.padding:
+        table.add_row(Text(each.strategy), f"{each.share:.1%}", f"{each.shapes:,}")
+    return table
+
+
+def stats_table(dataset: Dataset) -> Table:
     """What a dataset holds."""
-    manifest = dataset.manifest
-    lengths = np.diff(dataset.document_splits)
+    manifest, plan = dataset.manifest, dataset.manifest.plan
+    lengths = dataset.document_lengths
+    unit = "bytes" if plan.tokenizer_fingerprint is None else "tokens"
     table = _two_columns(str(dataset.path))
     table.add_row("field", Text(manifest.plan.field))
-    table.add_row("tokens", f"{manifest.num_items:,}")
+    table.add_row(unit, f"{manifest.num_items:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")
     table.add_row("bytes of text", f"{manifest.num_bytes:,}")
-    table.add_row("bytes per token", f"{manifest.num_bytes / max(manifest.num_items, 1):.3f}")
+    if unit == "tokens":
+        table.add_row("bytes per token", f"{manifest.num_bytes / max(manifest.num_items, 1):.3f}")
     if len(lengths):
-        table.add_row("tokens per document", f"median {np.median(lengths):,.0f}, longest {lengths.max():,}")
+        table.add_row(f"{unit} per document", f"median {np.median(lengths):,.0f}, longest {lengths.max():,}")
     table.add_row("dtype", manifest.plan.data_dtype)
     table.add_row("shards", str(len(manifest.shards)))
-    table.add_row("vocabulary", f"{manifest.plan.vocab_size:,}")
-    table.add_row("tokenizer", str(manifest.plan.tokenizer_fingerprint))
+    if plan.vocab_size is not None:
+        table.add_row("vocabulary", f"{plan.vocab_size:,}")
+        table.add_row("tokenizer", str(plan.tokenizer_fingerprint))
     return table
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokjax._display import visible
 from tokjax._files import write_atomically
-from tokjax._optional import import_optional
 from tokjax.errors import InvalidArgumentError
-from tokjax.report.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, readable_name, sections, shown
+from tokjax.report.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, readable_name, sections
 from tokjax.report.plots import (
     bytes_per_token_plot,
     colour_of,
@@ -17,6 +15,7 @@ from tokjax.report.plots import (
     lengths_plot,
     rank_frequency_plot,
 )
+from tokjax.report.template import check_libraries, render_page
 
 if TYPE_CHECKING:
     import os
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
 
     from tokjax.report.curves import SizeCurve
     from tokjax.report.records import VocabularyReport
-
-_TEMPLATE = Path(__file__).with_name("page.html")
 
 
 def save_report_html(
@@ -61,17 +58,7 @@ def save_report_html(
     return target
 
 
-def check_libraries() -> None:
-    """Raise `MissingExtraError` where a page can't be made."""
-    for library in ("matplotlib", "jinja2"):
-        import_optional(library, extra="report", purpose="the page of a report")
-
-
 def _page(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str:
-    jinja2 = import_optional("jinja2", extra="report", purpose="the page of a report")
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True)
-    environment.filters |= {"visible": visible, "shown": shown}
-    template = environment.from_string(_TEMPLATE.read_text("utf-8"))
     plots = [
         (
             "Bytes per token",
@@ -84,7 +71,8 @@ def _page(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str:
     if curves:
         about = "What the first ids alone would give: the vocabulary, had it been trained smaller."
         plots.insert(1, ("Size of the vocabulary", about, curves_plot(curves, report.tokenizers)))
-    page: str = template.render(
+    return render_page(
+        "page.html",
         names=list(map(readable_name, report.tokenizers)),
         kinds=list(map(readable_name, report.kinds)),
         colours=[colour_of(i) for i in range(len(report.tokenizers))],
@@ -95,4 +83,3 @@ def _page(report: VocabularyReport, curves: Sequence[SizeCurve]) -> str:
         of_use=OF_USE,
         plots=plots,
     )
-    return page

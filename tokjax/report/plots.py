@@ -135,6 +135,38 @@ def rank_frequency_plot(report: VocabularyReport) -> str:
     return _svg("ranks", draw)
 
 
+def dataset_lengths_plot(bins: Sequence[int], counts: Sequence[int], unit: str) -> str:
+    """A histogram of lengths, on a logarithmic axis."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        edges = np.maximum(np.array(bins, float), 0.5)  # (nothing has no logarithm)
+        axes.stairs(counts, edges, color=COLOURS[0], linewidth=1.5)
+        axes.stairs(counts, edges, color=COLOURS[0], fill=True, alpha=0.15)
+        axes.set_xscale("log", base=2)
+        _plain_numbers(axes.xaxis, partial(shown, form=".0f"))
+        axes.set_xlabel(f"{unit} of a document")
+        axes.set_ylabel("documents")
+
+    return _svg("dataset-lengths", draw)
+
+
+def padding_plot(shares: Sequence[tuple[str, float]]) -> str:
+    """A bar for each strategy: how much of its batches is padding."""
+
+    def draw(figure: Any) -> None:
+        axes = figure.subplots()
+        places = np.arange(len(shares))[::-1]
+        bars = axes.barh(places, [100 * share for _, share in shares], 0.7, color=COLOURS[1])
+        axes.bar_label(bars, [f"{share:.1%}" for _, share in shares], padding=3)
+        axes.set_yticks(places, [strategy for strategy, _ in shares])
+        axes.tick_params(axis="y", length=0)
+        axes.set_xlim(0, 100)
+        axes.set_xlabel("% of all places")
+
+    return _svg("padding", draw)
+
+
 def colour_of(tokenizer: int) -> str:
     """The colour of a tokenizer, by its place among them."""
     return COLOURS[tokenizer % len(COLOURS)]

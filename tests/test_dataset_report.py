@@ -1,0 +1,101 @@
+"""What a dataset is like: numbers against the slow way, a page, and the command."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.test_cli import output_of
+from tests.test_loaders import FIELDS, TEXTS
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reported")
+    for name, field in FIELDS.items():
+        tokjax.write_dataset(TEXTS, field, directory / name, shard_size=500)
+    return {path.name: tokjax.open_dataset(path) for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_numbers(datasets, name):
+    dataset = datasets[name]
+    report = tokjax.dataset_report(dataset, batch_size=10)
+    lengths = np.array(
+        [len(dataset[row]) if name != "raw" else len(dataset.text_bytes(row)) for row in range(97)]
+    )
+    assert report.lengths["shortest"] == lengths.min()
+    assert report.lengths["median"] == np.sort(lengths)[48]
+    assert report.lengths["longest"] == lengths.max()
+    assert sum(report.counts) == report.num_documents == 97
+    assert len(report.bins) == len(report.counts) + 1
+    for low, high, count in zip(report.bins, report.bins[1:], report.counts, strict=False):
+        assert count == ((lengths >= low) & (lengths < high)).sum()
+    shares = {
+        padding.strategy.split(" of ")[0] + str(i): padding.share for i, padding in enumerate(report.padding)
+    }
+    fixed, batch, buckets, packed = shares.values()
+    assert fixed == pytest.approx(1 - lengths.sum() / (97 * lengths.max()))
+    assert packed == 0 <= batch <= fixed
+    assert 0 <= buckets <= fixed
+    assert report.bytes_per_token == (None if name == "raw" else report.num_bytes / lengths.sum())
+    assert json.loads(json.dumps(tokjax.dataset_report_to_json(report)))["num_documents"] == 97
+
+
+def test_buckets_are_the_dataset_s_own(datasets):
+    report = tokjax.dataset_report(datasets["bucketed"])
+    lengths = datasets["bucketed"].document_lengths
+    padded = np.array([16, 32, 50])[np.searchsorted([16, 32, 50], lengths)]
+    assert report.padding[2].strategy == "buckets of 16, 32, 50"
+    assert report.padding[2].share == pytest.approx(1 - lengths.sum() / padded.sum())
+    assert report.padding[2].shapes == len(set(padded))
+
+
+@given(lengths=st.lists(st.integers(0, 70), min_size=1, max_size=40), size=st.integers(1, 50))
+def test_padding_of_a_batch(tmp_path_factory, lengths, size):
+    path = tmp_path_factory.mktemp("padding") / "data"
+    tokjax.write_dataset(["x" * length for length in lengths], tokjax.RawTextField(), path)
+    report = tokjax.dataset_report(tokjax.open_dataset(path), batch_size=size)
+    if not sum(lengths):
+        assert report.padding == ()
+        return
+    order = tokjax.loading.permutation.permute(np.arange(len(lengths)), len(lengths), 0)
+    shuffled = np.array(lengths)[order]
+    batches = [shuffled[start : start + size] for start in range(0, len(lengths), size)]
+    places = sum(len(batch) * batch.max() for batch in batches)
+    assert report.padding[1].share == pytest.approx(1 - sum(lengths) / places)
+
+
+def test_of_nothing(tmp_path):
+    tokjax.write_dataset([], tokjax.RawTextField(), tmp_path / "none")
+    report = tokjax.dataset_report(tokjax.open_dataset(tmp_path / "none"))
+    assert report.padding == ()
+    assert report.lengths["longest"] == 0
+    tokjax.save_dataset_report_html(report, tmp_path / "none.html")
+
+
+def test_a_page(datasets, tmp_path):
+    report = tokjax.dataset_report(datasets["packed"])
+    first = tokjax.save_dataset_report_html(report, tmp_path / "1.html").read_text("utf-8")
+    assert first == tokjax.save_dataset_report_html(report, tmp_path / "2.html").read_text("utf-8")
+    assert first.count("<svg") == 2
+    assert "<script" not in first
+    assert "http" not in first.replace("http-equiv", "")
+    assert "padded to the longest of all" in first
+
+
+def test_the_command(tmp_path):
+    text = tmp_path / "<b>.txt"
+    text.write_text("|".join(CORPUS))
+    tokjax.write_dataset(text, FIELDS["packed"], tmp_path / "data", separator="|")
+    page, numbers = tmp_path / "r.html", tmp_path / "r.json"
+    shown = output_of("stats", tmp_path / "data", "--html", page, "--json", numbers, "--batch-size", 4)
+    assert "padding of 4 documents a batch" in shown
+    assert "&lt;b&gt;.txt" in page.read_text()
+    assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
+    tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")
+    assert "bytes per document" in output_of("stats", tmp_path / "raw")
