@@ -373,6 +373,29 @@ class TestDamage:
             dataset.read(0, dataset.num_tokens)
         assert len(tokjax.open_dataset(written, verify_on_touch=False).read(0, dataset.num_tokens))
 
+    def read_all(self, path, tokenizer):
+        dataset = tokjax.open_dataset(path, tokenizer)
+        dataset.read(0, dataset.num_tokens)
+        dataset.documents  # noqa: B018
+        dataset.verify()
+
+    def test_any_byte(self, field, tmp_path):
+        """Each byte of each file altered in turn: nothing is read as if nothing had happened."""
+        path = tmp_path / "small"
+        tokjax.write_dataset([(9, "low lower"), (3, "é")], field, path)
+        tokenizer, manifest = field.tokenizer, (path / MANIFEST_FILE).read_bytes()
+        for file in path.iterdir():
+            data = file.read_bytes()
+            step = 1 if len(data) < 3000 else 97
+            for place in range(0, len(data), step):
+                altered = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+                file.write_bytes(altered)
+                with pytest.raises((tokjax.DatasetError, tokjax.TokenizerFormatError)):
+                    self.read_all(path, tokenizer)
+            file.write_bytes(data)
+        assert (path / MANIFEST_FILE).read_bytes() == manifest
+        tokjax.open_dataset(path, tokenizer).verify()
+
     def test_another_shape(self, written):
         path = written / "shard-00001.tokens.npy"
         values = np.load(path)
