@@ -8,6 +8,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stopping
+from tokjax.trainer import count_pretokens
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -99,3 +100,26 @@ def test_another_writer_at_the_same_time(url):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
 
     tokjax.write_dataset(texts(), FIELDS["packed"], url)
+
+
+def test_sources_at_urls(url, tmp_path):
+    system, root = fsspec.core.url_to_fs(url)
+    system.makedirs(root, exist_ok=True)
+    for name, text in (("b.txt", "low|lower"), ("a.txt", "é"), ("c.md", "no")):
+        system.pipe_file(f"{root}/{name}", text.encode())
+    pattern = f"{url}/*.txt"
+    tokjax.write_dataset(pattern, FIELDS["raw"], tmp_path / "data", separator="|")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert list(dataset) == ["é", "low", "lower"]
+    names = [name for name, _ in dataset.manifest.source["files"]]
+    assert [name.rsplit("/", 1)[-1] for name in names] == ["a.txt", "b.txt"]
+    assert all("://" in name for name in names)
+    system.pipe_file(f"{root}/a.txt", b"other")
+    tokjax.rebuild_dataset(tmp_path / "data")
+    assert list(tokjax.open_dataset(tmp_path / "data")) == ["other", "low", "lower"]
+    assert count_pretokens(f"{url}/b.txt", progress=False).nbytes == 9
+    assert list(tokjax.read_documents(pattern, None)) == [b"other", b"low|lower"]
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"matches no file"):
+        tokjax.text_files(f"{url}/*.none")
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"matches no file"):
+        tokjax.text_files(f"{url}/none.txt")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax import protocol
 from tokjax._directories import incomplete_path, replaced_path
+from tokjax._urls import is_url
 from tokjax.errors import DatasetIncompleteError, DatasetMismatchError
 from tokjax.store.fields import (
     BucketedTokenField,
@@ -17,7 +18,7 @@ from tokjax.store.fields import (
 )
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.store.manifest import read_manifest
-from tokjax.store.remote import RemoteDirectory, is_url
+from tokjax.store.remote import RemoteDirectory
 
 if TYPE_CHECKING:
     import os

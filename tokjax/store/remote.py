@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import re
-import shutil
 import tempfile
-import weakref
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._optional import import_optional
+from tokjax._urls import file_system, temporary_directory
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 from tokjax.store.manifest import MANIFEST_FILE, manifest_of
 
@@ -21,17 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokjax.store.manifest import FileRecord, Manifest
-
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
-
-
-def is_url(path: object) -> bool:
-    """Whether a path is a URL, such as `"s3://bucket/corpus"`.
-
-    >>> is_url("memory://corpus"), is_url("corpus"), is_url(Path("a"))
-    (True, False, False)
-    """
-    return isinstance(path, str) and _URL.fullmatch(path) is not None
 
 
 class RemoteDirectory:
@@ -58,17 +44,13 @@ class RemoteDirectory:
     def local(self) -> Path:
         """Where fetched files are."""
         if self._download_dir is None:
-            made = tempfile.mkdtemp(prefix="tokjax-")
-            weakref.finalize(self, shutil.rmtree, made, ignore_errors=True)
-            return Path(made)
+            return temporary_directory(self)
         self._download_dir.mkdir(parents=True, exist_ok=True)
         return self._download_dir
 
     @cached_property
     def _system(self) -> tuple[Any, str]:
-        fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {self.url}")
-        system, root = fsspec.core.url_to_fs(self.url)
-        return system, root
+        return file_system(self.url)
 
     def _path(self, name: str) -> str:
         return f"{self._system[1]}/{name}"

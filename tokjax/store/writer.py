@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import tempfile
 from concurrent.futures import Executor
@@ -15,6 +16,7 @@ from tokjax._checks import checked_int
 from tokjax._directories import DirectoryKind, exclusive_place
 from tokjax._files import sha256_of_file
 from tokjax._threads import num_threads
+from tokjax._urls import is_url
 from tokjax.errors import (
     DatasetError,
     DatasetExistsError,
@@ -38,10 +40,10 @@ from tokjax.store.manifest import (
     write_manifest,
     write_progress,
 )
-from tokjax.store.remote import RemoteDirectory, is_url
+from tokjax.store.remote import RemoteDirectory
+from tokjax.text.files import text_files
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterator
 
     from tokjax.store.fields import Field
@@ -132,6 +134,8 @@ def write_dataset(
         )
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
+    if isinstance(source, (str, os.PathLike)):
+        source = text_files(source)  # (once, so that what is at URLs is fetched once)
     about = source_record(source, separator)
     documents = documents_of(source, separator, text_column)
     job = Job(field, plan, documents, about, at_once, executor, progress)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from tokjax._urls import fetched, is_url
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from tokjax._urls import FetchedFiles
 
 FileFormat = Literal["auto", "text", "jsonl", "parquet"]
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
@@ -27,18 +32,20 @@ class TextFiles:
         paths: the files, in the order in which they are read.
         field: the name of the text in each record, where a file has records.
         format: what all of them are; `"auto"` if their names tell.
+        fetched: those that come from URLs; `paths` has them where they were fetched to.
     """
 
     paths: tuple[Path, ...]
     field: str = "text"
     format: FileFormat = "auto"
+    fetched: tuple[FetchedFiles, ...] = dataclass_field(default=(), repr=False, compare=False)
 
 
 class SourceFile(NamedTuple):
     """A file, as it was when it was read.
 
     Attributes:
-        path: its absolute path.
+        path: its absolute path, or its URL.
         nbytes: its size.
         modified_ns: when it was last written, in nanoseconds since 1970.
     """
@@ -60,7 +67,8 @@ def text_files(
 
     Args:
         paths: a file, a pattern such as `"data/**/*.jsonl.gz"` (whose matches are sorted), or several of
-            them.
+            them. What is at a URL, such as `"s3://bucket/*.txt"` (with `tokjax[remote]`), is fetched to a
+            temporary directory first.
         field: the name of the text in each record of JSON lines, or the column of a Parquet file.
         format: `"text"`, `"jsonl"` (a JSON object a line), `"parquet"` (with `tokjax[parquet]`), or `"auto"`:
             JSON lines where the name ends with `.jsonl`, `.ndjson` or `.json`, Parquet with `.parquet`, and
@@ -80,7 +88,11 @@ def text_files(
             raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
     if not given:
         raise InvalidArgumentError("paths is empty; there is nothing to read")
-    files = TextFiles(tuple(file for path in given for file in _matches(path)), field, format)
+    at_urls = {path: fetched(path) for path in given if isinstance(path, str) and is_url(path)}
+    for url in (url for url, found in at_urls.items() if not found.urls):
+        raise InvalidArgumentError(f"source {url!r} matches no file")
+    found = (at_urls[path].urls if path in at_urls else _matches(path) for path in given)
+    files = TextFiles(tuple(itertools.chain.from_iterable(found)), field, format, tuple(at_urls.values()))
     for path in files.paths:
         if path.suffix.lower() in _UNREADABLE and format == "auto":
             raise InvalidArgumentError(
@@ -105,8 +117,12 @@ def is_compressed(path: Path) -> bool:
 
 def as_they_are(files: TextFiles) -> tuple[SourceFile, ...]:
     """The sizes and times of files."""
+    urls = {path: url for fetched_files in files.fetched for path, url in fetched_files.urls.items()}
     stats = [(path, path.stat()) for path in files.paths]
-    return tuple(SourceFile(str(path.resolve()), stat.st_size, stat.st_mtime_ns) for path, stat in stats)
+    return tuple(
+        SourceFile(urls.get(path, str(path.resolve())), stat.st_size, stat.st_mtime_ns)
+        for path, stat in stats
+    )
 
 
 def is_file(path: str | os.PathLike[str]) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
+from tokjax._urls import FetchedFiles
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import SourceFile, TextFiles, as_they_are, is_file, text_files
 from tokjax.text.readers import Chunk, TextChunk, file_chunks
@@ -64,11 +65,13 @@ class Corpus(NamedTuple):
         chunks: some text each.
         nbytes: how far they go, as of `read_nbytes`, or `None` where that is not known.
         files: the files, as they are now; empty for an iterable of texts.
+        fetched: what was fetched from URLs, which stays as long as this refers to it.
     """
 
     chunks: Iterable[Chunk]
     nbytes: int | None
     files: tuple[SourceFile, ...]
+    fetched: tuple[FetchedFiles, ...] = ()
 
 
 def corpus_of(source: Source, separators: Sequence[str], longest: int, *, safe_cuts: bool) -> Corpus:
@@ -78,7 +81,7 @@ def corpus_of(source: Source, separators: Sequence[str], longest: int, *, safe_c
         return Corpus(text_chunks(source, longest), None, ())  # type: ignore[arg-type]
     as_read = as_they_are(files)
     chunks = file_chunks(files, separators, longest, safe_cuts=safe_cuts)
-    return Corpus(chunks, sum(file.nbytes for file in as_read), as_read)
+    return Corpus(chunks, sum(file.nbytes for file in as_read), as_read, files.fetched)
 
 
 def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:

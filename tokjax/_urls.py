@@ -1,0 +1,71 @@
+"""Files at URLs, by fsspec."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from tokjax._optional import import_optional
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is a URL, such as `"s3://bucket/corpus"`.
+
+    >>> is_url("memory://corpus"), is_url("corpus"), is_url(Path("a"))
+    (True, False, False)
+    """
+    return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it.
+
+    Raises:
+        MissingExtraError: fsspec, or what it needs for this URL, is not installed.
+    """
+    fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {url}")
+    system, path = fsspec.core.url_to_fs(url)
+    return system, path
+
+
+def temporary_directory(owner: object) -> Path:
+    """A directory that goes with an object."""
+    made = tempfile.mkdtemp(prefix="tokjax-")
+    weakref.finalize(owner, shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
+
+
+class FetchedFiles:
+    """The files that a URL, or a pattern of one, names, fetched to a directory that goes with this.
+
+    Attributes:
+        urls: where each comes from, by its place here, in the order of their names.
+    """
+
+    def __init__(self, url: str) -> None:
+        system, pattern = file_system(url)
+        names = sorted(system.glob(pattern)) if "*" in pattern else [pattern]
+        directory = temporary_directory(self)
+        self.urls: dict[Path, str] = {}
+        for i, name in enumerate(name for name in names if system.isfile(name)):
+            target = directory / str(i) / name.rsplit("/", 1)[-1]
+            target.parent.mkdir()
+            system.get_file(name, str(target))
+            self.urls[target] = str(system.unstrip_protocol(name))
+
+
+_fetched: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()
+
+
+def fetched(url: str) -> FetchedFiles:
+    """The files of a URL: those that are here, as long as anything refers to them."""
+    files = _fetched.get(url)
+    if files is None:
+        files = _fetched[url] = FetchedFiles(url)
+    return files
