@@ -162,6 +162,19 @@ def test_rebuilding(tmp_path):
         tokjax.rebuild_dataset(tmp_path / "other")
 
 
+@pytest.mark.parametrize("field", ["raw", "tokenized", "bucketed", "packed"])
+def test_packing_by_field(tmp_path, field):
+    text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
+    text.write_text("low</s>lower")
+    options = ["--bucket", 4, "--bucket", 8, "--max-tokens", 10] if field == "bucketed" else []
+    shown = output_of("pack", text, "-t", tokenizer, "-o", tmp_path / "data", "--field", field, *options)
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert dataset.manifest.plan.field in shown
+    assert len(dataset) == 2
+    if field == "bucketed":
+        assert dataset.bucket_boundaries == (4, 8, 10)
+
+
 def test_commands(tmp_path):
     text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
     text.write_text("low</s>lower</s>")

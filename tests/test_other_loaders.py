@@ -6,6 +6,8 @@ import socket
 import subprocess
 import sys
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -77,6 +79,59 @@ def test_orbax_keeps_the_place(dataset, tmp_path):
     again = make()
     again.set_state(restored["loader"])
     assert next(again.repeat()).ids.tolist() == next(stream).ids.tolist()
+
+
+def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
+    """A small model and its momentum, saved halfway by Orbax together with the place of the loader."""
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+
+    def loss_of(table, batch):
+        labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask, segment_ids=batch.segment_ids)
+        scores = jax.nn.log_softmax(table[batch.ids])
+        chosen = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], axis=-1)[..., 0]
+        return -jnp.mean(chosen, where=labels != -100)
+
+    @jax.jit
+    def step(table, momentum, batch):
+        loss, gradient = jax.value_and_grad(loss_of)(table, batch)
+        momentum = jnp.float32(0.9) * momentum + gradient
+        return table - jnp.float32(3) * momentum, momentum, loss
+
+    def run(table, state, batches, count):
+        losses = []
+        for _ in range(count):
+            table, state, loss = step(table, state, next(batches))
+            losses.append(float(loss))
+        return table, state, losses
+
+    def make():
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=8, seed=2)
+        table = jnp.zeros((258, 258))
+        return loader, table, jnp.zeros_like(table)
+
+    loader, table, state = make()
+    *_, whole = run(table, state, loader.repeat(), 60)
+    loader, table, state = make()
+    table, state, first = run(table, state, loader.repeat(), 33)
+    with checkpoint.CheckpointManager(tmp_path / "run") as manager:
+        saved = checkpoint.args.Composite(
+            model=checkpoint.args.StandardSave((table, state)),
+            loader=checkpoint.args.JsonSave(loader.get_state()),
+        )
+        manager.save(33, args=saved)
+        manager.wait_until_finished()
+        loader, table, state = make()
+        restored = manager.restore(
+            33,
+            args=checkpoint.args.Composite(
+                model=checkpoint.args.StandardRestore((table, state)),
+                loader=checkpoint.args.JsonRestore(),
+            ),
+        )
+    loader.set_state(restored["loader"])
+    *_, rest = run(*restored["model"], loader.repeat(), 27)
+    assert first + rest == whole
+    assert whole[-1] < whole[0]
 
 
 PROCESS = """

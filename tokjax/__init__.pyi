@@ -376,6 +376,9 @@ from .store.fields import (
     BucketedTokenField as BucketedTokenField,
 )
 from .store.fields import (
+    Field as Field,
+)
+from .store.fields import (
     PackedTokenField as PackedTokenField,
 )
 from .store.fields import (

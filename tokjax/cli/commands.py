@@ -44,6 +44,16 @@ class InText(StrEnum):
     text = "text"
 
 
+class StoredField(StrEnum):
+    """What a dataset stores of each document."""
+
+    packed = "packed"
+    tokenized = "tokenized"
+    bucketed = "bucketed"
+    raw = "raw"
+
+
+_BUCKETS = (64, 128, 256, 512, 1024)
 SpecialOption = Annotated[
     InText,
     typer.Option(
@@ -63,18 +73,34 @@ def pack(
         str | None,
         typer.Option(help="What stands between the documents of a file. Default: the EOS token."),
     ] = None,
-    chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
-    shard_size: Annotated[int, typer.Option(help="Ids a shard.")] = 100_000_000,
+    field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
+    chunk_tokens: Annotated[int, typer.Option(help="Packed: ids that a loader gives at once.")] = 4096,
+    max_tokens: Annotated[int, typer.Option(help="Tokenized and bucketed: longer documents are cut.")] = 2048,
+    bucket: Annotated[
+        list[int] | None, typer.Option(help="Bucketed: the most ids of a bucket; may be repeated.")
+    ] = None,
+    shard_size: Annotated[int, typer.Option(help="Ids a shard; of raw text, bytes.")] = 100_000_000,
     special: SpecialOption = InText.refuse,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
-    """Encode text files into a dataset of packed token arrays."""
+    """Encode text files into a dataset: packed token arrays, or documents one by one."""
     loaded = tokjax.load_tokenizer(tokenizer)
     separator = loaded.vocabulary.roles.get("eos") if separator is None else separator
+    options = _special_options(special)
+    stored: tokjax.Field
+    if field is StoredField.raw:
+        stored = tokjax.RawTextField()
+    elif field is StoredField.tokenized:
+        stored = tokjax.TokenizedTextField(loaded, max_tokens, **options)
+    elif field is StoredField.bucketed:
+        boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
+        stored = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
+    else:
+        stored = tokjax.PackedTokenField(loaded, chunk_tokens, **options)
     tokjax.write_dataset(
         files,
-        tokjax.PackedTokenField(loaded, chunk_tokens, **_special_options(special)),
+        stored,
         out,
         separator=separator or None,
         shard_size=shard_size,

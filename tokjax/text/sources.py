@@ -7,13 +7,15 @@ import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from tokjax._urls import FetchedFiles
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import SourceFile, TextFiles, as_they_are, is_file, text_files
 from tokjax.text.readers import Chunk, TextChunk, file_chunks
 from tokjax.utf8 import Text, from_characters, nbytes_of, to_characters
+
+if TYPE_CHECKING:
+    from tokjax._urls import FetchedFiles
 
 Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[str]] | Iterable[Text]
 """A path or a pattern of paths, several (`os.PathLike`), `text_files(...)`, or an iterable of texts."""
