@@ -79,7 +79,7 @@ def pack(
     bucket: Annotated[
         list[int] | None, typer.Option(help="Bucketed: the most ids of a bucket; may be repeated.")
     ] = None,
-    shard_size: Annotated[int, typer.Option(help="Ids a shard; of raw text, bytes.")] = 100_000_000,
+    shard_size: Annotated[int, typer.Option(help="Ids a shard; of raw text, bytes.")] = 30_000_000,
     special: SpecialOption = InText.refuse,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,

@@ -48,7 +48,8 @@ if TYPE_CHECKING:
 
     from tokjax.store.fields import Field
 
-DEFAULT_SHARD_SIZE = 100_000_000
+DEFAULT_SHARD_SIZE = 30_000_000
+"""The last shard is written when nothing is left to encode meanwhile: so it should not be large."""
 DATASET = DirectoryKind(
     "dataset",
     read_manifest,
