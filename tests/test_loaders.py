@@ -183,8 +183,9 @@ class TestShapes:
         for batch in loader:
             rows, length = batch.ids.shape
             assert rows * length <= 700
-            assert (rows + 12) * length > 700
             assert length % 8 == rows % 12 == 0
+            filled = int(batch.attention_mask.any(axis=1).sum())
+            assert rows - 12 < filled <= rows
         real = sum(int(batch.attention_mask.sum()) for batch in loader)
         assert real == datasets["tokenized"].num_tokens
 
@@ -193,7 +194,13 @@ class TestShapes:
             datasets["tokenized"], budget=20_000, cost=lambda rows, length: rows * length**2, multiple_of=16
         )
         shapes = {batch.ids.shape for batch in loader}
-        assert shapes == {(78, 16), (19, 32), (8, 48)}
+        assert {length: max(rows for rows, of in shapes if of == length) for _, length in shapes} == {
+            16: 30,  # (all that there are)
+            32: 19,
+            48: 8,
+        }
+        cheap = tokjax.TokenBudgetLoader(datasets["tokenized"], budget=1, cost=lambda rows, _: rows * 1e-4)
+        assert [batch.ids.shape for batch in cheap] == [(97, 64)]
 
     def test_that_are_too_large(self, datasets):
         with pytest.raises(tokjax.InvalidArgumentError, match="1 rows of 48 ids cost 48, above"):
@@ -285,6 +292,22 @@ def test_a_mixture_counts_what_stands_before(weights, place):
 
 
 class TestPlaces:
+    def test_datasets_of_several_tokenizers(self, datasets, tmp_path):
+        other = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
+        tokjax.write_dataset(TEXTS, tokjax.TokenizedTextField(other, 50), tmp_path / "other")
+        both = [datasets["tokenized"], tokjax.open_dataset(tmp_path / "other")]
+        for weights in (None, [1, 1]):
+            with pytest.raises(tokjax.DatasetMismatchError, match="made with 2 tokenizers"):
+                tokjax.SequenceLoader(both, batch_size=2, weights=weights)
+        for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.BucketedLoader, {})):
+            with pytest.raises(
+                tokjax.InvalidArgumentError, match="loads a .*Dataset, .* not a RawTextDataset"
+            ):
+                kind(datasets["raw"], batch_size=2, **options)
+        raw = LOADERS["raw"](datasets)
+        with pytest.raises(tokjax.DatasetMismatchError, match="the state's tokenizer is"):
+            raw.set_state(LOADERS["raw"](datasets, tokenizer=other, pad_id=0).get_state())
+
     def test_a_state_of_another_loader(self, datasets):
         loader = LOADERS["tokenized"](datasets)
         for other in (
@@ -363,6 +386,20 @@ class TestPrefetch:
         for step, batch in enumerate(found):
             assert isinstance(batch.ids, jax.Array)
             assert same(jax.tree.map(np.asarray, batch), loader.batch_at(step))
+
+    def test_its_state_is_that_of_what_was_given_out(self, datasets):
+        loader = LOADERS["packed"](datasets, seed=5)
+        with tokjax.prefetch_to_device(loader.repeat(), size=4) as batches:
+            assert batches.get_state()["step"] == 0
+            for _ in range(3):
+                next(batches)
+            state = batches.get_state()
+        assert state["step"] == 3
+        again = LOADERS["packed"](datasets, seed=5)
+        again.set_state(state)
+        assert same(next(again.repeat()), LOADERS["packed"](datasets, seed=5).batch_at(3))
+        with pytest.raises(tokjax.InvalidArgumentError, match="come of no loader"):
+            tokjax.prefetch_to_device(iter([np.zeros(1)])).get_state()
 
     def test_a_sharding(self, datasets):
         mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))

@@ -56,6 +56,8 @@ class _Batches(NamedTuple):
 class _ByLength(Loader[TokenDataset, PaddedBatch]):
     """Loaders whose batches are each of one bucket of one dataset."""
 
+    _takes = TokenDataset
+
     def __init__(
         self,
         dataset: TokenDataset | Sequence[TokenDataset],
@@ -84,8 +86,12 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         """The buckets of a dataset."""
 
     @abstractmethod
-    def _rows_of(self, length: int) -> int:
-        """How many rows a batch of a length has."""
+    def _rows_of(self, length: int, size: int) -> int:
+        """How many rows a batch of a length has, where there are so many documents of it."""
+
+    @abstractmethod
+    def _rows_of_rest(self, documents: int) -> int:
+        """How many rows a batch of so many documents has, if those are the last ones."""
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -104,6 +110,7 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         bucket = int(np.searchsorted(batches.up_to, item, "right")) - 1
         count, size = int(batches.rows[bucket]), int(buckets.sizes[bucket])
         first = (item - int(batches.up_to[bucket])) * count
+        count = min(count, self._rows_of_rest(size - first))
         own = self._own(count)
         wanted = np.arange(first + own.start, min(first + own.stop, size))
         if self._shuffle:
@@ -115,7 +122,8 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         return pad_ragged(ragged_from_rows(rows), length=length, pad_id=self._pad_id, columns=_COLUMNS)
 
     def _batches_of(self, buckets: Buckets) -> _Batches:
-        rows = np.array([self._rows_of(length) for length in buckets.lengths.tolist()], np.int64)
+        sized = zip(buckets.lengths.tolist(), buckets.sizes.tolist(), strict=True)
+        rows = np.array([self._rows_of(length, size) for length, size in sized], np.int64)
         counts = buckets.sizes // rows if self._drop_last else -(-buckets.sizes // rows)
         return _Batches(rows, splits_from_lengths(counts))
 
@@ -163,7 +171,12 @@ class BucketedLoader(_ByLength):
             weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
         """
         self.batch_size = checked_int("batch_size", batch_size, least=1)
-        self._boundaries = None if bucket_boundaries is None else tuple(sorted(set(bucket_boundaries)))
+        self._boundaries: tuple[int, ...] | None = None
+        if bucket_boundaries is not None:
+            given = {checked_int("bucket_boundaries", boundary, least=1) for boundary in bucket_boundaries}
+            if not given:
+                raise InvalidArgumentError("bucket_boundaries is empty")
+            self._boundaries = tuple(sorted(given))
         super().__init__(
             dataset, pad_id=pad_id, seed=seed, shuffle=shuffle, drop_last=drop_last, weights=weights
         )
@@ -183,7 +196,10 @@ class BucketedLoader(_ByLength):
         lengths = np.array(dataset.bucket_boundaries, np.int64)
         return Buckets(lengths, dataset.bucket_sizes(), dataset.bucket_rows)
 
-    def _rows_of(self, length: int) -> int:  # noqa: ARG002 (the same for all)
+    def _rows_of(self, length: int, size: int) -> int:  # noqa: ARG002 (the same for all)
+        return self.batch_size
+
+    def _rows_of_rest(self, documents: int) -> int:  # noqa: ARG002 (all batches have one shape)
         return self.batch_size
 
     def _options(self) -> dict[str, Any]:
@@ -195,7 +211,8 @@ class TokenBudgetLoader(_ByLength):
     """Batches of as many documents as a budget allows: many short ones, or a few long ones.
 
     Documents are padded to the next multiple of `multiple_of`; those of one padded length make batches
-    together, all of one shape. So a step compiles at most once for each multiple.
+    together, all of one shape but the last, which has the documents that are left. So a step compiles at most
+    twice for each multiple.
 
     Attributes:
         budget: what a batch may cost, of all processes together.
@@ -227,7 +244,7 @@ class TokenBudgetLoader(_ByLength):
             pad_id: the id on padding; `None` for the tokenizer's PAD token.
             seed: names the order.
             shuffle: whether documents come in another order each epoch.
-            drop_last: leave out documents that fill no batch; if not, such batches have empty rows.
+            drop_last: leave out documents that fill no batch; if not, such batches have fewer rows.
             weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
 
         Raises:
@@ -251,7 +268,7 @@ class TokenBudgetLoader(_ByLength):
         boundaries = np.arange(1, -(-longest // self._multiple_of) + 1) * self._multiple_of
         return _buckets_by_length(dataset, boundaries)
 
-    def _rows_of(self, length: int) -> int:
+    def _rows_of(self, length: int, size: int) -> int:
         """The most rows whose cost is within the budget."""
         step = self._rows_multiple_of
         cost = self._cost or (lambda rows, length: rows * length)
@@ -261,14 +278,19 @@ class TokenBudgetLoader(_ByLength):
                 "raise it, or cut documents when the dataset is written (max_tokens)"
             )
         fits, too_many = 1, 2
-        while cost(too_many * step, length) <= self.budget and too_many < self.budget + 2:
+        most = -(-size // step)  # (more rows than there are documents would be empty)
+        while too_many <= most and cost(too_many * step, length) <= self.budget:
             fits, too_many = too_many, 2 * too_many
+        too_many = min(too_many, most + 1)
         while too_many - fits > 1:
             middle = (fits + too_many) // 2
             fits, too_many = (
                 (middle, too_many) if cost(middle * step, length) <= self.budget else (fits, middle)
             )
         return fits * step
+
+    def _rows_of_rest(self, documents: int) -> int:
+        return -(-documents // self._rows_multiple_of) * self._rows_multiple_of
 
     def _options(self) -> dict[str, Any]:
         return {

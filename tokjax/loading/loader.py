@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tokjax._checks import checked_int
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
+from tokjax.store.dataset import Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
-    from tokjax.store.dataset import Dataset
-
 Batch = TypeVar("Batch")
-Source = TypeVar("Source", bound="Dataset")
+Source = TypeVar("Source", bound=Dataset)
 
 _STATE_VERSION = 2
 
@@ -34,14 +33,33 @@ class Loader(ABC, Generic[Source, Batch]):
         step: the number of the next batch.
     """
 
+    _takes: ClassVar[type[Dataset]] = Dataset
+
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
         given: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
         self.datasets: tuple[Source, ...] = tuple(given)
-        if not self.datasets:
-            raise InvalidArgumentError("a loader needs a dataset; got none")
+        self._check_datasets()
         self.seed = checked_int("seed", seed)
         self.step = 0
         self._process_index, self._process_count = 0, 1
+
+    def _check_datasets(self) -> None:
+        """Refuse what this can't load, and ids of several vocabularies."""
+        if not self.datasets:
+            raise InvalidArgumentError("a loader needs a dataset; got none")
+        for dataset in self.datasets:
+            if not isinstance(dataset, self._takes):
+                raise InvalidArgumentError(
+                    f"{type(self).__name__} loads a {self._takes.__name__}, as open_dataset gives it, not a "
+                    f"{type(dataset).__name__}"
+                )
+        plans = [dataset.manifest.plan for dataset in self.datasets]
+        made_by = {plan.tokenizer_fingerprint for plan in plans if plan.tokenizer_fingerprint is not None}
+        if len(made_by) > 1:
+            raise DatasetMismatchError(
+                f"the datasets were made with {len(made_by)} tokenizers ({', '.join(sorted(made_by))}), "
+                "whose ids mean other things; load each with a loader of its own"
+            )
 
     @abstractmethod
     def batch_at(self, step: int) -> Batch:
@@ -67,11 +85,11 @@ class Loader(ABC, Generic[Source, Batch]):
             raise TypeError("a mixture has no end, and so no length")
         return self.steps_per_epoch
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Batches[Batch]:
         """The rest of the current epoch, or all of the next if that is done; of a mixture all there is."""
         return self.repeat(1)
 
-    def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
+    def repeat(self, epochs: int | None = None) -> Batches[Batch]:
         """Batches from the current step on.
 
         Args:
@@ -80,12 +98,10 @@ class Loader(ABC, Generic[Source, Batch]):
         """
         length = self.steps_per_epoch
         stop = None
-        if epochs is not None and length is not None:
-            stop = (self.step // length + checked_int("epochs", epochs, least=1)) * length
-        while stop is None or self.step < stop:
-            batch = self.batch_at(self.step)
-            self.step += 1
-            yield batch
+        if epochs is not None:
+            count = checked_int("epochs", epochs, least=1)
+            stop = None if length is None else (self.step // length + count) * length
+        return Batches(self, stop)
 
     def shard(self, process_index: int, process_count: int) -> Self:
         """What one of several processes loads: its rows of the same batches, side by side with the others'.
@@ -143,3 +159,28 @@ class Loader(ABC, Generic[Source, Batch]):
         """The rows of a batch of so many that this process loads."""
         share = rows // self._process_count
         return slice(self._process_index * share, (self._process_index + 1) * share)
+
+
+class Batches(Generic[Batch]):
+    """Batches of a loader, one after the other; the loader's step goes with them."""
+
+    def __init__(self, loader: Loader[Any, Batch], stop: int | None) -> None:
+        self._loader = loader
+        self._stop = stop
+
+    def __iter__(self) -> Batches[Batch]:
+        """The iterator itself."""
+        return self
+
+    def __next__(self) -> Batch:
+        """The next batch."""
+        loader = self._loader
+        if self._stop is not None and loader.step >= self._stop:
+            raise StopIteration
+        batch = loader.batch_at(loader.step)
+        loader.step += 1
+        return batch
+
+    def get_state(self) -> dict[str, Any]:
+        """The loader's state: the place behind the last batch."""
+        return self._loader.get_state()

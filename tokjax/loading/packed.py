@@ -11,6 +11,7 @@ from tokjax.batching.packing import PackedBlocks
 from tokjax.loading.loader import Loader
 from tokjax.loading.order import NO_ITEM, Order
 from tokjax.ragged import ranges, splits_from_lengths
+from tokjax.store.kinds import PackedDataset
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._namespace import Array
-    from tokjax.store.kinds import PackedDataset
 
 
 class TokenChunks(NamedTuple):
@@ -41,7 +41,7 @@ class TokenChunks(NamedTuple):
         return self.ids[:, 1:]
 
 
-class PackedTokenLoader(Loader["PackedDataset", "PackedBlocks | TokenChunks"]):
+class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
     """Batches of chunks of packed datasets, in an order that depends on the seed and the step alone.
 
     Chunks do not overlap (but for the extra token); a tail of a stream that fills no chunk is left out. With
@@ -54,6 +54,8 @@ class PackedTokenLoader(Loader["PackedDataset", "PackedBlocks | TokenChunks"]):
         batch_size: chunks a batch, of all processes together.
         chunk_tokens: ids a chunk, the extra one not counted.
     """
+
+    _takes = PackedDataset
 
     def __init__(
         self,

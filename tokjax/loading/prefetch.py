@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from tokjax._checks import checked_int
 from tokjax.errors import InvalidArgumentError
@@ -17,11 +17,14 @@ Batch = TypeVar("Batch")
 _WAIT_SECONDS = 0.1
 
 
-def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any = None) -> Iterator[Batch]:
+def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any = None) -> Prefetched[Batch]:
     """Batches on devices, some of them ahead of their time.
 
     The thread stops when the batches end, when the iterator is closed, or when nothing refers to it any
     more. An error in it is raised here, in the place of the batch that could not be made.
+
+    The loader itself is some batches ahead of what was given out here: save the state that this iterator's
+    `get_state` gives, not the loader's.
 
     With several processes each passes its own part (`loader.shard(...)`), and gets global arrays.
 
@@ -41,41 +44,75 @@ def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any
         raise InvalidArgumentError(
             "with several processes pass sharding=..., which tells how arrays are spread over them"
         )
-    return _Prefetched(batches, room, sharding)
+    return Prefetched(batches, room, sharding)
 
 
-class _Prefetched:
+class _Item(NamedTuple):
+    """What the thread has made.
+
+    Attributes:
+        kind: `"batch"`, `"error"` or `"end"`.
+        value: the batch, or the error.
+        state: the loader's, behind the batch; `None` without a loader.
+    """
+
+    kind: str
+    value: Any
+    state: dict[str, Any] | None
+
+
+class Prefetched(Generic[Batch]):
     """The iterator of `prefetch_to_device`, also a context manager that closes it."""
 
-    def __init__(self, batches: Iterable[Any], size: int, sharding: Any) -> None:
-        self._ready: queue.Queue[tuple[str, Any]] = queue.Queue(size)
+    def __init__(self, batches: Iterable[Batch], size: int, sharding: Any) -> None:
+        self._ready: queue.Queue[_Item] = queue.Queue(size)
+        iterator = iter(batches)
+        self._state = _state_of(iterator)
         self._stop = threading.Event()
         self._done = False
         self._thread = threading.Thread(
             target=_fill,
-            args=(self._ready, self._stop, batches, sharding),
+            args=(self._ready, self._stop, iterator, sharding),
             daemon=True,
             name="tokjax-prefetch",
         )
         self._thread.start()
 
-    def __iter__(self) -> _Prefetched:
+    def __iter__(self) -> Prefetched[Batch]:
         """The iterator itself."""
         return self
 
-    def __next__(self) -> Any:
+    def __next__(self) -> Batch:
         """The next batch."""
-        if self._done:
-            raise StopIteration
-        kind, value = self._ready.get()
-        if kind == "batch":
-            return value
+        item = self._next_item()
+        if item.kind == "batch":
+            self._state = item.state
+            batch: Batch = item.value
+            return batch
         self.close()
-        if kind == "error":
-            raise value
+        if item.kind == "error":
+            raise item.value
         raise StopIteration
 
-    def __enter__(self) -> _Prefetched:
+    def _next_item(self) -> _Item:
+        while not self._done:
+            try:
+                return self._ready.get(timeout=_WAIT_SECONDS)
+            except queue.Empty:
+                continue
+        return _Item("end", None, None)
+
+    def get_state(self) -> dict[str, Any]:
+        """The place behind the last batch that was given out here, as the loader's `get_state` has it.
+
+        Raises:
+            InvalidArgumentError: the batches come of no loader.
+        """
+        if self._state is None:
+            raise InvalidArgumentError("these batches come of no loader, and so have no state")
+        return self._state
+
+    def __enter__(self) -> Prefetched[Batch]:
         """The iterator itself."""
         return self
 
@@ -97,15 +134,19 @@ class _Prefetched:
             self._thread.join()
 
 
-def _fill(
-    ready: queue.Queue[tuple[str, Any]], stop: threading.Event, batches: Iterable[Any], sharding: Any
-) -> None:
+def _state_of(batches: Iterator[Any]) -> dict[str, Any] | None:
+    get_state = getattr(batches, "get_state", None)
+    return None if get_state is None else get_state()
+
+
+def _fill(ready: queue.Queue[_Item], stop: threading.Event, batches: Iterator[Any], sharding: Any) -> None:
     """Put batches into a queue until they end or nobody wants them; runs on the thread."""
 
     def put(kind: str, value: Any) -> bool:
+        item = _Item(kind, value, _state_of(batches))
         while not stop.is_set():
             try:
-                ready.put((kind, value), timeout=_WAIT_SECONDS)
+                ready.put(item, timeout=_WAIT_SECONDS)
             except queue.Full:
                 continue
             return True
@@ -129,7 +170,7 @@ def _on_device(batch: Any, sharding: Any) -> Any:
 
     def place(array: Any) -> Any:
         target = sharding
-        if array.ndim == 0:
+        if array.ndim == 0 and hasattr(sharding, "mesh"):
             target = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
         if jax.process_count() == 1:
             return jax.device_put(array, target)

@@ -140,6 +140,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         return {
             "batch_size": self.batch_size,
             "length": self.length,
+            "tokenizer": None if self._tokenizer is None else protocol.fingerprint(self._tokenizer),
             "multiple_of": self._multiple_of,
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
