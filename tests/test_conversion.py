@@ -115,7 +115,40 @@ def test_what_a_format_can_t_hold(tmp_path):
     assert tokjax.open_dataset(tmp_path / "back").read(0, 2).tolist() == [97, 70_000]
 
 
+@pytest.mark.parametrize(
+    ("sizes", "places", "documents"),
+    [
+        ([3, 3, 4], [0, 6, 12], [0, 2]),
+        ([3, 3, 4], [0, 6, 12], [1, 3]),
+        ([3, 3, 4], [0, 6, 12], [0, 2, 1, 3]),
+        ([3, 3, 4], [0, 6, 12], [0, -1, 3]),
+        ([3, -3, 10], [0, 6, 0], [0, 1, 2, 3]),
+        ([3, 3, 4], [8, 0, 14], [0, 1, 2, 3]),
+    ],
+)
+def test_a_damaged_megatron(tmp_path, sizes, places, documents):
+    (tmp_path / "x.bin").write_bytes(np.arange(10, dtype="<u2").tobytes())
+    header = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, len(sizes), len(documents))
+    columns = np.array(sizes, "<i4").tobytes() + np.array([*places, *documents], "<i8").tobytes()
+    (tmp_path / "x.idx").write_bytes(header + columns)
+    with pytest.raises(tokjax.SourceError, match="do not add up: damaged"):
+        tokjax.convert_dataset(tmp_path / "x.idx", TOKENIZER, tmp_path / "out")
+
+
 class TestMerging:
+    def test_ids_of_documents(self, tmp_path):
+        buckets = tokjax.BucketedTokenField(TOKENIZER, [2, 4], max_tokens=9)
+        texts = ["x" * (i * 5 % 9) for i in range(10)]
+        paths = [self.write(tmp_path / str(i), texts, field=buckets) for i in range(2)]
+        tokjax.merge_datasets(paths, tmp_path / "numbered")
+        assert sorted(tokjax.open_dataset(tmp_path / "numbered").documents["doc_id"]) == list(range(20))
+        given = self.write(tmp_path / "given", [(i, "xxxx") for i in (0, 1, 7, 8)])
+        one = self.write(tmp_path / "one", texts)
+        tokjax.merge_datasets([one, given], tmp_path / "both")
+        both = tokjax.open_dataset(tmp_path / "both")
+        assert both.documents["doc_id"].tolist() == [*range(10), 0, 1, 7, 8]
+        both.verify()
+
     def write(self, path, texts, **options):
         field = options.pop("field", tokjax.PackedTokenField(TOKENIZER))
         tokjax.write_dataset(texts, field, path, shard_size=80, **options)
@@ -151,6 +184,7 @@ def test_rebuilding(tmp_path):
     field = tokjax.TokenizedTextField(TOKENIZER, max_tokens=5)
     tokjax.write_dataset(text, field, tmp_path / "data", separator="|")
     text.write_text("low|lower|lowest")
+    (tmp_path / "data" / "shard-00000.tokens.npy").unlink()  # (a damaged one, too)
     tokjax.rebuild_dataset(tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert len(dataset) == 3

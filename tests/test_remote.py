@@ -7,6 +7,7 @@ import pytest
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.test_cli import output_of
 from tests.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stopping
 from tokjax.trainer import count_pretokens
 
@@ -43,9 +44,10 @@ def test_it_is_as_one_that_is_here(url, name, tmp_path):
 def test_files_are_fetched_when_they_are_needed(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept")
-    assert not list((tmp_path / "kept").iterdir())
+    [kept] = (tmp_path / "kept").iterdir()
+    assert not list(kept.iterdir())
     first = dataset.read(0, 10)
-    assert sorted(path.name for path in (tmp_path / "kept").iterdir()) == [
+    assert sorted(path.name for path in kept.iterdir()) == [
         "shard-00000.num_tokens.npy",
         "shard-00000.tokens.npy",
     ]
@@ -54,6 +56,43 @@ def test_files_are_fetched_when_they_are_needed(url, tmp_path):
     assert tokjax.open_dataset(url, download_dir=tmp_path / "kept").read(0, 10).tolist() == first.tolist()
     with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00000\.tokens\.npy is missing"):
         tokjax.open_dataset(url).read(0, 10)
+
+
+def test_what_was_fetched_before_is_fetched_again_if_it_has_changed(url, tmp_path):
+    for texts in (["aaaa"], ["bbbb"]):
+        tokjax.write_dataset(texts, FIELDS["raw"], url, overwrite=True)
+        tokjax.write_dataset(texts * 2, FIELDS["raw"], url + "2", overwrite=True)
+        for verify in (True, False):
+            dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept", verify_on_touch=verify)
+            assert list(dataset) == texts
+            other = tokjax.open_dataset(url + "2", download_dir=tmp_path / "kept", verify_on_touch=verify)
+            assert list(other) == texts * 2
+
+
+def test_where_urls_are_not_taken(url, tmp_path):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
+    for call in (
+        lambda: tokjax.merge_datasets([url], tmp_path / "x"),
+        lambda: tokjax.merge_datasets([tmp_path], url),
+        lambda: tokjax.rebuild_dataset(url),
+        lambda: tokjax.export_dataset(tokjax.open_dataset(url), url + ".bin"),
+        lambda: tokjax.convert_dataset(tmp_path / "x.bin", FIELDS["packed"].tokenizer, url),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match="is a URL; write_dataset and open_dataset"):
+            call()
+
+
+def test_commands(tmp_path):
+    url = f"file://{tmp_path}/remote"
+    text, tokenizer = (
+        tmp_path / "a.txt",
+        tokjax.save_tokenizer(FIELDS["packed"].tokenizer, tmp_path / "t.json"),
+    )
+    text.write_text("low</s>lower</s>")
+    output_of("pack", text, "-t", tokenizer, "-o", url)
+    assert len(tokjax.open_dataset(url)) == 2
+    assert "files are as they were written" in output_of("verify", url)
+    assert "PackedTokenField" in output_of("stats", url)
 
 
 def test_an_altered_file(url):

@@ -145,7 +145,39 @@ class TestAnotherRun:
         assert files_of(begun) == whole["packed"]
 
 
+def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
+    def broken(*_):
+        raise StoppedError
+
+    monkeypatch.setattr("tokjax.store.writer.write_manifest", broken)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(TEXTS[:31], FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    monkeypatch.undo()
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "fresh", **OPTIONS)
+    assert files_of(tmp_path / "data") == files_of(tmp_path / "fresh")
+
+
 class TestAFinishedDataset:
+    def test_that_is_damaged_is_written_again_only_when_asked(self, path):
+        shard = path / "shard-00001.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+        with pytest.raises(tokjax.DatasetExistsError, match="is damaged; to write it again, pass over"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], path, **OPTIONS)
+        (path / "manifest.json").write_text("{")
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], path, overwrite=True, **OPTIONS)
+        tokjax.open_dataset(path).verify()
+
+    def test_that_is_replaced_while_it_is_open(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tokjax.store.dataset._MOST_OPEN_SHARDS", 2)
+        path = tmp_path / "data"
+        tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
+        dataset = tokjax.open_dataset(path)
+        assert [dataset[i] for i in range(9)] == ["aaaa"] * 9
+        tokjax.write_dataset(["bbbb"] * 9, FIELDS["raw"], path, shard_size=1, overwrite=True)
+        with pytest.raises(tokjax.DatasetCorruptError, match="was altered: its SHA-256"):
+            [dataset[i] for i in range(9)]
+
     @pytest.fixture
     def path(self, tmp_path):
         tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)

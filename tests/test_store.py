@@ -461,6 +461,19 @@ class TestDamage:
             ),
             (lambda m: m.pop("num_items"), tokjax.DatasetCorruptError, "lacks a field"),
             (lambda m: m.update(num_items=7), tokjax.DatasetCorruptError, "num_items=.*, it says 7"),
+            (
+                lambda m: m["shards"][0].update(num_documents="3"),
+                tokjax.DatasetCorruptError,
+                "num_documents is '3'",
+            ),
+            (lambda m: m["shards"][0].update(num_items=-1), tokjax.DatasetCorruptError, "num_items is -1"),
+            (lambda m: m["shards"].append(m["shards"][0]), tokjax.DatasetCorruptError, "shards is"),
+            (
+                lambda m: m["shards"][0].update(bucket_documents=[1, -1]),
+                tokjax.DatasetCorruptError,
+                "bucket_documents is",
+            ),
+            (lambda m: m["plan"].update(options=[]), tokjax.DatasetCorruptError, "options is"),
             (lambda m: m["plan"].update(type_id=99), tokjax.DatasetMismatchError, "type id 99"),
         ],
     )

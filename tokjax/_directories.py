@@ -26,6 +26,7 @@ class DirectoryKind(NamedTuple):
         own_files: matches the name of every file that one can hold.
         exists_error: what is raised where a directory is in the way.
         is_worth_keeping: whether the next writer can go on from what one that was stopped left.
+        is_recognised: whether one that `check` refuses is one all the same, but damaged.
     """
 
     noun: str
@@ -33,6 +34,7 @@ class DirectoryKind(NamedTuple):
     own_files: re.Pattern[str]
     exists_error: type[TokjaxError]
     is_worth_keeping: Callable[[Path], bool] = lambda _: False
+    is_recognised: Callable[[Path], bool] = lambda _: False
 
 
 @contextmanager
@@ -92,9 +94,10 @@ def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None
     try:
         kind.check(target)
     except TokjaxError as error:
-        raise kind.exists_error(
-            f"{target} exists and is no {kind.noun}, so it is not replaced: {error}"
-        ) from None
+        if not kind.is_recognised(target):
+            raise kind.exists_error(
+                f"{target} exists and is no {kind.noun}, so it is not replaced: {error}"
+            ) from None
     _refuse_foreign(target, kind)
 
 

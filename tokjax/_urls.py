@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokjax._optional import import_optional
+from tokjax.errors import InvalidArgumentError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
 
@@ -21,6 +22,15 @@ def is_url(path: object) -> bool:
     (True, False, False)
     """
     return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+def refuse_urls(*paths: object) -> None:
+    """Raise `InvalidArgumentError` for URLs where only paths of this machine are taken."""
+    for path in paths:
+        if is_url(path):
+            raise InvalidArgumentError(
+                f"{path!r} is a URL; write_dataset and open_dataset take them, and this only takes paths"
+            )
 
 
 def file_system(url: str) -> tuple[Any, str]:

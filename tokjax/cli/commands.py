@@ -68,7 +68,7 @@ Files = Annotated[list[Path], typer.Argument(help="Text, JSON lines or Parquet."
 def pack(
     files: Files,
     tokenizer: TokenizerOption,
-    out: Annotated[Path, typer.Option("--out", "-o", help="The dataset's directory.")],
+    out: Annotated[str, typer.Option("--out", "-o", help="The dataset's directory.")],
     separator: Annotated[
         str | None,
         typer.Option(help="What stands between the documents of a file. Default: the EOS token."),

@@ -13,8 +13,9 @@ import tokjax
 from tokjax._files import write_atomically
 from tokjax.cli.tables import padding_table, stats_table
 
-DatasetArgument = Annotated[Path, typer.Argument(help="The directory of a dataset.", show_default=False)]
-OutOption = Annotated[Path, typer.Option("--out", "-o", help="Where the result shall be.")]
+DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]
+PageOption = Annotated[Path | None, typer.Option(help="Write a page with plots.")]
+OutOption = Annotated[str, typer.Option("--out", "-o", help="Where the result shall be.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
 
@@ -25,7 +26,7 @@ def stats(
         bool, typer.Option("--verify", help="Also compare all files with their checksums.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Documents a batch, to measure padding.")] = 32,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots.")] = None,
+    html: PageOption = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Show what a dataset holds, and how much of its batches would be padding."""
@@ -41,7 +42,7 @@ def stats(
     Console().print(stats_table(opened), padding_table(report))
 
 
-def verify(datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets.")]) -> None:
+def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of datasets.")]) -> None:
     """Compare all files of datasets with their checksums."""
     for path in datasets:
         opened = tokjax.open_dataset(path)
@@ -52,7 +53,7 @@ def verify(datasets: Annotated[list[Path], typer.Argument(help="Directories of d
 
 
 def merge(
-    datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets of one kind, in order.")],
+    datasets: Annotated[list[str], typer.Argument(help="Directories of datasets of one kind, in order.")],
     out: OutOption,
     overwrite: OverwriteOption = False,
 ) -> None:

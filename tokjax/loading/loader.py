@@ -151,7 +151,7 @@ class Loader(ABC, Generic[Source, Batch]):
         return {
             "loader": type(self).__name__,
             "seed": self.seed,
-            "datasets": [dataset.manifest.fingerprint for dataset in self.datasets],
+            "datasets": [dataset.fingerprint for dataset in self.datasets],
             **self._options(),
         }
 

@@ -13,10 +13,12 @@ from tokjax._checks import checked_int
 from tokjax._directories import exclusive_place
 from tokjax._files import write_atomically
 from tokjax._optional import import_optional
+from tokjax._urls import refuse_urls
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError, SourceError
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.encoding import Documents, Encoded
 from tokjax.store.fields import PackedTokenField
+from tokjax.store.kinds import TokenDataset
 from tokjax.store.shards import ShardWriter
 from tokjax.store.writer import DATASET, DEFAULT_SHARD_SIZE, WrittenDataset, finish, plan_of, written
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.store.kinds import TokenDataset
 
 TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "torch"]
 _SUFFIXES: dict[str, TokenFormat] = {".bin": "nanogpt", ".idx": "megatron", ".npy": "npy", ".pt": "torch"}
@@ -83,6 +84,7 @@ def convert_dataset(
         DatasetMismatchError: an id is not in the tokenizer's vocabulary; nothing was written.
         SourceError: the file is damaged, or is none of that format.
     """
+    refuse_urls(out)
     stream = _READERS[_format_of(Path(path), format)](Path(path))
     field = PackedTokenField(
         tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
@@ -119,6 +121,9 @@ def export_dataset(
     Raises:
         InvalidArgumentError: the format can't hold these ids, or is not written.
     """
+    refuse_urls(path)
+    if not isinstance(dataset, TokenDataset):
+        raise InvalidArgumentError(f"a dataset of ids is expected, not a {type(dataset).__name__}")
     target = Path(path)
     kind = _format_of(target, format)
     if kind == "torch":
@@ -151,9 +156,10 @@ def export_dataset(
 def _format_of(path: Path, named: str | None) -> TokenFormat:
     kind = named or _SUFFIXES.get(path.suffix)
     if kind not in get_args(TokenFormat):
-        raise InvalidArgumentError(
-            f"what {path.name!r} is can't be told by its name; pass format, one of {get_args(TokenFormat)}"
+        about = (
+            f"what {path.name!r} is can't be told by its name" if named is None else f"format is {named!r}"
         )
+        raise InvalidArgumentError(f"{about}; pass format, one of {get_args(TokenFormat)}")
     return kind  # type: ignore[return-value]
 
 
@@ -168,8 +174,10 @@ def _read_nanogpt(path: Path) -> _Stream:
 def _read_npy(path: Path) -> _Stream:
     try:
         ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
+    except (ValueError, EOFError, OverflowError) as error:
         raise SourceError(f"{path}: cut short, or no .npy file: {error}") from error
+    if not isinstance(ids, np.ndarray):
+        raise SourceError(f"{path}: holds several arrays; save the one of ids as an .npy")
     return _of_array(ids, path)
 
 
@@ -208,7 +216,13 @@ def _read_megatron(path: Path) -> _Stream:
     ends = np.frombuffer(index, "<i8", documents, _MEGATRON_HEADER.size + 12 * sequences)
     dtype = np.dtype(_MEGATRON_DTYPES[code])
     splits = splits_from_lengths(sizes.astype(np.int64))
-    if data.stat().st_size != splits[-1] * dtype.itemsize or (documents and ends.max() > sequences):
+    places = np.frombuffer(index, "<i8", sequences, _MEGATRON_HEADER.size + 4 * sequences)
+    add_up = (sizes >= 0).all() and np.array_equal(places, splits[:-1] * dtype.itemsize)
+    if documents:
+        add_up &= ends[0] == 0 and ends[-1] == sequences and (np.diff(ends) >= 0).all()
+    if not add_up:
+        raise SourceError(f"{path}: its sizes, places and documents do not add up: damaged")
+    if data.stat().st_size != splits[-1] * dtype.itemsize:
         raise SourceError(
             f"{data}: has {data.stat().st_size} bytes, {path.name} says {splits[-1]} ids of {dtype}"
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokjax.store.manifest import FileRecord, Manifest, Shard
     from tokjax.store.remote import RemoteDirectory
 
-_MOST_OPEN_SHARDS = 64
+_MOST_OPEN_SHARDS = 1024
 
 
 class OpenShard(NamedTuple):
@@ -73,7 +73,7 @@ class Dataset:
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
         self._lock = threading.Lock()
         self._open_shards: OrderedDict[int, OpenShard] = OrderedDict()
-        self._verified: set[str] = set()
+        self._verified: dict[str, tuple[int, int] | None] = {}
         self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
         self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
         if remote is None:
@@ -103,14 +103,22 @@ class Dataset:
     @property
     def num_documents(self) -> int:
         """How many documents there are."""
-        return self.manifest.num_documents
+        return int(self._document_starts[-1])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short name for exactly these contents."""
+        return self.manifest.fingerprint
 
     @cached_property
     def field(self) -> Field:
         """What is stored of each document."""
         plan = self.manifest.plan
         is_text = plan.tokenizer_fingerprint is None
-        return field_of(plan.type_id, plan.options, None if is_text else self.tokenizer)
+        try:
+            return field_of(plan.type_id, plan.options, None if is_text else self.tokenizer)
+        except (TypeError, ValueError) as error:
+            raise DatasetCorruptError(f"{self.path}: its options make no {plan.field}: {error}") from error
 
     @cached_property
     def tokenizer(self) -> Any:
@@ -224,7 +232,7 @@ class Dataset:
                         f"{len(data)}; write the dataset again"
                     )
                 found = self._open_shards[index] = OpenShard(data, data.view(np.uint8).data, splits)
-                while len(self._open_shards) > _MOST_OPEN_SHARDS:
+                while len(self._open_shards) > _most_open_shards():
                     self._open_shards.popitem(last=False)
             return found
 
@@ -235,9 +243,12 @@ class Dataset:
         if name not in shard.files:
             raise DatasetCorruptError(f"{self.path}: the manifest names no {name}")
         self._fetch(name)
-        if self._verify_on_touch and name not in self._verified:
-            self._verify(name, shard.files[name])
-            self._verified.add(name)
+        if self._verify_on_touch:
+            stat = path.stat() if path.exists() else None
+            seen = None if stat is None else (stat.st_ino, stat.st_mtime_ns)
+            if self._verified.get(name) != seen or seen is None:  # (it may have been replaced since)
+                self._verify(name, shard.files[name])
+                self._verified[name] = seen
         is_data = column in ("tokens", "text")
         try:
             values: NDArray[Any] = np.load(path, mmap_mode="r" if is_data else None, allow_pickle=False).view(
@@ -306,3 +317,13 @@ def _reopened(
 
 def _file_name(shard: Shard, column: str) -> str:
     return f"{shard.name}.{column}.npy"
+
+
+def _most_open_shards() -> int:
+    """How many shards stay open: each takes a file handle, of which a process has a number."""
+    try:
+        import resource  # noqa: PLC0415 (Windows has none)
+    except ImportError:
+        return _MOST_OPEN_SHARDS // 2
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(min(soft // 2, _MOST_OPEN_SHARDS), 1)

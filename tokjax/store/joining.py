@@ -7,23 +7,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from tokjax._directories import exclusive_place
 from tokjax._files import sha256_of_file
+from tokjax._urls import refuse_urls
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
     DatasetMismatchError,
     InvalidArgumentError,
 )
-from tokjax.store.fields import field_of
-from tokjax.store.manifest import Manifest, Plan, write_manifest
+from tokjax.formats.tokjax_json import read_tokjax
+from tokjax.store.fields import field_of, smallest_unsigned
+from tokjax.store.manifest import Manifest, Plan, read_manifest, write_manifest
 from tokjax.store.opening import open_dataset
+from tokjax.store.shards import write_array
 from tokjax.store.writer import DATASET, WrittenDataset, write_dataset, written
 from tokjax.text.files import text_files
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+    from numpy.typing import NDArray
 
     from tokjax.store.manifest import FileRecord, Shard
 
@@ -47,6 +54,7 @@ def merge_datasets(
     """
     if isinstance(paths, (str, bytes)) or len(paths) == 0:
         raise InvalidArgumentError(f"paths is a list of directories, not {paths!r}")
+    refuse_urls(out, *paths)
     parts = [open_dataset(path) for path in paths]
     first: Manifest = parts[0].manifest
     for part in parts[1:]:
@@ -56,9 +64,19 @@ def merge_datasets(
         for entry in directory.iterdir():
             entry.unlink()
         shards: list[Shard] = []
+        first_document = 0
         for part in parts:
+            doc_ids = part.documents["doc_id"]
+            is_numbered = np.array_equal(np.sort(doc_ids), np.arange(len(doc_ids), dtype=np.uint64))
+            doc_ids = doc_ids + np.uint64(first_document * is_numbered)
+            begin = 0
             for shard in part.manifest.shards:
-                shards.append(_copied(part.path, shard, directory, f"shard-{len(shards):05d}"))
+                ids = doc_ids[begin : begin + shard.num_documents]
+                running = np.arange(begin, begin + len(ids), dtype=np.uint64) + np.uint64(first_document)
+                given = None if np.array_equal(ids, running) else ids
+                shards.append(_copied(part.path, shard, directory, f"shard-{len(shards):05d}", given))
+                begin += len(ids)
+            first_document += len(doc_ids)
         for name, record in first.files.items():
             _copy(parts[0].path / name, directory / name, record)
         manifest = replace(first, shards=tuple(shards), source=None)
@@ -82,21 +100,23 @@ def rebuild_dataset(
         DatasetIncompleteError: it was not made from files.
         InvalidArgumentError: a file is not there any more.
     """
-    dataset = open_dataset(path)
-    plan, source = dataset.manifest.plan, dataset.manifest.source
+    refuse_urls(path)
+    directory = Path(path)
+    manifest = read_manifest(directory)  # (it may be damaged otherwise: that is a reason to rebuild it)
+    plan, source = manifest.plan, manifest.source
     if source is None or "files" not in source:
         raise DatasetIncompleteError(
-            f"{dataset.path} was not made from files, so what it was made from is not known; call "
+            f"{directory} was not made from files, so what it was made from is not known; call "
             "write_dataset(SOURCE, FIELD, PATH, overwrite=True)"
         )
     chosen = tokenizer
-    if tokenizer is None and plan.tokenizer_fingerprint is not None:
-        chosen = dataset.tokenizer
+    if tokenizer is None and manifest.tokenizer_file is not None:
+        chosen = read_tokjax(directory / manifest.tokenizer_file)
     files = text_files([name for name, _ in source["files"]], field=source["field"], format=source["format"])
     return write_dataset(
         files,
         field_of(plan.type_id, plan.options, chosen),
-        dataset.path,
+        directory,
         separator=source["separator"],
         shard_size=plan.shard_size,
         overwrite=True,
@@ -114,13 +134,20 @@ def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None
             )
 
 
-def _copied(source: Path, shard: Shard, directory: Path, name: str) -> Shard:
-    """A shard under another name."""
+def _copied(
+    source: Path, shard: Shard, directory: Path, name: str, doc_ids: NDArray[np.uint64] | None
+) -> Shard:
+    """A shard under another name, with these ids of documents; `None` for the running count."""
     files = {}
     for file, record in shard.files.items():
         renamed = name + file.removeprefix(shard.name)
-        _copy(source / file, directory / renamed, record)
-        files[renamed] = record
+        if not renamed.endswith(".doc_id.npy"):
+            _copy(source / file, directory / renamed, record)
+            files[renamed] = record
+    if doc_ids is not None:
+        renamed = f"{name}.doc_id.npy"
+        stored = doc_ids.astype(smallest_unsigned(int(doc_ids.max(initial=0))))
+        files[renamed] = write_array(directory / renamed, [stored], stored.dtype)
     return replace(shard, name=name, files=files)
 
 

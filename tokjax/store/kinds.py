@@ -86,7 +86,7 @@ class TokenDataset(Dataset):
     @property
     def num_tokens(self) -> int:
         """How many ids there are, those around documents among them."""
-        return self.manifest.num_items
+        return int(self._item_starts[-1])
 
     @property
     def vocab_size(self) -> int:
@@ -222,7 +222,7 @@ class BucketedDataset(TokenDataset):
 
     def bucket_sizes(self) -> NDArray[np.int64]:
         """How many documents each bucket has, `int64`, shape `(buckets,)`."""
-        sizes: NDArray[np.int64] = self._bucket_table().sum(axis=0)
+        sizes: NDArray[np.int64] = self._bucket_table.sum(axis=0)
         return sizes
 
     def bucket_rows(self, bucket: int, places: ArrayLike) -> NDArray[np.int64]:
@@ -232,7 +232,7 @@ class BucketedDataset(TokenDataset):
             bucket: which bucket.
             places: from 0 to the size of the bucket, integers, shape `(n,)`.
         """
-        table = self._bucket_table()
+        table = self._bucket_table
         up_to = splits_from_lengths(table[:, bucket])
         wanted = as_integers("places", places, np.int64)
         shard = np.searchsorted(up_to, wanted, "right") - 1
@@ -240,6 +240,7 @@ class BucketedDataset(TokenDataset):
         rows: NDArray[np.int64] = first.take(shard) + wanted - up_to.take(shard)
         return rows
 
+    @cached_property
     def _bucket_table(self) -> NDArray[np.int64]:
         """How many documents of each bucket each shard has."""
         counts = [shard.bucket_documents or () for shard in self.manifest.shards]

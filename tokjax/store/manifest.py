@@ -175,6 +175,7 @@ def manifest_of(data: bytes, path: object) -> Manifest:
         shards = tuple(map(_shard, contents.pop("shards")))
         files = _files(contents.pop("files"))
         manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
+        _check_types(manifest)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} lacks a field or has an unknown one: {error}") from error
     for name in (manifest.tokenizer_file or "none", *manifest.all_files, *(shard.name for shard in shards)):
@@ -236,7 +237,7 @@ def _parsed(data: bytes, path: object, format_: str) -> dict[str, Any]:
         named_format, version = contents.pop("format"), contents.pop("schema_version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}; write the dataset again") from error
-    if (named_format, version) != (format_, SCHEMA_VERSION):
+    if (named_format, version) != (format_, SCHEMA_VERSION) or not isinstance(version, int):
         newer = isinstance(version, int) and version > SCHEMA_VERSION
         hint = "a newer tokjax wrote it: update this one" if newer else "write the dataset again"
         raise DatasetMismatchError(
@@ -265,3 +266,40 @@ def _shard(described: dict[str, Any]) -> Shard:
 
 def _files(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
     return {name: FileRecord(nbytes, sha256) for name, (nbytes, sha256) in described.items()}
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Raise `ValueError` for values that no writer writes."""
+    plan = manifest.plan
+    _check("plan.field", plan.field, isinstance(plan.field, str))
+    _check("plan.type_id", plan.type_id, _is_count(plan.type_id))
+    _check("plan.options", plan.options, isinstance(plan.options, dict))
+    _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
+    _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
+    if plan.tokenizer_fingerprint is not None:
+        _check("plan.vocab_size", plan.vocab_size, _is_count(plan.vocab_size))
+    _check("tokenizer_file", manifest.tokenizer_file, isinstance(manifest.tokenizer_file, str | None))
+    names = [shard.name for shard in manifest.shards]
+    _check("shards", names, len(set(names)) == len(names))
+    for shard in manifest.shards:
+        _check("a shard's name", shard.name, isinstance(shard.name, str))
+        for name in (*_TOTALS, "source_sha256"):
+            value = getattr(shard, name)
+            _check(
+                f"{shard.name}'s {name}", value, isinstance(value, str) if "sha" in name else _is_count(value)
+            )
+        buckets = shard.bucket_documents
+        if buckets is not None:
+            adds_up = all(map(_is_count, buckets)) and sum(buckets) == shard.num_documents
+            _check(f"{shard.name}'s bucket_documents", buckets, adds_up)
+    for name, record in manifest.all_files.items():
+        _check(f"the size of {name}", record.nbytes, _is_count(record.nbytes))
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _check(name: str, value: object, is_right: bool) -> None:
+    if not is_right:
+        raise ValueError(f"{name} is {value!r:.200}")

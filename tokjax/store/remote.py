@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import hashlib
+import secrets
 import tempfile
+import threading
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokjax._files import sha256_of_file
 from tokjax._urls import file_system, temporary_directory
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 from tokjax.store.manifest import MANIFEST_FILE, manifest_of
@@ -31,6 +34,8 @@ class RemoteDirectory:
     def __init__(self, url: str, download_dir: str | os.PathLike[str] | None = None) -> None:
         self.url = url.rstrip("/")
         self._download_dir = None if download_dir is None else Path(download_dir)
+        self._fetched: set[str] = set()
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as its place."""
@@ -45,8 +50,10 @@ class RemoteDirectory:
         """Where fetched files are."""
         if self._download_dir is None:
             return temporary_directory(self)
-        self._download_dir.mkdir(parents=True, exist_ok=True)
-        return self._download_dir
+        digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (several datasets may be kept there)
+        place = self._download_dir / digest
+        place.mkdir(parents=True, exist_ok=True)
+        return place
 
     @cached_property
     def _system(self) -> tuple[Any, str]:
@@ -89,16 +96,21 @@ class RemoteDirectory:
             self._system[0].rm_file(self._path(name))
 
     def fetch(self, name: str, record: FileRecord) -> Path:
-        """A file, here: as it was fetched before, if it has the right size."""
+        """A file, here: as it was fetched before, if it is the same."""
         target = self.local / name
-        if target.is_file() and target.stat().st_size == record.nbytes:
-            return target
-        partial = target.with_name(f".{name}.partial")
-        try:
-            self._system[0].get_file(self._path(name), str(partial))
-        except FileNotFoundError:
-            raise DatasetCorruptError(f"{self.url}/{name} is missing; write the dataset again") from None
-        partial.replace(target)
+        with self._lock:
+            if name in self._fetched:
+                return target
+            if not (target.is_file() and sha256_of_file(target) == record.sha256):
+                partial = target.with_name(f".{name}.{secrets.token_hex(6)}.partial")
+                try:
+                    self._system[0].get_file(self._path(name), str(partial))
+                except FileNotFoundError:
+                    raise DatasetCorruptError(
+                        f"{self.url}/{name} is missing; write the dataset again"
+                    ) from None
+                partial.replace(target)
+            self._fetched.add(name)
         return target
 
     def manifest(self) -> Manifest:

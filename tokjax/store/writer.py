@@ -25,6 +25,7 @@ from tokjax.errors import (
     UnsupportedTokenizerError,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
+from tokjax.store.dataset import Dataset
 from tokjax.store.feed import Document, DocumentSource, SourceHash, documents_of, source_record
 from tokjax.store.filling import Job, fill_shards
 from tokjax.store.manifest import (
@@ -59,6 +60,7 @@ DATASET = DirectoryKind(
     ),
     DatasetExistsError,
     lambda directory: any((directory / name).is_file() for name in (PROGRESS_FILE, MANIFEST_FILE)),
+    lambda directory: any(directory.glob("shard-*.npy")),
 )
 
 
@@ -144,7 +146,14 @@ def write_dataset(
         return _write_remotely(RemoteDirectory(str(path)), job, overwrite=overwrite)
     target = Path(path).resolve()
     if target.exists() and not overwrite:
-        return written(_unchanged(lambda: read_manifest(target), job, target), target)
+        manifest = _unchanged(lambda: read_manifest(target), job, target)
+        try:
+            Dataset(target, manifest).verify()
+        except DatasetError as error:
+            raise DatasetExistsError(
+                f"{target} is damaged; to write it again, pass overwrite=True ({error})"
+            ) from error
+        return written(manifest, target)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
         progress_there = _progress_in(directory)
         finished = _finished_shards(progress_there, job, directory, overwrite=overwrite)
@@ -241,13 +250,16 @@ def _finished_shards(
         return ()
     hint = "to begin anew, pass overwrite=True, or delete it"
     _compare(job.plan, progress.plan, f"{place} was begun", hint, DatasetMismatchError)
-    different = _first_difference(job.documents, progress.shards)
+    finished = progress.shards
+    if finished and finished[-1].num_items < job.plan.shard_size:
+        finished = finished[:-1]  # (it was the last one; the source may go on now)
+    different = _first_difference(job.documents, finished)
     if different is not None:
         raise DatasetMismatchError(
             f"{place} was begun from another source ({different}); pass the same one, or delete it to begin "
             "anew"
         )
-    return progress.shards
+    return finished
 
 
 def _check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
