@@ -117,6 +117,19 @@ class TestAnotherRun:
         tokjax.write_dataset(TEXTS, other, begun, overwrite=True, **OPTIONS)
         assert tokjax.open_dataset(begun).chunk_tokens == 7
 
+    @pytest.mark.parametrize("damage", ["source", "shard", "record"])
+    def test_begins_anew_if_it_may_replace_what_is_there(self, begun, damage):
+        texts, incomplete = TEXTS, begun.with_name("data.incomplete")
+        if damage == "source":
+            texts = ["other", *TEXTS]
+        else:
+            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.json"
+            (incomplete / name).write_bytes((incomplete / name).read_bytes()[:-3])
+        with pytest.raises(tokjax.DatasetError):
+            tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
+        tokjax.write_dataset(texts, FIELDS["packed"], begun, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(begun)) == len(texts)
+
     def test_with_another_tokenizer(self, begun):
         other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
         with pytest.raises(tokjax.DatasetMismatchError, match="begun with vocab_size=258, not 257"):
@@ -125,7 +138,10 @@ class TestAnotherRun:
     def test_after_a_shard_was_altered(self, begun):
         shard = begun.with_name("data.incomplete") / "shard-00000.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
-        with pytest.raises(tokjax.DatasetMismatchError, match=r"shard-00000\.tokens\.npy.*altered; delete"):
+        with pytest.raises(
+            tokjax.DatasetMismatchError,
+            match=r"shard-00000\.tokens\.npy.*altered; to begin anew, pass overwrite=True",
+        ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
         record = begun.with_name("data.incomplete") / "progress.json"
         record.write_text(record.read_text().replace('"packed"', '"pocked"') + " ")

@@ -219,6 +219,8 @@ def read_progress(directory: Path) -> Progress | None:
         return Progress(Plan(**contents["plan"]), tuple(map(_shard, contents["shards"])))
     except (FileNotFoundError, DatasetMismatchError):
         return None
+    except DatasetCorruptError:
+        raise
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error}; delete {directory}") from error
 

@@ -6,6 +6,7 @@ import itertools
 import os
 import re
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
@@ -45,7 +46,7 @@ from tokjax.store.remote import RemoteDirectory
 from tokjax.text.files import text_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tokjax.store.fields import Field
 
@@ -155,9 +156,14 @@ def write_dataset(
             ) from error
         return written(manifest, target)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        progress_there = _progress_in(directory)
-        finished = _finished_shards(progress_there, job, directory, overwrite=overwrite)
-        _check_files(directory, finished)
+        try:
+            finished = _finished_shards(_progress_in(directory), job, directory, overwrite=overwrite)
+            _check_files(directory, finished)
+        except DatasetError:
+            if not overwrite or isinstance(source, Iterator):  # (an iterator can't be read again)
+                raise
+            finished, job = (), job._replace(documents=documents_of(source, separator, text_column))
+        _delete_others(directory, finished)
         shards = fill_shards(
             job, directory, finished, lambda shards: write_progress(directory, Progress(plan, shards))
         )
@@ -256,23 +262,28 @@ def _finished_shards(
     different = _first_difference(job.documents, finished)
     if different is not None:
         raise DatasetMismatchError(
-            f"{place} was begun from another source ({different}); pass the same one, or delete it to begin "
-            "anew"
+            f"{place} was begun from another source ({different}); pass the same one; {hint}"
         )
     return finished
 
 
 def _check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
-    """Refuse finished shards that were altered; whatever else is there is deleted."""
+    """Refuse finished shards that were altered."""
     records = {name: record for shard in finished for name, record in shard.files.items()}
     for name, record in records.items():
         file = directory / name
         if not file.is_file() or sha256_of_file(file) != record.sha256:
             raise DatasetMismatchError(
-                f"{file}, which a writer that was stopped had finished, was altered; delete {directory}"
+                f"{file}, which a writer that was stopped had finished, was altered; to begin anew, pass "
+                f"overwrite=True, or delete {directory}"
             )
+
+
+def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
+    """Delete what is not of finished shards."""
+    kept = {name for shard in finished for name in shard.files} | ({PROGRESS_FILE} if finished else set())
     for entry in directory.iterdir():
-        if entry.name not in records and not (finished and entry.name == PROGRESS_FILE):
+        if entry.name not in kept:
             entry.unlink()
 
 
