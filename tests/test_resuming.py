@@ -123,8 +123,8 @@ class TestAnotherRun:
         if damage == "source":
             texts = ["other", *TEXTS]
         else:
-            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.json"
-            (incomplete / name).write_bytes((incomplete / name).read_bytes()[:-3])
+            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
+            (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
         with pytest.raises(tokjax.DatasetError):
             tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
         tokjax.write_dataset(texts, FIELDS["packed"], begun, overwrite=True, **OPTIONS)
@@ -143,11 +143,20 @@ class TestAnotherRun:
             match=r"shard-00000\.tokens\.npy.*altered; to begin anew, pass overwrite=True",
         ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        record = begun.with_name("data.incomplete") / "progress.json"
-        record.write_text(record.read_text().replace('"packed"', '"pocked"') + " ")
-        record.write_text(record.read_text()[:-10])
-        with pytest.raises(tokjax.DatasetCorruptError, match=r"progress\.json is damaged"):
+        record = begun.with_name("data.incomplete") / "progress.jsonl"
+        whole = record.read_text()
+        record.write_text(whole.replace("shard-00000", "shard-00001", 1))
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"progress\.jsonl was altered"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        record.write_text(whole.replace("{", "", 1))
+        with pytest.raises(tokjax.DatasetCorruptError, match=r"progress\.jsonl is damaged"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
+    def test_after_a_line_of_the_record_was_cut(self, begun, whole):
+        record = begun.with_name("data.incomplete") / "progress.jsonl"
+        record.write_bytes(record.read_bytes()[:-3])
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        assert files_of(begun) == whole["packed"]
 
     def test_after_the_manifest_was_written(self, begun, whole, monkeypatch):
         def killed(*_):

@@ -55,7 +55,7 @@ def fill_shards(
     job: Job,
     directory: Path,
     finished: tuple[Shard, ...],
-    on_shard: Callable[[tuple[Shard, ...]], None],
+    on_shard: Callable[[Shard], None],
 ) -> list[Shard]:
     """Encode documents and write them behind the shards that are finished.
 
@@ -63,7 +63,7 @@ def fill_shards(
         job: what is to be written.
         directory: where to.
         finished: the shards that are there already.
-        on_shard: is told all finished shards whenever there is one more.
+        on_shard: is told of each shard that is finished.
 
     Returns:
         All shards.

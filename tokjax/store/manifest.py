@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = "tokjax-dataset"
-PROGRESS_FILE = "progress.json"
-PROGRESS_FORMAT = "tokjax-dataset-progress"
 SCHEMA_VERSION = 2
 _TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut")
 
@@ -136,7 +134,9 @@ class Manifest:
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
     totals = {name: getattr(manifest, name) for name in _TOTALS}
-    _write(directory / MANIFEST_FILE, FORMAT, {**asdict(manifest), **totals})
+    contents = sealed(FORMAT, {**asdict(manifest), **totals})
+    data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
+    write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -168,11 +168,11 @@ def manifest_of(data: bytes, path: object) -> Manifest:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
-    contents = _parsed(data, path, FORMAT)
+    contents = unsealed(data, path, FORMAT)
     try:
         totals = {name: contents.pop(name) for name in _TOTALS}
         plan = Plan(**contents.pop("plan"))
-        shards = tuple(map(_shard, contents.pop("shards")))
+        shards = tuple(map(shard_of, contents.pop("shards")))
         files = _files(contents.pop("files"))
         manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
         _check_types(manifest)
@@ -189,51 +189,19 @@ def manifest_of(data: bytes, path: object) -> Manifest:
     return manifest
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a writer came: what the next one goes on from.
-
-    Attributes:
-        plan: how documents are stored.
-        shards: those that are finished.
-    """
-
-    plan: Plan
-    shards: tuple[Shard, ...]
+def sealed(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
+    """Contents with what says what they are, and their checksum: `unsealed` takes that off again."""
+    contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
+    return contents | {"checksum": checksum_of_json(contents)}
 
 
-def write_progress(directory: Path, progress: Progress) -> None:
-    """Write how far a writer came, whole or not at all."""
-    _write(directory / PROGRESS_FILE, PROGRESS_FORMAT, asdict(progress))
-
-
-def read_progress(directory: Path) -> Progress | None:
-    """How far a writer came; `None` if it finished no shard, or by a version that is not this one.
+def unsealed(data: bytes, path: object, format_: str) -> dict[str, Any]:
+    """The fields of JSON of ours, but for those that say what it is.
 
     Raises:
-        DatasetCorruptError: the record is damaged or altered.
+        DatasetMismatchError: it is of another format or version.
+        DatasetCorruptError: it is damaged or altered.
     """
-    path = directory / PROGRESS_FILE
-    try:
-        contents = _parsed(path.read_bytes(), path, PROGRESS_FORMAT)
-        return Progress(Plan(**contents["plan"]), tuple(map(_shard, contents["shards"])))
-    except (FileNotFoundError, DatasetMismatchError):
-        return None
-    except DatasetCorruptError:
-        raise
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error}; delete {directory}") from error
-
-
-def _write(path: Path, format_: str, contents: dict[str, Any]) -> None:
-    contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
-    contents["checksum"] = checksum_of_json(contents)
-    data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
-    write_atomically(path, lambda file: file.write(data))
-
-
-def _parsed(data: bytes, path: object, format_: str) -> dict[str, Any]:
-    """The fields of a file of ours, but for those that say what it is."""
     try:
         contents: dict[str, Any] = json.loads(data)
         named_format, version = contents.pop("format"), contents.pop("schema_version")
@@ -255,7 +223,8 @@ def _parsed(data: bytes, path: object, format_: str) -> dict[str, Any]:
     return contents
 
 
-def _shard(described: dict[str, Any]) -> Shard:
+def shard_of(described: dict[str, Any]) -> Shard:
+    """A shard, as JSON tells of it."""
     buckets = described["bucket_documents"]
     return Shard(
         **{

@@ -46,7 +46,7 @@ class ShardWriter:
         field: what is stored.
         shard_size: a shard is closed by the document that fills it to so many ids, or bytes of text.
         finished: the shards that are there already.
-        on_shard: is told all finished shards whenever there is one more.
+        on_shard: is told of each shard that is finished.
         counts_text: whether what documents are fed as is text, whose bytes are counted.
     """
 
@@ -56,7 +56,7 @@ class ShardWriter:
         field: Field,
         shard_size: int,
         finished: Sequence[Shard],
-        on_shard: Callable[[tuple[Shard, ...]], None],
+        on_shard: Callable[[Shard], None],
         *,
         counts_text: bool = True,
     ) -> None:
@@ -153,20 +153,19 @@ class ShardWriter:
             for file, arrays in files.items()
         }
         num_bytes = sum(part.num_bytes for part in parts) if self._counts_text else 0
-        self.shards.append(
-            Shard(
-                name,
-                int(lengths.sum()),
-                len(doc_ids),
-                num_bytes,
-                int(was_cut.sum()),
-                buckets,
-                source_sha256,
-                records,
-            )
+        shard = Shard(
+            name,
+            int(lengths.sum()),
+            len(doc_ids),
+            num_bytes,
+            int(was_cut.sum()),
+            buckets,
+            source_sha256,
+            records,
         )
+        self.shards.append(shard)
         self._first_document += len(doc_ids)
-        self._on_shard(tuple(self.shards))
+        self._on_shard(shard)
 
 
 def write_array(path: Path, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any]) -> FileRecord:

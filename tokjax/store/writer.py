@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,16 +32,20 @@ from tokjax.store.feed import Document, DocumentSource, SourceHash, documents_of
 from tokjax.store.filling import Job, fill_shards
 from tokjax.store.manifest import (
     MANIFEST_FILE,
-    PROGRESS_FILE,
     FileRecord,
     Manifest,
     Plan,
-    Progress,
     Shard,
     read_manifest,
-    read_progress,
     write_manifest,
-    write_progress,
+)
+from tokjax.store.progress import (
+    PROGRESS_FILE,
+    Progress,
+    add_progress,
+    begin_progress,
+    has_progress,
+    read_progress,
 )
 from tokjax.store.remote import RemoteDirectory
 from tokjax.text.files import text_files
@@ -56,11 +61,11 @@ DATASET = DirectoryKind(
     "dataset",
     read_manifest,
     re.compile(
-        r"manifest\.json|progress\.json|tokenizer\.tokjax\.json|"
+        r"manifest\.json|progress\.jsonl|tokenizer\.tokjax\.json|"
         r"shard-\d{5,}\.(tokens|text|num_tokens|byte_length|char_length|doc_id)\.npy|\..*\.partial"
     ),
     DatasetExistsError,
-    lambda directory: any((directory / name).is_file() for name in (PROGRESS_FILE, MANIFEST_FILE)),
+    lambda directory: has_progress(directory) or (directory / MANIFEST_FILE).is_file(),
     lambda directory: any(directory.glob("shard-*.npy")),
 )
 
@@ -164,9 +169,8 @@ def write_dataset(
                 raise
             finished, job = (), job._replace(documents=documents_of(source, separator, text_column))
         _delete_others(directory, finished)
-        shards = fill_shards(
-            job, directory, finished, lambda shards: write_progress(directory, Progress(plan, shards))
-        )
+        begin_progress(directory, Progress(plan, finished))
+        shards = fill_shards(job, directory, finished, partial(add_progress, directory))
         manifest = finish(directory, field, plan, about, shards)
     return written(manifest, target)
 
@@ -194,13 +198,14 @@ def _write_remotely(remote: RemoteDirectory, job: Job, *, overwrite: bool) -> Wr
                     "delete what is there"
                 )
 
-        def publish(shards: tuple[Shard, ...]) -> None:
-            for name in shards[-1].files:
+        def publish(shard: Shard) -> None:
+            for name in shard.files:
                 remote.put(directory / name)
                 (directory / name).unlink()
-            write_progress(directory, Progress(job.plan, shards))
+            add_progress(directory, shard)
             remote.put(directory / PROGRESS_FILE)
 
+        begin_progress(directory, Progress(job.plan, finished))
         shards = fill_shards(job, directory, finished, publish)
         manifest = finish(directory, job.field, job.plan, job.source, shards)
         for name in (*manifest.files, MANIFEST_FILE):
@@ -281,7 +286,7 @@ def _check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
 
 def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
     """Delete what is not of finished shards."""
-    kept = {name for shard in finished for name in shard.files} | ({PROGRESS_FILE} if finished else set())
+    kept = {name for shard in finished for name in shard.files}
     for entry in directory.iterdir():
         if entry.name not in kept:
             entry.unlink()
