@@ -40,7 +40,9 @@ def test_files_are_as_the_other_programs_read_them(dataset, tmp_path):
     tokjax.export_dataset(dataset, tmp_path / "x.bin")
     stream = dataset.read(0, dataset.num_tokens)
     assert np.memmap(tmp_path / "x.bin", dtype=np.uint16, mode="r").tolist() == stream.tolist()
-    tokjax.export_dataset(dataset, tmp_path / "x.idx")
+    with pytest.raises(tokjax.DatasetExistsError, match=r"x\.bin exists; to replace it, pass overwrite=True"):
+        tokjax.export_dataset(dataset, tmp_path / "x.idx")
+    tokjax.export_dataset(dataset, tmp_path / "x.idx", overwrite=True)
     index = (tmp_path / "x.idx").read_bytes()
     assert struct.unpack("<9sQBQQ", index[:34]) == (b"MMIDIDX\x00\x00", 1, 8, len(dataset), len(dataset) + 1)
     pointers = np.frombuffer(index, np.int64, len(dataset), 34 + 4 * len(dataset))

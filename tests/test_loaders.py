@@ -1,6 +1,7 @@
 """Loaders: every batch a function of seed and step, for any number of processes, and every document seen."""
 
 import json
+import pickle
 
 import jax
 import numpy as np
@@ -264,6 +265,16 @@ class TestSeveralDatasets:
         assert batches[-1].document_ids.max() == 97 + 36
         assert [int(batch.total_tokens) for batch in batches[:-1]] == [48] * (len(batches) - 1)
 
+    def test_weights_of_any_iterable(self, datasets):
+        given, listed = self.make(datasets, weights=iter((2, 1))), self.make(datasets, weights=[2.0, 1.0])
+        assert same(given.batch_at(3), listed.batch_at(3))
+        given.set_state(json.loads(json.dumps(listed.get_state())))
+
+    def test_steps_that_are_too_far(self, datasets):
+        loader = self.make(datasets, weights=[2, 1])
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"step is \d+; steps are below \d+"):
+            loader.batch_at(2**62)
+
     @pytest.mark.parametrize(
         ("weights", "message"),
         [
@@ -271,6 +282,8 @@ class TestSeveralDatasets:
             ([1, 0], "weights are above 0"),
             ([1, 1e-9], "no less than 1/16384 of all"),
             ([1, float("nan")], "weights must be a number"),
+            ("12", "weights must be numbers, one for each dataset"),
+            (2, "weights must be numbers, one for each dataset"),
         ],
     )
     def test_weights_that_are_none(self, datasets, weights, message):
@@ -319,6 +332,16 @@ class TestPlaces:
                 loader.set_state(other.get_state())
         with pytest.raises(tokjax.InvalidArgumentError, match="the state's step must be at least 0"):
             loader.set_state(loader.get_state() | {"step": -1})
+        with pytest.raises(tokjax.InvalidArgumentError, match="a state is what get_state gave.*got None"):
+            loader.set_state(None)
+
+    @loaders
+    def test_pickled(self, datasets, name):
+        loader = LOADERS[name](datasets)
+        next(iter(loader))
+        again = pickle.loads(pickle.dumps(loader))
+        assert same(again.batch_at(1), loader.batch_at(1))
+        assert again.get_state() == loader.get_state()
 
     def test_processes_that_are_none(self, datasets):
         loader = LOADERS["tokenized"](datasets)
@@ -345,6 +368,8 @@ class TestPlaces:
             tokjax.SequenceLoader([], batch_size=2)
         with pytest.raises(tokjax.InvalidArgumentError, match="pad_id is None"):
             tokjax.PackedTokenLoader(datasets["packed"], batch_size=2, drop_last=False)
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"bucketed fills no batch: its fullest bucket"):
+            tokjax.BucketedLoader(datasets["bucketed"], batch_size=98)
         with pytest.raises(tokjax.InvalidArgumentError, match="97 items, fewer than one batch of 98"):
             tokjax.SequenceLoader(datasets["tokenized"], batch_size=98)
 

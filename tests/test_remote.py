@@ -47,10 +47,7 @@ def test_files_are_fetched_when_they_are_needed(url, tmp_path):
     [kept] = (tmp_path / "kept").iterdir()
     assert not list(kept.iterdir())
     first = dataset.read(0, 10)
-    assert sorted(path.name for path in kept.iterdir()) == [
-        "shard-00000.num_tokens.npy",
-        "shard-00000.tokens.npy",
-    ]
+    assert [path.name for path in kept.iterdir()] == ["shard-00000.tokens.npy"]
     system, root = fsspec.core.url_to_fs(url)
     system.rm_file(f"{root}/shard-00000.tokens.npy")
     assert tokjax.open_dataset(url, download_dir=tmp_path / "kept").read(0, 10).tolist() == first.tolist()
@@ -119,6 +116,25 @@ def test_a_writer_that_is_stopped_goes_on(url, tmp_path, monkeypatch):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "here", **OPTIONS)
     here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
     assert files_at(url) == here
+
+
+@pytest.mark.parametrize("damage", ["source", "shard"])
+def test_what_a_writer_left_that_is_of_no_use(url, monkeypatch, damage):
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    texts, message = ["other", *TEXTS], "was begun from another source"
+    if damage == "shard":
+        texts, message = TEXTS, r"shard-00000\.tokens\.npy, .* is not there as it was; to begin anew"
+        system, root = fsspec.core.url_to_fs(url)
+        shard = f"{root}/shard-00000.tokens.npy"
+        system.pipe_file(shard, system.cat_file(shard)[:-1] + b"\xff")
+    with pytest.raises(tokjax.DatasetMismatchError, match=message):
+        tokjax.write_dataset(texts, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(texts, FIELDS["packed"], url, overwrite=True, **OPTIONS)
+    written = tokjax.open_dataset(url)
+    written.verify()
+    assert len(written) == len(texts)
 
 
 def test_what_is_there_already(url):

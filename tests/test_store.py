@@ -287,6 +287,12 @@ class TestWhatIsThereAlready:
         assert tokjax.open_dataset(tmp_path / "data").num_documents == 1
 
 
+@pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])
+def test_what_is_no_field(field, tmp_path):
+    with pytest.raises(tokjax.InvalidArgumentError, match="field must be a field, such as PackedTokenField"):
+        tokjax.write_dataset(["a"], field, tmp_path / "data")
+
+
 def test_output_is_the_same_bytes_each_time(field, corpus, tmp_path):
     for name in ("one", "two"):
         tokjax.write_dataset(iter(corpus * 5), field, tmp_path / name, shard_size=100)
@@ -334,8 +340,9 @@ class TestDamage:
         lengths = np.load(path)
         np.save(path, lengths + np.ones_like(lengths))
         unseen = tokjax.open_dataset(written, verify_on_touch=False)
-        with pytest.raises(tokjax.DatasetCorruptError, match="its documents have"):
-            unseen.read(0, unseen.num_tokens)
+        for read in (lambda: unseen.document_splits, lambda: unseen[unseen.manifest.shards[0].num_documents]):
+            with pytest.raises(tokjax.DatasetCorruptError, match=r"its documents have \d+ items, its data"):
+                read()
         with pytest.raises(tokjax.DatasetCorruptError, match="was altered: its SHA-256"):
             tokjax.open_dataset(written).document_splits  # noqa: B018
         np.save(path, lengths[:-1])

@@ -47,7 +47,8 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
     """
     from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
 
-    _refuse_existing(target, kind, overwrite)
+    if target.exists() and not overwrite:
+        raise _exists(target, kind)
     target.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(target.parent, os.W_OK):  # (a lock there would seem to be held by another process)
         raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(target.parent))
@@ -84,11 +85,15 @@ def replaced_path(path: Path) -> Path:
     return path.with_name(path.name + ".replaced")
 
 
+def _exists(target: Path, kind: DirectoryKind) -> TokjaxError:
+    return kind.exists_error(f"{target} exists; to replace it, pass overwrite=True")
+
+
 def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
     if not target.exists():
         return
     if not overwrite:
-        raise kind.exists_error(f"{target} exists; to replace it, pass overwrite=True")
+        raise _exists(target, kind)
     if target.is_dir() and not any(target.iterdir()):
         return
     try:

@@ -74,8 +74,13 @@ def checksum_of_json(values: object) -> str:
 
 def sha256_of_file(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while block := file.read(_READ_SIZE):
-            digest.update(block)
+        return sha256_of(file)
+
+
+def sha256_of(file: BinaryIO) -> str:
+    """The SHA-256 of the rest of an open file, in hexadecimal."""
+    digest = hashlib.sha256()
+    while block := file.read(_READ_SIZE):
+        digest.update(block)
     return digest.hexdigest()

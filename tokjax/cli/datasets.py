@@ -16,7 +16,7 @@ from tokjax.cli.tables import padding_table, stats_table
 DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]
 PageOption = Annotated[Path | None, typer.Option(help="Write a page with plots.")]
 OutOption = Annotated[str, typer.Option("--out", "-o", help="Where the result shall be.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
 
 
@@ -77,7 +77,7 @@ def convert(
     """Make a dataset of another program's token file (.bin, .idx, .npy, .pt), or such a file of a dataset."""
     kind: Any = format
     if source.is_dir():
-        for path in tokjax.export_dataset(tokjax.open_dataset(source), out, kind):
+        for path in tokjax.export_dataset(tokjax.open_dataset(source), out, kind, overwrite=overwrite):
             Console().print(str(path), markup=False)
         return
     if tokenizer is None:

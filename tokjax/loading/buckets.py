@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from tokjax._checks import checked_int
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.errors import InvalidArgumentError
 from tokjax.loading.loader import Loader
+from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import Order
 from tokjax.loading.permutation import permute
 from tokjax.loading.sequences import pad_id_of
@@ -18,7 +20,7 @@ from tokjax.ragged import ragged_from_rows, splits_from_lengths
 from tokjax.store.kinds import BucketedDataset, TokenDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -39,6 +41,24 @@ class Buckets(NamedTuple):
     lengths: NDArray[np.int64]
     sizes: NDArray[np.int64]
     rows: Callable[[int, NDArray[np.int64]], NDArray[np.int64]]
+
+
+@dataclass(frozen=True)
+class _SortedRows:
+    """The documents of all buckets, one bucket after the other: what pickles, as a function would not.
+
+    Attributes:
+        rows: the documents, `int64`, shape `(documents,)`.
+        starts: where those of each bucket start, `int64`, shape `(buckets,)`.
+    """
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+
+    def __call__(self, bucket: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The documents at some places of a bucket."""
+        found: NDArray[np.int64] = self.rows.take(places + self.starts[bucket])
+        return found
 
 
 class _Batches(NamedTuple):
@@ -66,19 +86,33 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         seed: int,
         shuffle: bool,
         drop_last: bool,
-        weights: Sequence[float] | None,
+        weights: Iterable[float] | None,
     ) -> None:
         super().__init__(dataset, seed)
         self._pad_id = pad_id_of(self.datasets[0].tokenizer, pad_id)
-        self._shuffle, self._drop_last, self._weights = bool(shuffle), bool(drop_last), weights
+        self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
+        self._weights = checked_weights(weights)
         self._buckets = [self._buckets_of(each) for each in self.datasets]
         self._batches = [self._batches_of(buckets) for buckets in self._buckets]
+        counts = [int(batches.up_to[-1]) for batches in self._batches]
+        self._check_some(counts)
         self._order = Order(
-            [int(batches.up_to[-1]) for batches in self._batches],
+            counts,
             1,
             seed=self.seed,
             shuffle=self._shuffle,
-            weights=weights,
+            weights=self._weights,
+        )
+
+    def _check_some(self, counts: list[int]) -> None:
+        """Refuse datasets that fill no batch."""
+        if any(counts) if self._weights is None else all(counts):
+            return
+        empty = counts.index(0)
+        fullest = int(self._buckets[empty].sizes.max(initial=0))
+        raise InvalidArgumentError(
+            f"{self.datasets[empty].path} fills no batch: its fullest bucket has {fullest} documents; make "
+            "batches smaller, or pass drop_last=False"
         )
 
     @abstractmethod
@@ -131,7 +165,7 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         return {
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
-            "weights": None if self._weights is None else list(map(float, self._weights)),
+            "weights": self._weights,
         }
 
 
@@ -155,7 +189,7 @@ class BucketedLoader(_ByLength):
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = True,
-        weights: Sequence[float] | None = None,
+        weights: Iterable[float] | None = None,
     ) -> None:
         """Plan the batches; nothing is read yet but lengths, and of a `BucketedDataset` not even those.
 
@@ -230,7 +264,7 @@ class TokenBudgetLoader(_ByLength):
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = False,
-        weights: Sequence[float] | None = None,
+        weights: Iterable[float] | None = None,
     ) -> None:
         """Plan the batches from the lengths of documents.
 
@@ -315,9 +349,4 @@ def _buckets_by_length(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> 
     sizes = np.bincount(buckets, minlength=len(boundaries))
     starts = splits_from_lengths(sizes)
     filled = np.flatnonzero(sizes)
-
-    def rows(bucket: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = order.take(places + starts[filled[bucket]])
-        return found
-
-    return Buckets(boundaries.take(filled), sizes.take(filled), rows)
+    return Buckets(boundaries.take(filled), sizes.take(filled), _SortedRows(order, starts.take(filled)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tokjax._checks import checked_int
@@ -11,7 +12,7 @@ from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.store.dataset import Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
     from typing import Self
 
 Batch = TypeVar("Batch")
@@ -137,7 +138,10 @@ class Loader(ABC, Generic[Source, Batch]):
 
         Raises:
             DatasetMismatchError: the state is of other datasets, or of a loader with other options.
+            InvalidArgumentError: it is no state.
         """
+        if not isinstance(state, Mapping):
+            raise InvalidArgumentError(f"a state is what get_state gave, a dict; got {state!r:.100}")
         expected = {"version": _STATE_VERSION, **self._identity()}
         for name, value in expected.items():
             if state.get(name) != value:

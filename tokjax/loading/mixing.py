@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -35,6 +36,15 @@ class Mixture(NamedTuple):
         return datasets, periods * self.before[-1].take(datasets) + self.before[within, datasets]
 
 
+def checked_weights(weights: Iterable[float] | None) -> list[float] | None:
+    """Weights as plain numbers, at least 0 and finite; `None` stays."""
+    if weights is None:
+        return None
+    if isinstance(weights, (str, bytes)) or not isinstance(weights, Iterable):
+        raise InvalidArgumentError(f"weights must be numbers, one for each dataset, not {weights!r}")
+    return [checked_float("weights", weight, least=0) for weight in weights]
+
+
 def mixture(weights: Sequence[float], count: int) -> Mixture:
     """Shares of datasets, to within one in some ten thousand.
 
@@ -51,7 +61,7 @@ def mixture(weights: Sequence[float], count: int) -> Mixture:
     >>> mixture([3, 1], 2).at(np.arange(4))[0].tolist()
     [0, 0, 1, 0]
     """
-    shares = np.array([checked_float("weights", weight, least=0) for weight in weights])
+    shares = np.array(weights, np.float64)
     if len(shares) != count:
         raise InvalidArgumentError(f"there are {count} datasets and {len(shares)} weights")
     if not shares.sum() > 0 or (shares / shares.sum() * _PERIOD).min() < 1:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tokjax.loading.mixing import Mixture
 
 _ITEMS_AT_ONCE = 1 << 12
+_MOST_PLACES = 1 << 62
 NO_ITEM = -1
 """Stands for the item of a place that is left empty."""
 
@@ -95,6 +96,8 @@ class Order:
 
     def at(self, step: int) -> Places:
         """What a step takes. Some steps are worked out together, and those of the last time are kept."""
+        if step >= _MOST_PLACES // self._per_step:
+            raise InvalidArgumentError(f"step is {step}; steps are below {_MOST_PLACES // self._per_step}")
         epoch, within = (0, step) if self.steps_per_epoch is None else divmod(step, self.steps_per_epoch)
         block, first = divmod(within, self._steps_at_once)
         key, places = self._block

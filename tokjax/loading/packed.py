@@ -9,12 +9,13 @@ import numpy as np
 from tokjax._checks import check_id, checked_int
 from tokjax.batching.packing import PackedBlocks
 from tokjax.loading.loader import Loader
+from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import NO_ITEM, Order
 from tokjax.ragged import ranges, splits_from_lengths
 from tokjax.store.kinds import PackedDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,7 +70,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         documents: bool = True,
         drop_last: bool = True,
         pad_id: int | None = None,
-        weights: Sequence[float] | None = None,
+        weights: Iterable[float] | None = None,
     ) -> None:
         """Plan the chunks; nothing is read yet.
 
@@ -92,7 +93,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         chunk = self.datasets[0].chunk_tokens if chunk_tokens is None else chunk_tokens
         self.chunk_tokens = checked_int("chunk_tokens", chunk, least=1)
         self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
-        self._drop_last, self._weights = bool(drop_last), weights
+        self._drop_last, self._weights = bool(drop_last), checked_weights(weights)
         if not self._drop_last:
             check_id("pad_id", pad_id)
         self._pad_id = pad_id
@@ -103,7 +104,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             seed=self.seed,
             shuffle=self._shuffle,
             drop_last=self._drop_last,
-            weights=weights,
+            weights=self._weights,
         )
         self._first_documents = splits_from_lengths(each.num_documents for each in self.datasets)
 
@@ -170,7 +171,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             "chunk_tokens": self.chunk_tokens,
             "extra_token": bool(self._extra),
             "drop_last": self._drop_last,
-            "weights": None if self._weights is None else list(map(float, self._weights)),
+            "weights": self._weights,
         }
 
 

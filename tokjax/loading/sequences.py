@@ -12,12 +12,13 @@ from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.encoding import encode_batch_result
 from tokjax.errors import InvalidArgumentError
 from tokjax.loading.loader import Loader
+from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import Order
 from tokjax.ragged import ragged_from_rows
 from tokjax.store.kinds import RawTextDataset, TokenDataset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -50,7 +51,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         seed: int = 0,
         shuffle: bool = True,
         drop_last: bool = True,
-        weights: Sequence[float] | None = None,
+        weights: Iterable[float] | None = None,
     ) -> None:
         """Plan the batches; nothing is read yet.
 
@@ -79,14 +80,15 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
                 "multiple_of needs lengths, which texts have only when they are loaded"
             )
         self._pad_id = pad_id_of(self._tokenizer or first.tokenizer, pad_id)
-        self._shuffle, self._drop_last, self._weights = bool(shuffle), bool(drop_last), weights
+        self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
+        self._weights = checked_weights(weights)
         self._order = Order(
             [len(each) for each in self.datasets],
             self.batch_size,
             seed=self.seed,
             shuffle=self._shuffle,
             drop_last=self._drop_last,
-            weights=weights,
+            weights=self._weights,
         )
 
     @property
@@ -144,7 +146,7 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             "multiple_of": self._multiple_of,
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
-            "weights": None if self._weights is None else list(map(float, self._weights)),
+            "weights": self._weights,
         }
 
 

@@ -13,7 +13,7 @@ from tokjax._files import write_atomically
 from tokjax.loading.permutation import permute
 from tokjax.report.plots import dataset_lengths_plot, padding_plot
 from tokjax.report.template import render_page
-from tokjax.store.kinds import BucketedDataset
+from tokjax.store.kinds import BucketedDataset, PackedDataset
 
 if TYPE_CHECKING:
     import os
@@ -99,7 +99,10 @@ def dataset_report(dataset: Dataset, *, batch_size: int = 32, seed: int = 0) -> 
     lengths = dataset.document_lengths
     bins = _bins(int(lengths.max(initial=1)))
     counts = np.histogram(lengths, bins)[0]
-    sources = (manifest.source or {}).get("files", [])
+    source = manifest.source or {}
+    sources = source.get("files", [])
+    if "converted" in source:
+        sources = [(source["converted"], source["num_bytes"])]
     return DatasetReport(
         path=str(dataset.path),
         field=manifest.plan.field,
@@ -177,6 +180,7 @@ def _paddings(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> 
     padded = boundaries.take(np.searchsorted(boundaries, lengths))
     used = len(np.unique(padded))
     total = int(lengths.sum())
+    chunk = dataset.chunk_tokens if isinstance(dataset, PackedDataset) else longest
     return (
         Padding("padded to the longest of all", 1 - total / (longest * len(lengths)), 1),
         Padding(
@@ -185,7 +189,7 @@ def _paddings(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> 
             len(np.unique(of_batches)),
         ),
         Padding(f"buckets of {_listed(boundaries)}", 1 - total / int(padded.sum()), used),
-        Padding("packed", 0.0, 1),
+        Padding(f"packed in chunks of {chunk:,}", 1 - total / (-(-total // chunk) * chunk), 1),
     )
 
 

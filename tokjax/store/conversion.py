@@ -14,7 +14,7 @@ from tokjax._directories import exclusive_place
 from tokjax._files import write_atomically
 from tokjax._optional import import_optional
 from tokjax._urls import refuse_urls
-from tokjax.errors import DatasetMismatchError, InvalidArgumentError, SourceError
+from tokjax.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.encoding import Documents, Encoded
 from tokjax.store.fields import PackedTokenField
@@ -98,7 +98,7 @@ def convert_dataset(
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
             for documents in _documents_of(stream, protocol.eos_id(tokenizer), field.data_dtype):
                 writer.add(*documents)
-        source = {"converted": str(Path(path).resolve())}
+        source = {"converted": str(Path(path).resolve()), "num_bytes": Path(path).stat().st_size}
         manifest = finish(directory, field, plan, source, writer.shards)
     return written(manifest, target)
 
@@ -107,6 +107,8 @@ def export_dataset(
     dataset: TokenDataset,
     path: str | os.PathLike[str],
     format: TokenFormat | None = None,  # noqa: A002
+    *,
+    overwrite: bool = False,
 ) -> tuple[Path, ...]:
     """Write a dataset's ids for another program; see `convert_dataset` for the formats.
 
@@ -114,11 +116,13 @@ def export_dataset(
         dataset: an open dataset of ids.
         path: the file; of `"megatron"` the `.idx`, beside which a `.bin` is written.
         format: what to write; `None` if the name tells. (No `"torch"`: `torch.from_numpy` takes an `.npy`.)
+        overwrite: replace files that are there already.
 
     Returns:
         The files.
 
     Raises:
+        DatasetExistsError: a file exists and `overwrite` is not set.
         InvalidArgumentError: the format can't hold these ids, or is not written.
     """
     refuse_urls(path)
@@ -135,12 +139,15 @@ def export_dataset(
             f"nanoGPT's files are uint16, and the vocabulary has {dataset.vocab_size:,} ids; write "
             "format='megatron' or 'npy'"
         )
+    data, index = target.with_suffix(".bin"), target.with_suffix(".idx")
+    for file in (data, index) if kind == "megatron" else (target,):
+        if file.exists() and not overwrite:
+            raise DatasetExistsError(f"{file} exists; to replace it, pass overwrite=True")
     if kind == "megatron":
-        data = target.with_suffix(".bin")
         dtype = np.dtype("<u2" if dataset.vocab_size <= 1 << 16 else "<i4")
         write_atomically(data, lambda file: _write_ids(file, dataset, dtype))
-        write_atomically(target.with_suffix(".idx"), lambda file: _write_index(file, dataset, dtype))
-        return data, target.with_suffix(".idx")
+        write_atomically(index, lambda file: _write_index(file, dataset, dtype))
+        return data, index
     dtype = np.dtype("<u2") if kind == "nanogpt" else np.dtype(dataset.manifest.plan.data_dtype)
 
     def write(file: BinaryIO) -> None:

@@ -32,17 +32,15 @@ _MOST_OPEN_SHARDS = 1024
 
 
 class OpenShard(NamedTuple):
-    """A shard whose files are open.
+    """A shard whose data are mapped.
 
     Attributes:
         data: ids, or bytes of text, mapped.
         raw: the same as bytes.
-        splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
     """
 
     data: NDArray[Any]
     raw: memoryview
-    splits: NDArray[np.int64]
 
 
 class Dataset:
@@ -73,6 +71,7 @@ class Dataset:
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
         self._lock = threading.Lock()
         self._open_shards: OrderedDict[int, OpenShard] = OrderedDict()
+        self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
         self._verified: dict[str, tuple[int, int] | None] = {}
         self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
         self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
@@ -146,7 +145,10 @@ class Dataset:
     @cached_property
     def document_splits(self) -> NDArray[np.int64]:
         """Where each document starts in the stream, and its end: `int64`, `(num_documents + 1,)`."""
-        splits = splits_from_lengths(self.document_lengths)
+        splits = np.zeros(self.num_documents + 1, np.int64)
+        self._fill(splits[1:], self._length_column)
+        np.cumsum(splits, out=splits)
+        self._check_total(self.path, splits, self.manifest.num_items)
         splits.setflags(write=False)
         return splits
 
@@ -178,6 +180,10 @@ class Dataset:
     def _length_column(self) -> str:
         raise NotImplementedError
 
+    @property
+    def _data_column(self) -> str:
+        return "tokens"
+
     def _index_columns(self) -> dict[str, NDArray[Any]]:
         raise NotImplementedError
 
@@ -192,10 +198,13 @@ class Dataset:
     def _column(self, column: str) -> NDArray[np.int64]:
         """Numbers of all documents."""
         values = np.empty(self.num_documents, np.int64)
-        for i, shard in enumerate(self.manifest.shards):
-            values[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, column)
+        self._fill(values, column)
         values.setflags(write=False)
         return values
+
+    def _fill(self, values: NDArray[np.int64], column: str) -> None:
+        for i, shard in enumerate(self.manifest.shards):
+            values[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, column)
 
     def _stored(self, row: SupportsIndex) -> NDArray[Any]:
         """What is stored of one document; counted from the end if it is negative."""
@@ -207,8 +216,8 @@ class Dataset:
         at = index - int(self._document_starts[shard])
 
         def read() -> NDArray[Any]:
-            data, _, splits = self._open(shard)
-            return data[splits[at] : splits[at + 1]]
+            splits = self._splits(shard)
+            return self._open(shard).data[splits[at] : splits[at + 1]]
 
         if self._cache is None:
             return read()
@@ -216,25 +225,28 @@ class Dataset:
         return np.frombuffer(kept, self.manifest.plan.data_dtype)
 
     def _open(self, index: int) -> OpenShard:
-        """A shard; the most recent ones stay open, each of them takes a file handle."""
+        """The data of a shard; those of the last ones stay open, each of them takes a file handle."""
         found = self._open_shards.get(index)
-        if found is not None:
-            return found
-        with self._lock:
-            found = self._open_shards.get(index)
-            if found is None:
-                shard = self.manifest.shards[index]
-                splits = splits_from_lengths(self._load(shard, self._length_column).astype(np.int64))
-                data = self._load(shard, "text" if self._length_column == "byte_length" else "tokens")
-                if splits[-1] != len(data):
-                    raise DatasetCorruptError(
-                        f"{self.path / shard.name}: its documents have {splits[-1]} items, its data "
-                        f"{len(data)}; write the dataset again"
-                    )
-                found = self._open_shards[index] = OpenShard(data, data.view(np.uint8).data, splits)
+        if found is None:
+            with self._lock:
+                data = self._load(self.manifest.shards[index], self._data_column)
+                found = self._open_shards[index] = OpenShard(data, data.view(np.uint8).data)
                 while len(self._open_shards) > _most_open_shards():
                     self._open_shards.popitem(last=False)
-            return found
+        return found
+
+    def _splits(self, index: int) -> NDArray[np.int64]:
+        """Where each document starts in a shard: `int64`, shape `(documents + 1,)`."""
+        found = self._shard_splits.get(index)
+        if found is None:
+            with self._lock:
+                shard = self.manifest.shards[index]
+                found = splits_from_lengths(self._load(shard, self._length_column).astype(np.int64))
+                self._check_total(self.path / shard.name, found, shard.num_items)
+                self._shard_splits[index] = found
+                while len(self._shard_splits) > _MOST_OPEN_SHARDS:
+                    self._shard_splits.popitem(last=False)
+        return found
 
     def _load(self, shard: Shard, column: str) -> NDArray[Any]:
         """A file of a shard: compared with its checksum the first time, if that is wanted."""
@@ -249,7 +261,7 @@ class Dataset:
             if self._verified.get(name) != seen or seen is None:  # (it may have been replaced since)
                 self._verify(name, shard.files[name])
                 self._verified[name] = seen
-        is_data = column in ("tokens", "text")
+        is_data = column == self._data_column
         try:
             values: NDArray[Any] = np.load(path, mmap_mode="r" if is_data else None, allow_pickle=False).view(
                 np.ndarray
@@ -273,6 +285,14 @@ class Dataset:
         """Have a file here, if the dataset is elsewhere."""
         if self._remote is not None:
             self._remote.fetch(name, self.manifest.all_files[name])
+
+    @staticmethod
+    def _check_total(path: Path, splits: NDArray[np.int64], num_items: int) -> None:
+        if splits[-1] != num_items:
+            raise DatasetCorruptError(
+                f"{path}: its documents have {splits[-1]} items, its data {num_items}; write the dataset "
+                "again"
+            )
 
     def _check_size(self, name: str, record: FileRecord) -> None:
         path = self.path / name

@@ -30,6 +30,10 @@ class RawTextDataset(Dataset):
     def _length_column(self) -> str:
         return "byte_length"
 
+    @property
+    def _data_column(self) -> str:
+        return "text"
+
     def _index_columns(self) -> dict[str, NDArray[Any]]:
         return {
             "doc_id": self._doc_ids(),

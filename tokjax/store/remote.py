@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import sha256_of_file
+from tokjax._files import sha256_of, sha256_of_file
 from tokjax._urls import file_system, temporary_directory
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 from tokjax.store.manifest import MANIFEST_FILE, manifest_of
@@ -71,9 +71,13 @@ class RemoteDirectory:
         return data
 
     def has(self, name: str, record: FileRecord) -> bool:
-        """Whether there is a file of that size."""
+        """Whether a file is there as it was; all of it is read."""
+        system = self._system[0]
         try:
-            return bool(self._system[0].size(self._path(name)) == record.nbytes)
+            if system.size(self._path(name)) != record.nbytes:
+                return False
+            with system.open(self._path(name), "rb") as file:
+                return sha256_of(file) == record.sha256
         except FileNotFoundError:
             return False
 

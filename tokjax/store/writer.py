@@ -29,6 +29,7 @@ from tokjax.errors import (
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.store.dataset import Dataset
 from tokjax.store.feed import Document, DocumentSource, SourceHash, documents_of, source_record
+from tokjax.store.fields import Field
 from tokjax.store.filling import Job, fill_shards
 from tokjax.store.manifest import (
     MANIFEST_FILE,
@@ -52,8 +53,6 @@ from tokjax.text.files import text_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from tokjax.store.fields import Field
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """The last shard is written when nothing is left to encode meanwhile: so it should not be large."""
@@ -146,10 +145,11 @@ def write_dataset(
     if isinstance(source, (str, os.PathLike)):
         source = text_files(source)  # (once, so that what is at URLs is fetched once)
     about = source_record(source, separator)
-    documents = documents_of(source, separator, text_column)
-    job = Job(field, plan, documents, about, at_once, executor, progress)
+    read = partial(documents_of, source, separator, text_column)
+    job = Job(field, plan, read(), about, at_once, executor, progress)
+    anew = read if overwrite and not isinstance(source, Iterator) else None  # (which can't be read again)
     if is_url(path):
-        return _write_remotely(RemoteDirectory(str(path)), job, overwrite=overwrite)
+        return _write_remotely(RemoteDirectory(str(path)), job, anew, overwrite=overwrite)
     target = Path(path).resolve()
     if target.exists() and not overwrite:
         manifest = _unchanged(lambda: read_manifest(target), job, target)
@@ -161,13 +161,8 @@ def write_dataset(
             ) from error
         return written(manifest, target)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        try:
-            finished = _finished_shards(_progress_in(directory), job, directory, overwrite=overwrite)
-            _check_files(directory, finished)
-        except DatasetError:
-            if not overwrite or isinstance(source, Iterator):  # (an iterator can't be read again)
-                raise
-            finished, job = (), job._replace(documents=documents_of(source, separator, text_column))
+        there = partial(_progress_in, directory)
+        job, finished = _begin(job, there, partial(_check_files, directory), directory, anew)
         _delete_others(directory, finished)
         begin_progress(directory, Progress(plan, finished))
         shards = fill_shards(job, directory, finished, partial(add_progress, directory))
@@ -175,7 +170,9 @@ def write_dataset(
     return written(manifest, target)
 
 
-def _write_remotely(remote: RemoteDirectory, job: Job, *, overwrite: bool) -> WrittenDataset:
+def _write_remotely(
+    remote: RemoteDirectory, job: Job, anew: Callable[[], Iterator[Document]] | None, *, overwrite: bool
+) -> WrittenDataset:
     """The same at a URL: each file is put there when it is finished, the manifest last.
 
     There is no place beside it: with `overwrite` a former dataset is deleted first.
@@ -190,13 +187,8 @@ def _write_remotely(remote: RemoteDirectory, job: Job, *, overwrite: bool) -> Wr
         begun = remote.read(PROGRESS_FILE)
         if begun is not None:
             (directory / PROGRESS_FILE).write_bytes(begun)
-        finished = _finished_shards(read_progress(directory), job, remote, overwrite=overwrite)
-        for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
-            if not remote.has(name, record):
-                raise DatasetMismatchError(
-                    f"{remote}/{name}, which a writer that was stopped had finished, is not there as it was; "
-                    "delete what is there"
-                )
+        there = partial(read_progress, directory)
+        job, finished = _begin(job, there, partial(_check_remote_files, remote), remote, anew)
 
         def publish(shard: Shard) -> None:
             for name in shard.files:
@@ -216,6 +208,12 @@ def _write_remotely(remote: RemoteDirectory, job: Job, *, overwrite: bool) -> Wr
 
 def plan_of(field: Field, shard_size: int) -> Plan:
     """What decides how documents are stored."""
+    given: object = field
+    if not isinstance(given, Field):
+        hint = ", an instance of it" if isinstance(field, type) else ""
+        raise InvalidArgumentError(
+            f"field must be a field, such as PackedTokenField(tokenizer){hint}; got {field!r:.100}"
+        )
     tokenizer = field.tokenizer
     return Plan(
         type(field).__name__,
@@ -253,11 +251,35 @@ def _progress_in(directory: Path) -> Progress | None:
     return progress
 
 
-def _finished_shards(
-    progress: Progress | None, job: Job, place: object, *, overwrite: bool
-) -> tuple[Shard, ...]:
+def _begin(
+    job: Job,
+    there: Callable[[], Progress | None],
+    check: Callable[[tuple[Shard, ...]], None],
+    place: object,
+    anew: Callable[[], Iterator[Document]] | None,
+) -> tuple[Job, tuple[Shard, ...]]:
+    """What is left to do, and the shards that a writer that was stopped has finished.
+
+    Args:
+        job: what is to be written.
+        there: reads how far a writer came.
+        check: refuses shards that are not as they were written.
+        place: what errors call it.
+        anew: reads the documents from the start; `None` if what is there may not be given up.
+    """
+    try:
+        finished = _finished_shards(there(), job, place)
+        check(finished)
+    except DatasetError:
+        if anew is None:
+            raise
+        return job._replace(documents=anew()), ()
+    return job, finished
+
+
+def _finished_shards(progress: Progress | None, job: Job, place: object) -> tuple[Shard, ...]:
     """The shards that a writer that was stopped has finished. The documents in them are read over."""
-    if progress is None or (progress.plan != job.plan and overwrite):
+    if progress is None:
         return ()
     hint = "to begin anew, pass overwrite=True, or delete it"
     _compare(job.plan, progress.plan, f"{place} was begun", hint, DatasetMismatchError)
@@ -281,6 +303,15 @@ def _check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
             raise DatasetMismatchError(
                 f"{file}, which a writer that was stopped had finished, was altered; to begin anew, pass "
                 f"overwrite=True, or delete {directory}"
+            )
+
+
+def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) -> None:
+    for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
+        if not remote.has(name, record):
+            raise DatasetMismatchError(
+                f"{remote}/{name}, which a writer that was stopped had finished, is not there as it was; to "
+                "begin anew, pass overwrite=True"
             )
 
 
