@@ -39,8 +39,8 @@ def large_dataset(directory: Path, ids: int) -> tokjax.PackedDataset:
     )
     rng = np.random.default_rng(0)
     with (directory / "ids.bin").open("wb") as file:
-        for _ in range(0, ids, 1 << 24):
-            part = rng.integers(0, VOCAB_SIZE - 1, min(1 << 24, ids), dtype=np.uint16)
+        for done in range(0, ids, 1 << 24):
+            part = rng.integers(0, VOCAB_SIZE - 1, min(1 << 24, ids - done), dtype=np.uint16)
             part[::DOCUMENT] = VOCAB_SIZE - 1
             file.write(part.tobytes())
     tokjax.convert_dataset(directory / "ids.bin", tokenizer, directory / "large", chunk_tokens=LENGTH)
@@ -119,16 +119,28 @@ def other_libraries(dataset: tokjax.PackedDataset) -> dict[str, Callable[[], obj
     return found
 
 
-def far_away(dataset: tokjax.PackedDataset) -> dict[str, float]:
+def far_away(dataset: tokjax.PackedDataset) -> dict[str, dict[str, float]]:
     """Seconds to the first batch of a fresh loader, and to that of a step far away."""
-    seconds: dict[str, list[float]] = {"step 1": [], f"step {FAR:,}": []}
-    for round_ in range(25):
-        for name, step in zip(seconds, (1, FAR), strict=True):
-            loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, documents=False, seed=round_)
-            begin = time.perf_counter()
-            loader.batch_at(step)
-            seconds[name].append(time.perf_counter() - begin)
-    return medians(seconds)
+
+    def packed(seed: int) -> Any:
+        return tokjax.PackedTokenLoader(dataset, batch_size=BATCH, documents=False, seed=seed)
+
+    def bucketed(seed: int) -> Any:
+        return tokjax.BucketedLoader(
+            dataset, batch_size=BATCH, bucket_boundaries=[DOCUMENT // 2, DOCUMENT], pad_id=0, seed=seed
+        )
+
+    told = {}
+    for kind, make in (("packed", packed), ("bucketed", bucketed)):
+        seconds: dict[str, list[float]] = {"step 1": [], f"step {FAR:,}": []}
+        for round_ in range(25):
+            for name, step in zip(seconds, (1, FAR), strict=True):
+                loader = make(round_)
+                begin = time.perf_counter()
+                loader.batch_at(step)
+                seconds[name].append(time.perf_counter() - begin)
+        told[kind] = medians(seconds)
+    return told
 
 
 START = """

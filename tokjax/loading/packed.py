@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tokjax._namespace import Array
 
 
+_FILLS = (0, 0, 0, 0, -1)
+"""What `ids` (the id of padding), the mask, segments, positions and documents hold on padding."""
+
+
 class TokenChunks(NamedTuple):
     """Chunks of consecutive tokens and nothing else: a pytree of one array.
 
@@ -130,39 +134,31 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         whole = self._order.at(checked_int("step", step, least=0))
         places = whole.part(self._own(self.batch_size))
         length, starts = self.chunk_tokens + self._extra, places.items * self.chunk_tokens
+        # (One array for all columns: the allocator keeps a large one for the next batch, where it would give
+        # back several smaller ones to the system and fault their pages in again, which took twice the time.)
+        columns = np.empty((len(_FILLS) if self._documents else 1, len(starts), length), np.int32)
         groups = places.by_dataset()
-        found = [self.datasets[index].gather(starts[rows], length) for index, rows in groups]
-        ids = self._in_rows(groups, found, (len(starts), length), self._pad_id or 0)
+        if len(groups) == 1 and len(groups[0][1]) == len(starts):
+            self._fill(columns, groups[0][0], starts)
+        else:
+            fills = np.array((self._pad_id or 0, *_FILLS[1:]), np.int32)[: len(columns)]
+            columns[:] = fills[:, None, None]
+            for index, rows in groups:
+                of_dataset = np.empty((len(columns), len(rows), length), np.int32)
+                self._fill(of_dataset, index, starts[rows])
+                columns[:, rows] = of_dataset
         if not self._documents:
-            return TokenChunks(ids)
-        columns = [
-            _columns_of(
-                self.datasets[index].document_splits, starts[rows], length, int(self._first_documents[index])
-            )
-            for index, rows in groups
-        ]
-        of_groups = list(zip(*columns, strict=True)) or [()] * len(_Columns._fields)
-        mask, segments, positions, documents = (
-            self._in_rows(groups, column, ids.shape, fill)
-            for column, fill in zip(of_groups, (0, 0, 0, -1), strict=True)
-        )
+            return TokenChunks(columns[0])
         total = length * int(np.count_nonzero(whole.items != NO_ITEM))
+        ids, mask, segments, positions, documents = columns
         return PackedBlocks(ids, mask, segments, positions, documents, np.asarray(total, np.int32))
 
-    def _in_rows(
-        self,
-        groups: list[tuple[int, NDArray[np.int64]]],
-        found: Sequence[NDArray[np.int32]],
-        shape: tuple[int, int],
-        fill: int,
-    ) -> NDArray[np.int32]:
-        """What was found for the rows of each dataset, as one array."""
-        if len(found) == 1 and len(found[0]) == shape[0]:
-            return found[0]
-        together = np.full(shape, fill, np.int32)
-        for (_, rows), values in zip(groups, found, strict=True):
-            together[rows] = values
-        return together
+    def _fill(self, columns: NDArray[np.int32], index: int, starts: NDArray[np.int64]) -> None:
+        """Write all columns of windows of one dataset."""
+        dataset = self.datasets[index]
+        dataset.gather_into(starts, columns[0])
+        if self._documents:
+            _write_documents(columns[1:], dataset.document_splits, starts, int(self._first_documents[index]))
 
     def _options(self) -> dict[str, Any]:
         return {
@@ -175,36 +171,39 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         }
 
 
-class _Columns(NamedTuple):
-    """What is known of the documents of windows; `int32`, shape `(windows, length)` each."""
+def _write_documents(
+    columns: NDArray[np.int32],
+    document_splits: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    first_document: int,
+) -> None:
+    """Which document each token of windows is of, and its place there: a few runs a window.
 
-    attention_mask: NDArray[np.int32]
-    segment_ids: NDArray[np.int32]
-    positions: NDArray[np.int32]
-    document_ids: NDArray[np.int32]
-
-
-def _columns_of(
-    document_splits: NDArray[np.int64], starts: NDArray[np.int64], length: int, first_document: int
-) -> _Columns:
-    """Which document each token of windows is of, and its place there: a few runs a window."""
+    Args:
+        columns: takes attention mask, segment ids, positions and document ids: shape `(4, windows, length)`.
+        document_splits: where each document of the dataset starts, and the last one ends.
+        starts: where each window starts, shape `(windows,)`.
+        first_document: how many documents datasets before this one have.
+    """
+    mask, segments, positions, documents = columns
+    count, length = mask.shape
     # Of documents of no tokens that start at one place, the last is the one whose tokens stand there.
     first = np.searchsorted(document_splits, starts, "right") - 1
     counts = np.searchsorted(document_splits, starts + length, "left") - first
-    windows = np.repeat(np.arange(len(starts)), counts)
-    documents = ranges(first, counts)
-    begins = np.maximum(document_splits.take(documents) - starts.take(windows), 0)
+    windows = np.repeat(np.arange(count), counts)
+    of_runs = ranges(first, counts)
+    begins = np.maximum(document_splits.take(of_runs) - starts.take(windows), 0)
     places = begins + windows * length
-    kept = np.flatnonzero(np.diff(places, append=len(starts) * length))
-    windows, documents, begins, places = (
-        column.take(kept) for column in (windows, documents, begins, places)
-    )
-    runs = np.diff(places, append=len(starts) * length)
-    segments = np.arange(1, len(runs) + 1) - np.searchsorted(windows, np.arange(len(starts))).take(windows)
+    kept = np.flatnonzero(np.diff(places, append=count * length))
+    windows, of_runs, begins, places = (column.take(kept) for column in (windows, of_runs, begins, places))
+    runs = np.diff(places, append=count * length)
 
     def spread(values: NDArray[np.int64]) -> NDArray[np.int32]:
-        return np.repeat(values.astype(np.int32), runs).reshape(len(starts), length)
+        return np.repeat(values.astype(np.int32), runs).reshape(count, length)
 
-    positions = np.arange(length, dtype=np.int32) - spread(begins)
-    mask = np.ones((len(starts), length), np.int32)
-    return _Columns(mask, spread(segments), positions, spread(documents + first_document))
+    mask[:] = 1
+    segments[:] = spread(
+        np.arange(1, len(runs) + 1) - np.searchsorted(windows, np.arange(count)).take(windows)
+    )
+    np.subtract(np.arange(length, dtype=np.int32), spread(begins), out=positions)
+    documents[:] = spread(of_runs + first_document)
