@@ -191,7 +191,7 @@ def loading_table(record: dict[str, Any]) -> str:
     more = (
         f"{record['ids'] / 1e6:,.0f} million ids, {size:.1f} GB, in the memory of the system. The "
         f"first batch of a fresh loader, and that of step 10^9: {jumps}. From opening to the first batch: "
-        f" {checked:.2f} s with the checksums of all that it touches, {plain:.2f} s without; "
+        f"{checked:.2f} s with the checksums of all that it touches, {plain:.2f} s without; "
         f"{starting['without']['peak_megabytes']:.0f} MB at most after 200 batches, mapped pages among them. "
         f"Writing {writing['megabytes']:.0f} MB of text: {speed['writing']:.0f} MB/s, encoding alone "
         f"{speed['encoding']:.0f} ({speed['writing'] / speed['encoding']:.2f}); "

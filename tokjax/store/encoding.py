@@ -67,12 +67,14 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     rows = _rows_of(field, documents, threads)
     was_cut = np.zeros(len(documents.texts), bool)
     if isinstance(field, PackedTokenField):
-        rows = _with_ends(field, rows)
+        rows = _with_ends(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     else:
         rows, was_cut = put_around(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
-    return Encoded(np.asarray(rows.ids).astype(field.data_dtype), np.asarray(rows.row_splits), {}, was_cut)
+    return Encoded(
+        np.asarray(rows.ids).astype(field.data_dtype, copy=False), np.asarray(rows.row_splits), {}, was_cut
+    )
 
 
 def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
