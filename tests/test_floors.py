@@ -15,6 +15,7 @@ FLOORS = {
     "_progress": 0,
     "_threads": 0,
     "_optional": 0,
+    "_permutation": 0,
     "_urls": 0,
     "utf8": 1,
     "offsets": 1,

@@ -1,5 +1,32 @@
 from . import testing as testing
 from . import trainer as trainer
+from .batching.attention import (
+    additive_mask as additive_mask,
+)
+from .batching.attention import (
+    causal_mask as causal_mask,
+)
+from .batching.attention import (
+    make_attention_mask as make_attention_mask,
+)
+from .batching.attention import (
+    padding_mask as padding_mask,
+)
+from .batching.attention import (
+    prefix_mask as prefix_mask,
+)
+from .batching.attention import (
+    see_themselves as see_themselves,
+)
+from .batching.attention import (
+    segment_mask as segment_mask,
+)
+from .batching.attention import (
+    sliding_window_mask as sliding_window_mask,
+)
+from .batching.blocks import (
+    PackedBlocks as PackedBlocks,
+)
 from .batching.collate import (
     PaddedBatch as PaddedBatch,
 )
@@ -37,19 +64,25 @@ from .batching.masks import (
     find_document_boundaries as find_document_boundaries,
 )
 from .batching.packing import (
-    PackedBlocks as PackedBlocks,
-)
-from .batching.packing import (
-    PackingPlan as PackingPlan,
-)
-from .batching.packing import (
     apply_packing as apply_packing,
 )
 from .batching.packing import (
     pack_blocks as pack_blocks,
 )
-from .batching.packing import (
+from .batching.plans import (
+    PackingPlan as PackingPlan,
+)
+from .batching.plans import (
     plan_packing as plan_packing,
+)
+from .batching.segments import (
+    cu_seqlens as cu_seqlens,
+)
+from .batching.segments import (
+    cudnn_segments as cudnn_segments,
+)
+from .batching.segments import (
+    segment_lengths as segment_lengths,
 )
 from .bulk import (
     count_tokens as count_tokens,

@@ -1,178 +1,81 @@
-"""Packing: many short rows into blocks of one size, with nothing wasted but the last block's tail.
+"""Packing: many short rows into blocks of one size, with next to nothing wasted.
 
 A plan is made on the host from lengths alone; applying it to arrays is one gather, which jits.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace
+from tokjax._checks import check_id
+from tokjax._namespace import Array, is_traced, namespace, take_or_fill
 from tokjax.batching._inputs import as_ragged
+from tokjax.batching.blocks import PackedBlocks
+from tokjax.batching.plans import PackingPlan, plan_packing
 from tokjax.errors import InvalidArgumentError
-from tokjax.ragged import splits_from_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
+    from tokjax.batching.plans import Overlong, Strategy
     from tokjax.ragged import Ragged
     from tokjax.records import Results
 
-Strategy: TypeAlias = Literal["concat"]
-PADDING, SEPARATOR = -1, -2
-"""What stands in a plan's `source` where no token of a row does."""
-
-
-class PackingPlan(NamedTuple):
-    """Where each place of each block takes its token from: a pytree of `int32` arrays.
-
-    Attributes:
-        source: the index into the flat ids, -1 on padding, -2 on a separator; `(blocks, block_size)`.
-        segment_ids: which document of the block, from 1, 0 on padding; `(blocks, block_size)`.
-        positions: the place within the segment, from 0, 0 on padding; `(blocks, block_size)`.
-        document_ids: which row of the input, -1 on padding; `(blocks, block_size)`.
-        total_tokens: tokens in all blocks, separators too, padding not; shape `()`.
-        row_tokens: tokens of all rows that the plan was made for; shape `()`.
-    """
-
-    source: Array
-    segment_ids: Array
-    positions: Array
-    document_ids: Array
-    total_tokens: Array
-    row_tokens: Array
-
-    @property
-    def num_blocks(self) -> int:
-        """How many blocks there are."""
-        return int(self.source.shape[0])
-
-    @property
-    def fill_rate(self) -> float:
-        """The share of places that hold a token."""
-        return float(self.total_tokens) / max(self.source.size, 1)
-
-
-class PackedBlocks(NamedTuple):
-    """Blocks of packed tokens, ready for a device: a pytree of `int32` arrays.
-
-    Attributes:
-        ids: `(blocks, block_size)`, the pad id on padding.
-        attention_mask: `(blocks, block_size)`, 1 on tokens and 0 on padding.
-        segment_ids: `(blocks, block_size)`, the documents of a block from 1, 0 on padding.
-        positions: `(blocks, block_size)`, from 0 at the start of each segment.
-        document_ids: `(blocks, block_size)`, which row of the input, -1 on padding.
-        total_tokens: tokens in all blocks, separators too, padding not; shape `()`.
-    """
-
-    ids: Array
-    attention_mask: Array
-    segment_ids: Array
-    positions: Array
-    document_ids: Array
-    total_tokens: Array
-
-
-def plan_packing(
-    lengths: Sequence[int] | Array,
-    block_size: int,
-    strategy: Strategy = "concat",
-    *,
-    separators: bool = False,
-) -> PackingPlan:
-    """Decide what goes where, from lengths alone. Runs on the host.
-
-    Args:
-        lengths: tokens of each document, shape `(documents,)`.
-        block_size: places a block.
-        strategy: `"concat"` joins all documents and cuts the result into blocks, so a document may go on in
-            the next block (as a segment of its own there).
-        separators: leave a place after each document but the last, which counts as its end.
-
-    Returns:
-        At least one block; the last is padded at its end.
-
-    >>> plan_packing([3, 2], 4).segment_ids
-    array([[1, 1, 1, 2],
-           [1, 0, 0, 0]], dtype=int32)
-    """
-    checked_int("block_size", block_size, least=1)
-    if strategy != "concat":
-        raise InvalidArgumentError(f"strategy must be 'concat', not {strategy!r}")
-    if is_traced(lengths):
-        raise InvalidArgumentError(
-            "plan_packing needs the lengths themselves, which are not known under jax.jit; plan on the "
-            "host, and call apply_packing(plan, ragged, pad_id=PAD_ID) inside"
-        )
-    counts = as_integers("lengths", lengths, np.int64)
-    if counts.ndim != 1 or (counts < 0).any():
-        raise InvalidArgumentError("lengths must be integers from 0, shape (documents,)")
-    places = counts.copy()
-    if separators:
-        places[:-1] += 1
-    if float(places.sum(dtype=np.float64)) + block_size > np.iinfo(np.int32).max:
-        raise InvalidArgumentError(
-            f"{places.sum(dtype=np.float64):.0f} tokens in blocks of {block_size} are more than int32 can "
-            "count; pack them in parts"
-        )
-    total = int(places.sum())
-    num_blocks = max(1, -(-total // block_size))
-    document = np.repeat(np.arange(len(counts), dtype=np.int32), places)
-    within = np.arange(total) - np.repeat(splits_from_lengths(places)[:-1], places)
-    flat = np.repeat(splits_from_lengths(counts)[:-1], places) + within
-    source = np.where(within < counts[document], flat, SEPARATOR)
-
-    def blocks(values: Array, fill: int) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-        padded = np.full(num_blocks * block_size, fill, np.int32)
-        padded[:total] = values
-        return padded.reshape(num_blocks, block_size)
-
-    document_ids = blocks(document, -1)
-    starts = np.ones(document_ids.shape, bool)
-    starts[:, 1:] = document_ids[:, 1:] != document_ids[:, :-1]
-    present = document_ids >= 0
-    column = np.arange(block_size, dtype=np.int32)
-    first = np.maximum.accumulate(np.where(starts, column, 0), axis=1)
-    return PackingPlan(
-        source=blocks(source, PADDING),
-        segment_ids=np.where(present, np.cumsum(starts, axis=1), 0).astype(np.int32),
-        positions=np.where(present, column - first, 0).astype(np.int32),
-        document_ids=document_ids,
-        total_tokens=np.asarray(total, np.int32),
-        row_tokens=np.asarray(counts.sum(), np.int32),
-    )
+Positions: TypeAlias = Literal["segment", "document"]
 
 
 def apply_packing(
-    plan: PackingPlan, ragged: Ragged, *, pad_id: int, eos_id: int | None = None
+    plan: PackingPlan,
+    ragged: Ragged,
+    *,
+    pad_id: int,
+    eos_id: int | None = None,
+    positions: Positions = "segment",
 ) -> PackedBlocks:
     """Carry out a plan: one gather, which runs under `jax.jit`.
 
     Args:
-        plan: made by `plan_packing` from the lengths of these rows.
+        plan: made by `plan_packing` from the lengths of these rows, or a part of it.
         ragged: the rows, as NumPy or JAX arrays.
         pad_id: the id on padding.
         eos_id: the id on separators; needed if the plan has any. (Where the plan itself is an argument of a
             jitted function, that can't be checked, and separators would get the pad id.)
+        positions: whether they count from the start of each segment, or from that of its document, which may
+            have begun in another block.
 
     Returns:
         Arrays of shape `(blocks, block_size)`, of the kind that was given.
+
+    Raises:
+        InvalidArgumentError: the plan is for other rows, or an id is missing.
     """
     check_id("pad_id", pad_id)
     _check_fit(plan, ragged, eos_id)
-    xp = namespace(*plan, *ragged)
-    plan = PackingPlan(*map(xp.asarray, plan))
-    padding = xp.asarray(pad_id, dtype=np.int32)
-    separator = padding if eos_id is None else xp.asarray(eos_id, dtype=np.int32)
-    ids = xp.where(plan.source == np.int32(SEPARATOR), separator, padding)
-    if ragged.ids.shape[0]:
-        taken = as_int32("ids", xp.take(ragged.ids, xp.maximum(plan.source, np.int32(0)), axis=0))
-        ids = xp.where(plan.source >= np.int32(0), taken, ids)
-    attention_mask = (plan.source != np.int32(PADDING)).astype(np.int32)
-    return PackedBlocks(ids, attention_mask, *plan[1:5])
+    if positions not in ("segment", "document"):
+        raise InvalidArgumentError(f"positions must be 'segment' or 'document', not {positions!r}")
+    xp = namespace(*plan[:5], *ragged)
+    size = plan.num_blocks * plan.block_size
+    dtype = _index_dtype(xp, size, ragged)
+    place = xp.arange(size, dtype=dtype)
+    runs = _spread(xp, *_runs_of(xp, plan, ragged, dtype, positions), size)
+    present = runs.segment > 0
+    index = place + runs.source
+    is_token = present & (index < runs.end)
+    ids = take_or_fill("ids", ragged.ids, index, is_token, pad_id)
+    if eos_id is not None:
+        ids = xp.where(present & ~is_token, xp.asarray(eos_id, dtype=np.int32), ids)
+
+    def blocks(values: Array) -> Any:
+        return values.astype(np.int32).reshape(plan.num_blocks, plan.block_size)
+
+    return PackedBlocks(
+        ids=blocks(ids),
+        attention_mask=blocks(present),
+        segment_ids=blocks(runs.segment),
+        positions=blocks(xp.where(present, place + runs.position, 0)),
+        document_ids=blocks(runs.document),
+        total_tokens=xp.asarray(present.sum(dtype=np.int32)),
+    )
 
 
 def pack_blocks(
@@ -182,16 +85,24 @@ def pack_blocks(
     pad_id: int,
     eos_id: int | None = None,
     strategy: Strategy = "concat",
+    max_segments: int | None = None,
+    overlong: Overlong = "error",
+    seed: int | None = None,
+    positions: Positions = "segment",
 ) -> PackedBlocks:
-    """Join results, cut them into blocks, and pad the tail.
+    """Pack results into blocks: `plan_packing` and `apply_packing` together.
 
     Args:
         results: a `TokenizationBatch`, a `Ragged`, or a list of `TokenizationResult`s; none at all gives
             one block of padding.
         block_size: places a block.
         pad_id: the id on padding.
-        eos_id: an id to put between results, and not after the last; by default none is.
+        eos_id: an id to put after each result (with `"concat"` not after the last); by default none is.
         strategy: as in `plan_packing`.
+        max_segments: as in `plan_packing`.
+        overlong: as in `plan_packing`.
+        seed: as in `plan_packing`.
+        positions: as in `apply_packing`.
 
     Returns:
         Arrays of shape `(blocks, block_size)`.
@@ -202,20 +113,113 @@ def pack_blocks(
            [8, 1, 1, 1]], dtype=int32)
     """
     ragged = as_ragged(results)
-    plan = plan_packing(ragged.lengths, block_size, strategy, separators=eos_id is not None)
-    return apply_packing(plan, ragged, pad_id=pad_id, eos_id=eos_id)
+    plan = plan_packing(
+        ragged.lengths,
+        block_size,
+        strategy,
+        max_segments=max_segments,
+        overlong=overlong,
+        seed=seed,
+        separators=eos_id is not None,
+    )
+    return apply_packing(plan, ragged, pad_id=pad_id, eos_id=eos_id, positions=positions)
+
+
+class _Runs(NamedTuple):
+    """What stands in a run of places, a piece or the padding of a block: each column of shape `(runs,)`.
+
+    A column that grows along the run holds what is to be added to the place, counted through all blocks.
+
+    Attributes:
+        document: the row of the input, -1 on padding.
+        segment: the number of the piece in its block, from 1, 0 on padding.
+        source: where the place's token stands in the flat ids; grows.
+        end: where the document ends in the flat ids: what lies behind is a separator.
+        position: the place within the segment or document; grows.
+    """
+
+    document: Array
+    segment: Array
+    source: Array
+    end: Array
+    position: Array
+
+
+def _runs_of(
+    xp: Any, plan: PackingPlan, ragged: Ragged, dtype: type[np.integer[Any]], positions: Positions
+) -> tuple[_Runs, Array]:
+    """All pieces and paddings in the order of places, and how many places each takes."""
+    documents, starts, lengths, splits = (xp.asarray(column).astype(dtype) for column in plan[:4])
+    row_splits = xp.asarray(ragged.row_splits).astype(dtype)
+    number = xp.arange(documents.shape[0], dtype=dtype)
+    block = (xp.searchsorted(splits, number, side="right") - 1).astype(dtype)
+    up_to = xp.concatenate([xp.zeros(1, dtype), xp.cumsum(lengths, dtype=dtype)])
+    padding = plan.block_size - (up_to[splits[1:]] - up_to[splits[:-1]])
+    # A block's padding comes after its pieces, so a piece has the paddings of earlier blocks before it.
+    order = xp.argsort(xp.concatenate([number + block, splits[1:] + xp.arange(plan.num_blocks, dtype=dtype)]))
+
+    def merged(of_pieces: Array, of_paddings: Array | int) -> Array:
+        filling = xp.broadcast_to(xp.asarray(of_paddings, dtype=dtype), padding.shape)
+        return xp.concatenate([of_pieces, filling])[order]  # type: ignore[no-any-return]
+
+    run_lengths = merged(lengths, padding)
+    run_starts = xp.cumsum(run_lengths, dtype=dtype) - run_lengths
+    first = starts if positions == "document" else xp.zeros_like(starts)
+    runs = _Runs(
+        document=merged(documents, -1),
+        segment=merged(number - splits[block] + 1, 0),
+        source=merged(xp.take(row_splits, documents, mode="clip") + starts, 0) - run_starts,
+        end=merged(xp.take(row_splits, documents + 1, mode="clip"), 0),  # (a filled part may name none)
+        position=merged(first, 0) - run_starts,
+    )
+    return runs, run_lengths
+
+
+def _spread(xp: Any, runs: _Runs, lengths: Array, size: int) -> _Runs:
+    """Each run's values at all of its places: shape `(size,)`."""
+    if xp is np:
+        return _Runs(*(np.repeat(column, lengths) for column in runs))
+    which = xp.repeat(xp.arange(lengths.shape[0]), lengths, total_repeat_length=size)
+    return _Runs(*(column[which] for column in runs))
+
+
+def _index_dtype(xp: Any, size: int, ragged: Ragged) -> type[np.integer[Any]]:
+    """What counts places and flat ids: `int32`, but where the host has more of them."""
+    most = np.iinfo(np.int32).max
+    if size > most:
+        raise InvalidArgumentError(
+            f"{size} places are more than int32 can count; apply plan.part(first, stop) by and by"
+        )
+    fits = ragged.ids.shape[0] + size <= most
+    return np.int32 if fits or xp is not np else np.int64
 
 
 def _check_fit(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
     """Refuse a plan for other rows, or without an id for its separators, where its values are known."""
     if eos_id is not None:
         check_id("eos_id", eos_id)
-    if is_traced(plan.source) or is_traced(plan.row_tokens):
+    if any(map(is_traced, plan)):
         return
-    if int(plan.row_tokens) != ragged.ids.shape[0]:
+    tokens = ragged.ids.shape[0]
+    if not is_traced(ragged.row_splits):
+        tokens = int(ragged.row_splits[-1])
+    if int(plan.row_tokens) != tokens:
         raise InvalidArgumentError(
-            f"the plan was made for rows of {int(plan.row_tokens)} tokens in all, and these have "
-            f"{ragged.ids.shape[0]}; plan with the lengths of these rows"
+            f"the plan was made for rows of {int(plan.row_tokens)} tokens in all, and these have {tokens}; "
+            "plan with the lengths of these rows"
         )
-    if eos_id is None and bool((plan.source == np.int32(SEPARATOR)).any()):
+    if is_traced(ragged.row_splits):
+        return
+    pieces = slice(int(plan.block_splits[-1]))
+    documents = np.asarray(plan.documents)[pieces]
+    if documents.max(initial=-1) >= ragged.num_rows:
+        raise InvalidArgumentError(
+            f"the plan places document {documents.max()}, and there are {ragged.num_rows} rows; plan with "
+            "the lengths of these rows"
+        )
+    ends = np.asarray(plan.starts)[pieces] + np.asarray(plan.lengths)[pieces]
+    past_end = ends - np.asarray(ragged.lengths)[documents]
+    if (past_end > 1).any():
+        raise InvalidArgumentError("the plan was made for longer rows; plan with the lengths of these rows")
+    if eos_id is None and (past_end > 0).any():
         raise InvalidArgumentError("the plan has separators: pass eos_id, the id that stands there")

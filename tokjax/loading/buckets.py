@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._checks import checked_int
+from tokjax._permutation import permute
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.errors import InvalidArgumentError
 from tokjax.loading.loader import Loader
 from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import Order
-from tokjax.loading.permutation import permute
 from tokjax.loading.sequences import pad_id_of
 from tokjax.ragged import ragged_from_rows, splits_from_lengths
 from tokjax.store.kinds import BucketedDataset, TokenDataset

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokjax._permutation import permute
 from tokjax.errors import InvalidArgumentError
 from tokjax.loading.mixing import mixture
-from tokjax.loading.permutation import permute
 from tokjax.ragged import splits_from_lengths
 
 if TYPE_CHECKING:

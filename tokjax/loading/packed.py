@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._checks import check_id, checked_int
-from tokjax.batching.packing import PackedBlocks
+from tokjax.batching.blocks import PackedBlocks
 from tokjax.loading.loader import Loader
 from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import NO_ITEM, Order

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokjax._checks import checked_int
 from tokjax._files import write_atomically
-from tokjax.loading.permutation import permute
+from tokjax._permutation import permute
 from tokjax.report.plots import dataset_lengths_plot, padding_plot
 from tokjax.report.template import render_page
 from tokjax.store.kinds import BucketedDataset, PackedDataset

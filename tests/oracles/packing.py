@@ -1,0 +1,64 @@
+"""Packing with Python loops: each piece by itself, each block looked at."""
+
+
+def longest_first(lengths):
+    return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
+
+
+def first_fit(lengths, block_size, max_pieces):
+    """The block of each piece."""
+    rooms, counts, block_of = [], [], [0] * len(lengths)
+    for piece in longest_first(lengths):
+        fitting = [b for b, room in enumerate(rooms) if room >= lengths[piece] and counts[b] < max_pieces]
+        block_of[piece] = _put(fitting[0] if fitting else None, lengths[piece], rooms, counts, block_size)
+    return block_of
+
+
+def best_fit(lengths, block_size, max_pieces):
+    """The block of each piece; of blocks with the same room, the first."""
+    rooms, counts, block_of = [], [], [0] * len(lengths)
+    for piece in longest_first(lengths):
+        fitting = [b for b, room in enumerate(rooms) if room >= lengths[piece] and counts[b] < max_pieces]
+        tightest = min(fitting, key=lambda b: rooms[b], default=None)
+        block_of[piece] = _put(tightest, lengths[piece], rooms, counts, block_size)
+    return block_of
+
+
+def rooms_left(lengths, block_of, block_size):
+    """The room of all blocks, sorted."""
+    rooms = [block_size] * (max(block_of, default=-1) + 1)
+    for length, block in zip(lengths, block_of, strict=True):
+        rooms[block] -= length
+    return sorted(rooms)
+
+
+def apply(blocks, rows, block_size, pad_id, eos_id, *, true_positions=False):
+    """Blocks of pieces `(document, start, length)`, as columns of rows of ids."""
+    columns = [[], [], [], [], []]
+    for pieces in blocks:
+        ids, mask, segments, positions, documents = [], [], [], [], []
+        for number, (document, start, length) in enumerate(pieces, 1):
+            with_end = [*rows[document], eos_id]
+            ids += with_end[start : start + length]
+            mask += [1] * length
+            segments += [number] * length
+            first = start if true_positions else 0
+            positions += range(first, first + length)
+            documents += [document] * length
+        rest = block_size - len(ids)
+        row = (ids + [pad_id] * rest, mask + [0] * rest, segments + [0] * rest)
+        for column, values in zip(
+            columns, (*row, positions + [0] * rest, documents + [-1] * rest), strict=True
+        ):
+            column.append(values)
+    return columns
+
+
+def _put(block, length, rooms, counts, block_size):
+    if block is None:
+        block = len(rooms)
+        rooms.append(block_size)
+        counts.append(0)
+    rooms[block] -= length
+    counts[block] += 1
+    return block

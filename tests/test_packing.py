@@ -1,0 +1,317 @@
+"""Plans of all strategies against loops, blocks against their pieces, and the names of other libraries."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.oracles import packing as oracle
+from tests.test_batching import agree, assert_same
+from tokjax.batching import _fitting
+
+STRATEGIES = ["concat", "first_fit", "best_fit"]
+lengths_below = st.integers(1, 12).flatmap(
+    lambda size: st.tuples(st.lists(st.integers(1, size), max_size=40), st.just(size))
+)
+rows_of_ids = st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=7)
+
+
+def pieces_of(plan):
+    """The pieces of each block, as tuples."""
+    pieces = list(zip(plan.documents.tolist(), plan.starts.tolist(), plan.lengths.tolist(), strict=True))
+    splits = plan.block_splits.tolist()
+    return [pieces[a:b] for a, b in zip(splits, splits[1:], strict=False)]
+
+
+@given(lengths_below, st.integers(1, 5))
+def test_first_fit(given_lengths, max_pieces):
+    lengths, size = given_lengths
+    found = _fitting.first_fit(np.array(lengths, np.int64), size, max_pieces)
+    assert found.tolist() == oracle.first_fit(lengths, size, max_pieces)
+
+
+@given(lengths_below)
+def test_best_fit(given_lengths):
+    lengths, size = given_lengths
+    found = _fitting.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
+    expected = oracle.best_fit(lengths, size, 2**31)
+    assert oracle.rooms_left(lengths, found, size) == oracle.rooms_left(lengths, expected, size)
+
+
+@given(lengths_below, st.integers(1, 5))
+def test_best_fit_keeps_to_the_number_of_pieces(given_lengths, max_pieces):
+    lengths, size = given_lengths
+    found = _fitting.best_fit(np.array(lengths, np.int64), size, max_pieces)
+    if lengths:
+        assert np.bincount(found).max() <= max_pieces
+        assert min(oracle.rooms_left(lengths, found.tolist(), size)) >= 0
+        assert sorted(set(found.tolist())) == list(range(found.max() + 1))
+
+
+def test_many_blocks_and_chunks():
+    rng = np.random.default_rng(0)
+    lengths = np.clip(rng.lognormal(4, 1, 6_000), 1, 512).astype(np.int64)
+    for size in (512, 4096):
+        expected = oracle.first_fit(lengths.tolist(), size, 9)
+        assert _fitting.first_fit(lengths, size, 9).tolist() == expected
+        best = _fitting.best_fit(lengths, size, 2**31).tolist()
+        slow = oracle.best_fit(lengths.tolist(), size, 2**31)
+        assert oracle.rooms_left(lengths, best, size) == oracle.rooms_left(lengths, slow, size)
+
+
+@given(
+    rows_of_ids,
+    st.integers(1, 8),
+    st.sampled_from(STRATEGIES),
+    st.sampled_from(["split", "truncate"]),
+    st.one_of(st.none(), st.integers(0, 3)),
+    st.sampled_from([None, 77]),
+    st.sampled_from(["segment", "document"]),
+)
+def test_blocks(rows, size, strategy, overlong, seed, eos_id, positions):
+    ragged = tokjax.ragged_from_rows(rows)
+    plan = tokjax.plan_packing(
+        ragged.lengths, size, strategy, overlong=overlong, seed=seed, separators=eos_id is not None
+    )
+    blocks = pieces_of(plan)
+    check_pieces(rows, blocks, size, strategy, overlong, seed, eos_id)
+    packed = agree(
+        lambda p, r: tokjax.apply_packing(p, r, pad_id=99, eos_id=eos_id, positions=positions), plan, ragged
+    )
+    expected = oracle.apply(blocks, rows, size, 99, eos_id, true_positions=positions == "document")
+    assert [column.tolist() for column in packed[:5]] == expected
+    assert int(packed.total_tokens) == plan.total_tokens == sum(map(sum, expected[1]))
+    assert plan.fill_rate == plan.total_tokens / (plan.num_blocks * size)
+    assert plan.assignments.tolist() == [b for b, pieces in enumerate(blocks) for _ in pieces]
+    assert_same(
+        packed,
+        tokjax.pack_blocks(
+            ragged,
+            block_size=size,
+            pad_id=99,
+            eos_id=eos_id,
+            strategy=strategy,
+            overlong=overlong,
+            seed=seed,
+            positions=positions,
+        ),
+        np.ndarray,
+    )
+
+
+def check_pieces(rows, blocks, size, strategy, overlong, seed, eos_id):
+    """Each place of each document stands in one piece, whole documents in one block."""
+    needed = [len(row) + (eos_id is not None) for row in rows]
+    seen = [(document, start + i) for block in blocks for document, start, n in block for i in range(n)]
+    assert len(set(seen)) == len(seen)
+    places = [sum(document == each for document, _ in seen) for each in range(len(rows))]
+    wanted = needed if overlong == "split" else [min(n, size) for n in needed]
+    without_last_separator = [a - b for a, b in zip(wanted, places, strict=True)]
+    allowed = [0] * len(rows)
+    if eos_id is not None and strategy == "concat" and rows:
+        last = without_last_separator.index(1) if 1 in without_last_separator else len(rows) - 1
+        allowed[last] = without_last_separator[last]
+        assert sum(without_last_separator) <= 1
+        assert seed is not None or last == len(rows) - 1
+    assert without_last_separator == allowed
+    assert all(sum(n for *_, n in block) <= size for block in blocks)
+    assert all(n > 0 for block in blocks for *_, n in block)
+    firsts = [block[0][:2] for block in blocks if block]
+    if seed is None:
+        assert firsts == sorted(firsts)
+        assert all(block == sorted(block) for block in blocks)
+    if strategy != "concat":
+        assert all(start % size == 0 for block in blocks for _, start, _ in block)
+
+
+def test_a_seed_shuffles():
+    plans = [tokjax.plan_packing([3] * 50, 7, "best_fit", seed=seed) for seed in (0, 0, 1)]
+    assert np.array_equal(plans[0].documents, plans[1].documents)
+    assert not np.array_equal(plans[0].documents, plans[2].documents)
+    assert sorted(plans[0].documents.tolist()) == list(range(50))
+
+
+@given(rows_of_ids, st.integers(1, 6), st.sampled_from(STRATEGIES), st.data())
+def test_parts(rows, size, strategy, data):
+    ragged = tokjax.ragged_from_rows(rows)
+    plan = tokjax.plan_packing(ragged.lengths, size, strategy, overlong="split")
+    first = data.draw(st.integers(0, plan.num_blocks - 1))
+    stop = data.draw(st.integers(first + 1, plan.num_blocks))
+    whole = tokjax.apply_packing(plan, ragged, pad_id=99)
+    for num_pieces in (None, len(plan.lengths) + 2):
+        part = plan.part(first, stop, num_pieces=num_pieces)
+        packed = agree(lambda p, r: tokjax.apply_packing(p, r, pad_id=99), part, ragged)
+        for column, of_part in zip(whole[:5], packed[:5], strict=True):
+            assert column[first:stop].tolist() == of_part.tolist()
+        assert int(packed.total_tokens) == part.total_tokens
+
+
+def test_parts_of_one_shape_compile_once():
+    ragged = jax.tree.map(jnp.asarray, tokjax.ragged_from_rows([[1] * n for n in (3, 1, 4, 1, 5, 2, 6)]))
+    plan = tokjax.plan_packing(ragged.lengths, 6, "best_fit", max_segments=3)
+    traces = []
+
+    @jax.jit
+    def apply(part, ragged):
+        traces.append(part)
+        return tokjax.apply_packing(part, ragged, pad_id=0)
+
+    for block in range(plan.num_blocks):
+        apply(plan.part(block, block + 1, num_pieces=3), ragged)
+    assert len(traces) == 1
+    assert repr(traces[0]) == "PackingPlan(1 blocks of 6, traced)"
+
+
+def test_a_full_plan_says_so():
+    plan = tokjax.plan_packing([3, 2, 4, 1], 5, "best_fit")
+    assert repr(plan) == "PackingPlan(2 blocks of 5, 4 pieces, 10 tokens, 100.00% full)"
+    assert tokjax.plan_packing([], 4).total_tokens == 0
+    assert tokjax.plan_packing([0, 0], 4, "best_fit").num_blocks == 1
+
+
+def test_more_than_int32_tokens_can_be_planned():
+    plan = tokjax.plan_packing([2**20] * 4096, 2**19, "best_fit", overlong="split")
+    assert plan.total_tokens == 2**32
+    rows = tokjax.Ragged(np.zeros(0, np.int32), np.arange(4097) * 2**20)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"more than int32 can count; apply plan\.part"):
+        tokjax.apply_packing(plan, rows, pad_id=0)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "options", "message"),
+    [
+        ([3, 9], {"strategy": "best_fit"}, "document 1 has 9 tokens, more than a block of 8 holds"),
+        (
+            [8],
+            {"strategy": "first_fit", "separators": True},
+            "document 0 has 8 tokens and its separator, more",
+        ),
+        (
+            [1, 1, 1],
+            {"max_segments": 2},
+            "block 0 would hold 3 segments, more than max_segments=2; strategy=",
+        ),
+        ([1], {"strategy": "worst_fit"}, "strategy must be one of 'concat', 'first_fit', 'best_fit', not 'w"),
+        ([1], {"overlong": "drop"}, "overlong must be one of 'error', 'split', 'truncate', not 'drop'"),
+        ([1], {"max_segments": 0}, "max_segments must be at least 1"),
+        ([1], {"seed": 0.5}, "seed must be an integer"),
+        ([[1]], {}, r"lengths must be integers from 0, shape \(documents,\)"),
+    ],
+)
+def test_plans_refuse(lengths, options, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.plan_packing(lengths, 8, **options)
+
+
+def test_plans_for_other_rows():
+    plan = tokjax.plan_packing([2, 2], 4)
+    for rows, message in (
+        ([[1, 2, 3]], "rows of 4 tokens in all, and these have 3"),
+        ([[1, 2, 3, 4]], "places document 1, and there are 1 rows"),
+        ([[], [1, 2, 3, 4]], "made for longer rows"),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            tokjax.apply_packing(plan, tokjax.ragged_from_rows(rows), pad_id=0, eos_id=5)
+    with pytest.raises(tokjax.InvalidArgumentError, match="positions must be 'segment' or 'document'"):
+        tokjax.apply_packing(plan, tokjax.ragged_from_rows([[1, 2]] * 2), pad_id=0, positions="block")
+    with pytest.raises(tokjax.InvalidArgumentError, match="the plan has 1 blocks; first=0, stop=2"):
+        plan.part(0, 2)
+    with pytest.raises(tokjax.InvalidArgumentError, match="blocks 0 to 0 have 2 pieces, more than 1"):
+        plan.part(0, 1, num_pieces=1)
+
+
+segments = st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=4)
+
+
+@given(segments)
+def test_segments(lengths):
+    width = max(map(sum, lengths)) + 1
+    rows = [[i for i, n in enumerate(row, 1) for _ in range(n)] for row in lengths]
+    ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int32)
+    found = agree(partial(tokjax.segment_lengths, max_segments=5), ids)
+    assert found.tolist() == [row + [0] * (5 - len(row)) for row in lengths]
+    bounds = agree(partial(tokjax.cu_seqlens, max_segments=5), ids)
+    assert bounds.tolist() == [np.cumsum([0, *row, *[0] * (5 - len(row))]).tolist() for row in lengths]
+    packed = agree(partial(tokjax.cudnn_segments, max_segments=5), ids)
+    for row, seqlen, offsets in zip(lengths, packed["q_seqlen"], packed["q_offsets"], strict=True):
+        assert seqlen.tolist() == row + [-1] * (5 - len(row))
+        assert offsets.tolist() == np.cumsum([0, *row])[: len(row)].tolist() + [-1] * (6 - len(row))
+    assert packed["kv_seqlen"].tolist() == packed["q_seqlen"].tolist()
+    assert packed["kv_offsets"].tolist() == packed["q_offsets"].tolist()
+
+
+def test_segments_of_one_row_and_too_many():
+    assert tokjax.cu_seqlens(np.array([1, 2, 2, 0]), 2).tolist() == [0, 1, 3]
+    assert tokjax.segment_lengths(np.zeros((0, 4), np.int32), 2).shape == (0, 2)
+    with pytest.raises(tokjax.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"):
+        tokjax.segment_lengths(np.array([[1, 2, 3]]), 2)
+    traced = jax.jit(partial(tokjax.segment_lengths, max_segments=2))(jnp.array([[1, 2, 3, 3]]))
+    assert traced.tolist() == [[1, 1]]
+
+
+@pytest.fixture
+def packed():
+    rows = tokjax.ragged_from_rows([[5, 6, 7], [8], [9, 9]])
+    return tokjax.pack_blocks(rows, block_size=5, pad_id=0, strategy="best_fit", max_segments=2)
+
+
+def test_views(packed):
+    assert packed.ids.tolist() == [[5, 6, 7, 9, 9], [8, 0, 0, 0, 0]]
+    assert packed.labels().tolist() == [[6, 7, -100, 9, -100], [-100] * 5]
+    assert packed.labels(loss_mask=packed.ids != 7, ignore_index=-1).tolist()[0] == [6, -1, -1, 9, -1]
+    assert packed.lengths.tolist() == [5, 1]
+    assert packed.cu_seqlens(2).tolist() == [[0, 3, 5], [0, 1, 1]]
+
+
+def test_maxtext(packed):
+    batch = agree(lambda p: p.to_maxtext(), packed)
+    assert batch["inputs"].tolist() == packed.ids.tolist()
+    assert batch["targets"].tolist() == [[6, 7, 0, 9, 0], [0] * 5]
+    assert batch["inputs_segmentation"].tolist() == [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]]
+    assert batch["targets_segmentation"].tolist() == [[1, 1, 0, 2, 0], [0] * 5]
+    assert batch["inputs_position"].tolist() == batch["targets_position"].tolist()
+    assert batch["inputs_position"].tolist() == [[0, 1, 2, 0, 1], [0] * 5]
+
+
+def test_levanter(packed):
+    batch = packed.to_levanter()
+    assert batch["loss_weight"].dtype == np.float32
+    assert batch["loss_weight"].tolist() == [[1, 1, 0, 1, 0], [0] * 5]
+    assert batch["segment_ids"].tolist() == [[1, 1, 1, 2, 2], [1, -1, -1, -1, -1]]
+    assert batch["tokens"] is packed.ids
+
+
+def test_grain_packs_alike():
+    import grain.python as grain
+    from grain.experimental import FirstFitPackIterDataset
+
+    rows = [[1, 2, 3, 4], [5, 6, 7], [9, 9], [8]]
+    source = grain.MapDataset.source([{"tokens": np.array(row, np.int32)} for row in rows]).to_iter_dataset()
+    theirs = list(FirstFitPackIterDataset(source, length_struct={"tokens": 6}, num_packing_bins=2))
+    ours = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=6, pad_id=0, strategy="best_fit")
+    ours = ours.to_grain()
+    assert sorted(theirs[0]) == sorted(ours)
+    by_first = {tuple(block["tokens"].tolist()): block for block in theirs}
+    for i, ids in enumerate(ours["tokens"].tolist()):
+        theirs_too = by_first[tuple(ids)]
+        assert {name: values[i].tolist() for name, values in ours.items()} == {
+            name: values.tolist() for name, values in theirs_too.items()
+        }
+
+
+def test_transformers_flatten_alike():
+    from transformers import DataCollatorWithFlattening
+
+    rows = [[5, 6, 7], [8], [9, 9]]
+    theirs = DataCollatorWithFlattening(return_tensors="np")([{"input_ids": row} for row in rows])
+    ours = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=6, pad_id=0).to_huggingface()
+    assert sorted(ours) == ["input_ids", "labels", "position_ids"]
+    for name, values in ours.items():
+        assert values.tolist() == theirs[name].tolist(), name
+    padded = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=8, pad_id=0).to_huggingface()
+    assert padded["labels"].tolist() == [[-100, 6, 7, -100, -100, 9, -100, -100]]

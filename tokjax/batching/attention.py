@@ -1,0 +1,185 @@
+"""Who attends to whom: masks of shape `(..., 1, queries, keys)`, true where a query sees a key.
+
+The axis of length 1 is that of the heads, as `jax.nn.dot_product_attention` and most models want it. Masks
+are combined with `&` and `|`, and broadcast: those that are the same for all rows have no other leading axes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._checks import checked_int
+from tokjax._namespace import Array, as_int32, as_mask, namespace
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+def padding_mask(attention_mask: Array) -> Array:
+    """All see the keys that are no padding.
+
+    Args:
+        attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
+
+    Returns:
+        `bool`, `(..., 1, 1, length)`.
+    """
+    return as_mask(namespace(attention_mask), attention_mask)[..., None, None, :]  # type: ignore[no-any-return]
+
+
+def causal_mask(length: int) -> NDArray[np.bool_]:
+    """Each sees itself and what comes before.
+
+    Args:
+        length: how many positions there are.
+
+    Returns:
+        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too.
+
+    >>> causal_mask(2).tolist()
+    [[[True, False], [True, True]]]
+    """
+    return np.tri(checked_int("length", length, least=0), dtype=bool)[None]
+
+
+def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
+    """Each sees itself and the `window - 1` positions before.
+
+    Args:
+        length: how many positions there are.
+        window: how many positions each sees at most, at least 1.
+
+    Returns:
+        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too.
+    """
+    reach = checked_int("window", window, least=1)
+    visible: NDArray[np.bool_] = causal_mask(length) & ~np.tri(length, k=-reach, dtype=bool)
+    return visible
+
+
+def prefix_mask(in_prefix: Array) -> Array:
+    """All see the keys of a prefix, and of what follows each sees itself and what comes before.
+
+    Args:
+        in_prefix: 1 on the prefix, `(..., length)`; from lengths it is made by `create_attention_mask`. In
+            packed rows each segment may have a prefix; combine with `segment_mask`.
+
+    Returns:
+        `bool`, `(..., 1, length, length)`.
+    """
+    marked = padding_mask(in_prefix)
+    return marked | causal_mask(marked.shape[-1])
+
+
+def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
+    """Each sees its own segment: block-diagonal. Padding, segment 0, sees padding, so that no row is empty.
+
+    Args:
+        segment_ids: of the queries, `(..., queries)`.
+        key_segment_ids: of the keys, `(..., keys)`; `None` for those of the queries.
+
+    Returns:
+        `bool`, `(..., 1, queries, keys)`.
+    """
+    queries = as_int32("segment_ids", segment_ids)
+    keys = queries if key_segment_ids is None else as_int32("key_segment_ids", key_segment_ids)
+    return queries[..., None, :, None] == keys[..., None, None, :]  # type: ignore[no-any-return]
+
+
+def see_themselves(mask: Array) -> Array:
+    """Let queries that see nothing see themselves: a kernel would give NaN for them.
+
+    Args:
+        mask: `bool`, `(..., length, length)`.
+
+    Returns:
+        `bool`, of the same shape.
+    """
+    xp = namespace(mask)
+    visible = as_mask(xp, mask)
+    length = visible.shape[-1]
+    if visible.ndim < 2 or visible.shape[-2] not in (1, length):
+        raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
+    nothing = ~visible.any(axis=-1, keepdims=True)
+    return visible | (nothing & xp.eye(length, dtype=bool))  # type: ignore[no-any-return]
+
+
+def make_attention_mask(
+    *,
+    attention_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    in_prefix: Array | None = None,
+    causal: bool = True,
+    window: int | None = None,
+) -> Array:
+    """The mask of self-attention from what is known of a batch. No query sees nothing at all.
+
+    Args:
+        attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
+        segment_ids: the documents of packed rows, 0 on padding, `(..., length)`.
+        in_prefix: 1 where all may look, as in `prefix_mask`, `(..., length)`.
+        causal: whether a query sees nothing that comes after (but for a prefix).
+        window: how many positions each sees at most, itself and those before; of a prefix, all stay visible.
+
+    Returns:
+        `bool`, `(..., 1, length, length)`, for `jax.nn.dot_product_attention(..., mask=)`.
+
+    Raises:
+        InvalidArgumentError: nothing is given that tells the length, or a window without `causal`.
+
+    >>> make_attention_mask(attention_mask=np.array([[1, 1, 0]])).astype(int).tolist()
+    [[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
+    """
+    given = [array for array in (attention_mask, segment_ids, in_prefix) if array is not None]
+    if not given:
+        raise InvalidArgumentError(
+            "give attention_mask, segment_ids or in_prefix; a mask of the length alone is causal_mask(length)"
+        )
+    if window is not None and not causal:
+        raise InvalidArgumentError("window is how far back a causal mask looks; pass causal=True")
+    length = given[0].shape[-1]
+    parts: list[Any] = []
+    if causal:
+        before = causal_mask(length) if window is None else sliding_window_mask(length, window)
+        parts.append(before if in_prefix is None else before | padding_mask(in_prefix))
+    if segment_ids is not None:
+        parts.append(segment_mask(segment_ids))
+    if attention_mask is not None:
+        parts.append(padding_mask(attention_mask))
+    mask = parts[0]
+    for part in parts[1:]:
+        mask = mask & part
+    return see_themselves(mask & namespace(*given).ones((length, 1), bool))
+
+
+def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
+    """A mask to be added to logits: 0 where a query sees a key, a large negative number where not.
+
+    The number is finite, and stays so when logits are added to it, in `bfloat16` and `float16` too: a query
+    that sees nothing gives no NaN.
+
+    Args:
+        mask: `bool`, of any shape.
+        dtype: the float type of the logits.
+
+    Returns:
+        Of that type, and the shape of `mask`.
+
+    >>> additive_mask(np.array([True, False])).tolist()
+    [0.0, -1.7014118346046923e+38]
+    """
+    xp = namespace(mask)
+    name = np.dtype(dtype).name
+    if name not in _FLOATS:
+        raise InvalidArgumentError(f"dtype must be one of {', '.join(_FLOATS)}, not {name}")
+    return xp.where(as_mask(xp, mask), xp.zeros((), dtype), xp.asarray(_lowest(name) / 2, dtype))  # type: ignore[no-any-return]
+
+
+def _lowest(dtype: str) -> float:
+    """The lowest finite number of a float type, of `bfloat16` too, which NumPy knows nothing of."""
+    return -(2 - 2.0**-7) * 2.0**127 if dtype == "bfloat16" else float(np.finfo(dtype).min)

@@ -1,0 +1,98 @@
+"""Where the segments of packed rows are, in the forms that attention kernels take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tokjax._checks import checked_int
+from tokjax._namespace import Array, as_int32, is_traced, namespace
+from tokjax.errors import InvalidArgumentError
+
+
+def segment_lengths(segment_ids: Array, max_segments: int) -> Array:
+    """How many tokens each segment has.
+
+    Args:
+        segment_ids: 1, 2, 3 and so on, rising along a row, then 0 on padding; `(..., length)`.
+        max_segments: how many segments a row may have; static under `jax.jit`.
+
+    Returns:
+        `int32`, `(..., max_segments)`, 0 where there is no segment.
+
+    Raises:
+        InvalidArgumentError: a row has more segments. Under `jax.jit`, where that can't be seen, those past
+            `max_segments` are left out.
+
+    >>> segment_lengths(np.array([[1, 1, 2, 0]]), 3)
+    array([[2, 1, 0]], dtype=int32)
+    """
+    bounds = cu_seqlens(segment_ids, max_segments)
+    return bounds[..., 1:] - bounds[..., :-1]
+
+
+def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
+    """Where each segment starts, and where the last one ends: cumulative lengths.
+
+    Args:
+        segment_ids: as for `segment_lengths`.
+        max_segments: as for `segment_lengths`.
+
+    Returns:
+        `int32`, `(..., max_segments + 1)`: from 0, rising. Segments that are not there are empty ones at the
+        end of the tokens.
+
+    Raises:
+        InvalidArgumentError: a row has more segments.
+
+    >>> cu_seqlens(np.array([[1, 1, 2, 0]]), 3)
+    array([[0, 2, 3, 3]], dtype=int32)
+    """
+    checked_int("max_segments", max_segments, least=1)
+    xp = namespace(segment_ids)
+    segments = as_int32("segment_ids", segment_ids)
+    _refuse_more_segments(segments, max_segments)
+    *leading, length = segments.shape
+    rows = int(np.prod(leading))
+    # All rows as one rising sequence: padding is what comes after the last segment.
+    stride = np.int32(max_segments + 2)
+    last = np.int32(max_segments + 1)
+    own = xp.where(segments == 0, last, xp.minimum(segments, last)).reshape(rows, length)
+    row = xp.arange(rows, dtype=np.int32)[:, None]
+    wanted = row * stride + xp.arange(1, max_segments + 2, dtype=np.int32)
+    found = xp.searchsorted((row * stride + own).reshape(-1), wanted.reshape(-1)).astype(np.int32)
+    bounds = found.reshape(wanted.shape) - row * np.int32(length)
+    return bounds.reshape(*leading, max_segments + 1)  # type: ignore[no-any-return]
+
+
+def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
+    """Segments as cuDNN's attention takes them for packed rows.
+
+    Args:
+        segment_ids: as for `segment_lengths`.
+        max_segments: as for `segment_lengths`.
+
+    Returns:
+        `q_seqlen` and `kv_seqlen`, `int32`, `(..., max_segments)`, and where segments start, `q_offsets` and
+        `kv_offsets`, `int32`, `(..., max_segments + 1)`; -1 where there is no segment.
+    """
+    xp = namespace(segment_ids)
+    bounds = cu_seqlens(segment_ids, max_segments)
+    lengths = bounds[..., 1:] - bounds[..., :-1]
+    nothing = np.int32(-1)
+    seqlen = xp.where(lengths > 0, lengths, nothing)
+    starts = xp.where(lengths > 0, bounds[..., :-1], nothing)
+    offsets = xp.concatenate([starts, xp.full_like(starts[..., :1], nothing)], axis=-1)
+    return {"q_seqlen": seqlen, "kv_seqlen": seqlen, "q_offsets": offsets, "kv_offsets": offsets}
+
+
+def _refuse_more_segments(segments: Any, max_segments: int) -> None:
+    if is_traced(segments) or segments.size == 0:
+        return
+    most = int(segments.max())
+    if most > max_segments:
+        raise InvalidArgumentError(
+            f"a row has {most} segments, more than max_segments={max_segments}; give a greater one, or plan "
+            "with plan_packing(..., max_segments=...)"
+        )
