@@ -6,14 +6,19 @@ JAX is never imported here: if no one has imported it, no array can be one of it
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import jax
+
+Operand = TypeVar("Operand")
+Result = TypeVar("Result")
 
 Array: TypeAlias = "np.ndarray[Any, Any] | jax.Array"
 """An array of either kind. Functions give back the kind that they were given."""
@@ -77,6 +82,27 @@ def as_int32(name: str, values: Any) -> Any:
 def as_mask(xp: Any, values: Any) -> Any:
     """True where `values` (booleans or numbers, an array or a list) are not 0."""
     return xp.asarray(values).astype(bool)
+
+
+def either(
+    condition: Any,
+    then: Callable[[Operand], Result],
+    otherwise: Callable[[Operand], Result],
+    operand: Operand,
+) -> Result:
+    """What one of two functions gives; of traced arrays, the one is chosen when the program runs.
+
+    Args:
+        condition: boolean, shape `()`.
+        then: takes the operand if it is true.
+        otherwise: takes it if not; gives the same shapes and dtypes.
+        operand: a pytree of arrays.
+    """
+    if is_traced(condition):
+        import jax  # noqa: PLC0415 (loaded already)
+
+        return jax.lax.cond(condition, then, otherwise, operand)  # type: ignore[no-any-return]
+    return then(operand) if condition else otherwise(operand)
 
 
 def suffix_minimum(values: Array) -> Array:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokjax._checks import check_id
-from tokjax._namespace import Array, as_int32, as_mask, namespace, suffix_minimum
+from tokjax._namespace import Array, as_int32, as_mask, either, namespace, suffix_minimum
 from tokjax.errors import InvalidArgumentError
 
 
@@ -57,23 +57,69 @@ def causal_lm_labels(
     xp = namespace(ids, attention_mask, segment_ids, loss_mask)
     check_id("ignore_index", ignore_index)
     tokens = as_int32("ids", ids)
-    valid = _shaped("attention_mask", as_mask(xp, attention_mask), tokens)
-    length = tokens.shape[-1]
-    if length == 0:
+    rows = _Rows(
+        tokens,
+        _shaped("attention_mask", as_mask(xp, attention_mask), tokens),
+        None if segment_ids is None else _shaped("segment_ids", as_int32("segment_ids", segment_ids), tokens),
+        None if loss_mask is None else _shaped("loss_mask", as_mask(xp, loss_mask), tokens),
+        xp.asarray(ignore_index, dtype=np.int32),
+    )
+    if tokens.shape[-1] == 0:
         return tokens  # type: ignore[no-any-return]
-    own = xp.where(valid, xp.arange(length, dtype=np.int32), np.int32(length))
+    return either(_has_no_holes(rows.valid), _next_of_each, _next_valid_of_each, rows)  # type: ignore[no-any-return]
+
+
+class _Rows(NamedTuple):
+    """What labels are made of: arrays of shape `(..., length)`.
+
+    Attributes:
+        tokens: the ids.
+        valid: true on tokens.
+        segments: which document, or `None`.
+        counted: true on the targets that count, or `None`.
+        ignored: the label of what has none, shape `()`.
+    """
+
+    tokens: Any
+    valid: Any
+    segments: Any
+    counted: Any
+    ignored: Any
+
+
+def _has_no_holes(valid: Any) -> Any:
+    """Whether the tokens of each row stand side by side, shape `()`: the next place is the next valid one."""
+    begins = valid[..., 1:] & ~valid[..., :-1]
+    return (begins.sum(axis=-1, dtype=np.int32) + valid[..., 0].astype(np.int32) <= np.int32(1)).all()
+
+
+def _next_of_each(rows: _Rows) -> Any:
+    """Labels of rows without holes: everything shifted by one."""
+    xp = namespace(rows.tokens)
+    keep = rows.valid[..., :-1] & rows.valid[..., 1:]
+    if rows.segments is not None:
+        keep = keep & (rows.segments[..., :-1] == rows.segments[..., 1:])
+    if rows.counted is not None:
+        keep = keep & rows.counted[..., 1:]
+    labels = xp.where(keep, rows.tokens[..., 1:], rows.ignored)
+    last = [(0, 0)] * (labels.ndim - 1) + [(0, 1)]
+    return xp.pad(labels, last, constant_values=rows.ignored)
+
+
+def _next_valid_of_each(rows: _Rows) -> Any:
+    """Labels of any rows: each valid place looks up where the next one is."""
+    xp = namespace(rows.tokens)
+    length = rows.tokens.shape[-1]
+    own = xp.where(rows.valid, xp.arange(length, dtype=np.int32), np.int32(length))
     # Shifted by one: the first valid position *after* each, `length` where there is none.
     following = suffix_minimum(xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], length)], axis=-1))
     target = xp.minimum(following, np.int32(length - 1))
-    keep = valid & (following < length)
-    if segment_ids is not None:
-        segments = _shaped("segment_ids", as_int32("segment_ids", segment_ids), tokens)
-        keep &= segments == xp.take_along_axis(segments, target, axis=-1)
-    if loss_mask is not None:
-        counted = _shaped("loss_mask", as_mask(xp, loss_mask), tokens)
-        keep &= xp.take_along_axis(counted, target, axis=-1)
-    labels = xp.take_along_axis(tokens, target, axis=-1)
-    return xp.where(keep, labels, xp.asarray(ignore_index, dtype=np.int32))  # type: ignore[no-any-return]
+    keep = rows.valid & (following < length)
+    if rows.segments is not None:
+        keep &= rows.segments == xp.take_along_axis(rows.segments, target, axis=-1)
+    if rows.counted is not None:
+        keep &= xp.take_along_axis(rows.counted, target, axis=-1)
+    return xp.where(keep, xp.take_along_axis(rows.tokens, target, axis=-1), rows.ignored)
 
 
 def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
