@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._checks import check_id
-from tokjax._namespace import Array, is_traced, namespace, take_or_fill
+from tokjax._namespace import as_int32, is_traced, namespace, take_or_fill
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.blocks import PackedBlocks
 from tokjax.batching.plans import PackingPlan, plan_packing
@@ -54,28 +54,9 @@ def apply_packing(
     if positions not in ("segment", "document"):
         raise InvalidArgumentError(f"positions must be 'segment' or 'document', not {positions!r}")
     xp = namespace(*plan[:5], *ragged)
-    size = plan.num_blocks * plan.block_size
-    dtype = _index_dtype(xp, size, ragged)
-    place = xp.arange(size, dtype=dtype)
-    runs = _spread(xp, *_runs_of(xp, plan, ragged, dtype, positions), size)
-    present = runs.segment > 0
-    index = place + runs.source
-    is_token = present & (index < runs.end)
-    ids = take_or_fill("ids", ragged.ids, index, is_token, pad_id)
-    if eos_id is not None:
-        ids = xp.where(present & ~is_token, xp.asarray(eos_id, dtype=np.int32), ids)
-
-    def blocks(values: Array) -> Any:
-        return values.astype(np.int32).reshape(plan.num_blocks, plan.block_size)
-
-    return PackedBlocks(
-        ids=blocks(ids),
-        attention_mask=blocks(present),
-        segment_ids=blocks(runs.segment),
-        positions=blocks(xp.where(present, place + runs.position, 0)),
-        document_ids=blocks(runs.document),
-        total_tokens=xp.asarray(present.sum(dtype=np.int32)),
-    )
+    dtype = _index_dtype(xp, plan, ragged)
+    fill = _on_host if xp is np else _traced
+    return fill(plan, ragged, _runs_of(xp, plan, ragged, dtype, positions), pad_id, eos_id)
 
 
 def pack_blocks(
@@ -131,24 +112,26 @@ class _Runs(NamedTuple):
     A column that grows along the run holds what is to be added to the place, counted through all blocks.
 
     Attributes:
+        length: places.
         document: the row of the input, -1 on padding.
         segment: the number of the piece in its block, from 1, 0 on padding.
         source: where the place's token stands in the flat ids; grows.
-        end: where the document ends in the flat ids: what lies behind is a separator.
+        end: the place where the document has ended: what lies behind is a separator.
         position: the place within the segment or document; grows.
     """
 
-    document: Array
-    segment: Array
-    source: Array
-    end: Array
-    position: Array
+    length: Any
+    document: Any
+    segment: Any
+    source: Any
+    end: Any
+    position: Any
 
 
 def _runs_of(
     xp: Any, plan: PackingPlan, ragged: Ragged, dtype: type[np.integer[Any]], positions: Positions
-) -> tuple[_Runs, Array]:
-    """All pieces and paddings in the order of places, and how many places each takes."""
+) -> _Runs:
+    """All pieces and paddings, in the order of places."""
     documents, starts, lengths, splits = (xp.asarray(column).astype(dtype) for column in plan[:4])
     row_splits = xp.asarray(ragged.row_splits).astype(dtype)
     number = xp.arange(documents.shape[0], dtype=dtype)
@@ -158,34 +141,80 @@ def _runs_of(
     # A block's padding comes after its pieces, so a piece has the paddings of earlier blocks before it.
     order = xp.argsort(xp.concatenate([number + block, splits[1:] + xp.arange(plan.num_blocks, dtype=dtype)]))
 
-    def merged(of_pieces: Array, of_paddings: Array | int) -> Array:
+    def merged(of_pieces: Any, of_paddings: Any) -> Any:
         filling = xp.broadcast_to(xp.asarray(of_paddings, dtype=dtype), padding.shape)
-        return xp.concatenate([of_pieces, filling])[order]  # type: ignore[no-any-return]
+        return xp.concatenate([of_pieces, filling])[order]
 
-    run_lengths = merged(lengths, padding)
-    run_starts = xp.cumsum(run_lengths, dtype=dtype) - run_lengths
-    first = starts if positions == "document" else xp.zeros_like(starts)
-    runs = _Runs(
+    length = merged(lengths, padding)
+    place = xp.cumsum(length, dtype=dtype) - length
+    # (A part that was filled up has pieces of no place, for which there need not be a document.)
+    source = merged(xp.take(row_splits, documents, mode="clip") + starts, 0) - place
+    return _Runs(
+        length=length,
         document=merged(documents, -1),
         segment=merged(number - splits[block] + 1, 0),
-        source=merged(xp.take(row_splits, documents, mode="clip") + starts, 0) - run_starts,
-        end=merged(xp.take(row_splits, documents + 1, mode="clip"), 0),  # (a filled part may name none)
-        position=merged(first, 0) - run_starts,
+        source=source,
+        end=merged(xp.take(row_splits, documents + 1, mode="clip"), 0) - source,
+        position=merged(starts if positions == "document" else xp.zeros_like(starts), 0) - place,
     )
-    return runs, run_lengths
 
 
-def _spread(xp: Any, runs: _Runs, lengths: Array, size: int) -> _Runs:
-    """Each run's values at all of its places: shape `(size,)`."""
-    if xp is np:
-        return _Runs(*(np.repeat(column, lengths) for column in runs))
-    which = xp.repeat(xp.arange(lengths.shape[0]), lengths, total_repeat_length=size)
-    return _Runs(*(column[which] for column in runs))
+def _traced(plan: PackingPlan, ragged: Ragged, runs: _Runs, pad_id: int, eos_id: int | None) -> PackedBlocks:
+    """The blocks, as `jax.jit` takes it: each place looks up the run that it is in."""
+    xp = namespace(*runs)
+    shape = plan.num_blocks, plan.block_size
+    size = plan.num_blocks * plan.block_size
+    which = xp.repeat(xp.arange(runs.length.shape[0]), runs.length, total_repeat_length=size)
+    runs = _Runs(*(column[which] for column in runs))
+    place = xp.arange(size, dtype=np.int32)
+    present = runs.segment > 0
+    is_token = present & (place < runs.end)
+    ids = take_or_fill("ids", ragged.ids, place + runs.source, is_token, pad_id)
+    if eos_id is not None:
+        ids = xp.where(present & ~is_token, xp.asarray(eos_id, dtype=np.int32), ids)
+    return PackedBlocks(
+        ids=ids.reshape(shape),
+        attention_mask=present.astype(np.int32).reshape(shape),
+        segment_ids=runs.segment.reshape(shape),
+        positions=xp.where(present, place + runs.position, np.int32(0)).reshape(shape),
+        document_ids=runs.document.reshape(shape),
+        total_tokens=present.sum(dtype=np.int32),
+    )
 
 
-def _index_dtype(xp: Any, size: int, ragged: Ragged) -> type[np.integer[Any]]:
+def _on_host(plan: PackingPlan, ragged: Ragged, runs: _Runs, pad_id: int, eos_id: int | None) -> PackedBlocks:
+    """The same in fewer passes: runs are spread, and what differs in few places is put there."""
+    shape = plan.num_blocks, plan.block_size
+    place = np.arange(plan.num_blocks * plan.block_size, dtype=runs.length.dtype)
+    index = np.repeat(runs.source, runs.length)
+    index += place
+    if ragged.ids.shape[0]:
+        ids = as_int32("ids", np.take(ragged.ids, index, mode="clip"))
+    else:
+        ids = np.empty(len(place), np.int32)
+    segments = np.repeat(runs.segment.astype(np.int32), runs.length)
+    is_padding = segments == 0
+    np.copyto(ids, np.int32(pad_id), where=is_padding)
+    if eos_id is not None:
+        ends = (np.cumsum(runs.length) - 1)[runs.segment > 0]
+        ids[ends[ends >= runs.end[runs.segment > 0]]] = eos_id
+    positions = np.repeat(runs.position.astype(np.int32), runs.length)
+    positions += place.astype(np.int32, copy=False)
+    np.copyto(positions, np.int32(0), where=is_padding)
+    present = (~is_padding).astype(np.int32)
+    return PackedBlocks(
+        ids=ids.reshape(shape),
+        attention_mask=present.reshape(shape),
+        segment_ids=segments.reshape(shape),
+        positions=positions.reshape(shape),
+        document_ids=np.repeat(runs.document.astype(np.int32), runs.length).reshape(shape),
+        total_tokens=np.asarray(present.sum(dtype=np.int32)),
+    )
+
+
+def _index_dtype(xp: Any, plan: PackingPlan, ragged: Ragged) -> type[np.integer[Any]]:
     """What counts places and flat ids: `int32`, but where the host has more of them."""
-    most = np.iinfo(np.int32).max
+    most, size = np.iinfo(np.int32).max, plan.num_blocks * plan.block_size
     if size > most:
         raise InvalidArgumentError(
             f"{size} places are more than int32 can count; apply plan.part(first, stop) by and by"

@@ -1,0 +1,230 @@
+"""The batch layer beside transformers, TRL, Grain, loops over rows, and `memcpy` of what is made.
+
+    python -m benchmarks.batching TEXT RANKS [--rounds 5]
+
+TEXT is real text, whose documents give the distribution of lengths; RANKS a tiktoken file.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tokjax
+from benchmarks.contenders import read_documents
+from benchmarks.record import described_input, interleaved, medians, write_record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    Contenders = dict[str, Callable[[], object]]
+
+BLOCK = 2048
+ROWS, LENGTH = 1024, 2048
+VOCAB_SIZE = 50_257
+IGNORED = -100
+
+
+def collation(lengths: NDArray[np.int64]) -> Contenders:
+    """256 rows of real lengths of at most 1,024 to ids and an attention mask."""
+    from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 (slow to import)
+
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in np.minimum(lengths[:256], 1024)]
+    ragged = tokjax.ragged_from_rows(rows)
+    lists = {"input_ids": [row.tolist() for row in rows]}
+    padder = PreTrainedTokenizerFast(tokenizer_object=_word_tokenizer(), pad_token="[PAD]")
+    longest = max(map(len, rows))
+    made = np.zeros((2, len(rows), longest), np.int32)
+
+    def row_loop() -> None:
+        ids = np.zeros((len(rows), longest), np.int32)
+        mask = np.zeros((len(rows), longest), np.int32)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = row
+            mask[i, : len(row)] = 1
+
+    return {
+        "tokjax": lambda: tokjax.collate_padded_batch(ragged, pad_id=0, columns=["ids", "attention_mask"]),
+        "row loop": row_loop,
+        "transformers pad": lambda: padder.pad(lists, return_tensors="np"),
+        "memcpy of the result": made.copy,
+    }
+
+
+def _word_tokenizer() -> Any:
+    """The smallest tokenizer that transformers takes: only its padding is used."""
+    from tokenizers import Tokenizer, models  # noqa: PLC0415
+
+    return Tokenizer(models.WordLevel({"[PAD]": 0}, unk_token="[PAD]"))
+
+
+def jitted(lengths: NDArray[np.int64]) -> dict[str, Contenders]:
+    """Labels, masks and masked language modelling of 1,024 x 2,048 under `jax.jit`."""
+    rng = np.random.default_rng(0)
+    ids = jnp.asarray(rng.integers(0, VOCAB_SIZE, (ROWS, LENGTH)), jnp.int32)
+    right_padded = np.arange(LENGTH) < np.minimum(lengths[:ROWS], LENGTH)[:, None]
+    mask = jnp.asarray(right_padded, jnp.int32)
+    holes = jnp.asarray(right_padded & (rng.random((ROWS, LENGTH)) < 0.9), jnp.int32)
+    segments = jnp.asarray(np.sort(rng.integers(1, 9, (ROWS, LENGTH)), axis=1), jnp.int32)
+    draws = tokjax.draw_uniform(np.random.default_rng(0), (3, ROWS, LENGTH))
+    draws = jnp.asarray(draws)
+    labels = jax.jit(tokjax.causal_lm_labels)
+    of_segments = jax.jit(lambda i, m, s: tokjax.causal_lm_labels(i, m, segment_ids=s))
+    attention = jax.jit(lambda s: tokjax.make_attention_mask(segment_ids=s))
+    masked = jax.jit(
+        lambda i, m, d: tokjax.masked_lm(i, d, mask_id=0, vocab_size=VOCAB_SIZE, attention_mask=m)
+    )
+    few = segments[:16]
+    return {
+        "labels, right-padded": _beside_memcpy(lambda: labels(ids, mask), ids, mask),
+        "labels, segments": _beside_memcpy(lambda: of_segments(ids, mask, segments), ids, mask, segments),
+        "labels, holes": _beside_memcpy(lambda: labels(ids, holes), ids, holes),
+        "attention mask, 16 rows": _beside_memcpy(lambda: attention(few), few),
+        "masked language modelling": _beside_memcpy(lambda: masked(ids, mask, draws), ids, mask, draws),
+    }
+
+
+def _beside_memcpy(run: Callable[[], Any], *read: Any) -> Contenders:
+    """A function, and a copy of as many bytes as it reads and writes (a copy reads half and writes half)."""
+    moved = sum(leaf.nbytes for leaf in jax.tree.leaves([run(), *read]))
+    source = np.ones(moved // 2, np.uint8)
+    target = np.ones_like(source)
+    return {
+        "tokjax": lambda: jax.block_until_ready(run()),
+        "memcpy": lambda: np.copyto(target, source),
+    }
+
+
+def planning(lengths: NDArray[np.int64]) -> tuple[Contenders, dict[str, float]]:
+    """Plans for a million documents, and how full the blocks are."""
+
+    def of(strategy: Any) -> Callable[[], tokjax.PackingPlan]:
+        return lambda: tokjax.plan_packing(lengths, BLOCK, strategy, overlong="split")
+
+    plans = {strategy: of(strategy) for strategy in ("concat", "first_fit", "best_fit")}
+    return dict(plans), {name: plan().fill_rate for name, plan in plans.items()}
+
+
+def packing(lengths: NDArray[np.int64]) -> tuple[Contenders, dict[str, float]]:
+    """Whole documents to blocks of ids, segments and positions."""
+    import grain.python as grain  # noqa: PLC0415
+    from datasets import Dataset, disable_progress_bars  # noqa: PLC0415
+    from grain.experimental import BestFitPackIterDataset, FirstFitPackIterDataset  # noqa: PLC0415
+    from trl.data_utils import pack_dataset  # noqa: PLC0415
+
+    disable_progress_bars()
+    cut = np.minimum(lengths, BLOCK)
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in cut]
+    ragged = tokjax.ragged_from_rows(rows)
+    records = [{"tokens": row} for row in rows]
+    dataset = Dataset.from_dict({"input_ids": rows})
+
+    def by_grain(kind: Any) -> list[Any]:
+        source = grain.MapDataset.source(records).to_iter_dataset()
+        return list(kind(source, length_struct={"tokens": BLOCK}, num_packing_bins=64))
+
+    def by_trl() -> Any:
+        return pack_dataset(dataset, BLOCK, "bfd", {"keep_in_memory": True, "load_from_cache_file": False})
+
+    def by_tokjax(strategy: Any) -> Callable[[], tokjax.PackedBlocks]:
+        return lambda: tokjax.pack_blocks(ragged, block_size=BLOCK, pad_id=0, strategy=strategy)
+
+    contenders: Contenders = {
+        "tokjax, best fit": by_tokjax("best_fit"),
+        "tokjax, first fit": by_tokjax("first_fit"),
+        "TRL, best fit": by_trl,
+        "Grain, best fit of 64": lambda: by_grain(BestFitPackIterDataset),
+        "Grain, first fit of 64": lambda: by_grain(FirstFitPackIterDataset),
+    }
+    blocks = {name: _number_of_blocks(run()) for name, run in contenders.items()}
+    return contenders, {name: int(cut.sum()) / (count * BLOCK) for name, count in blocks.items()}
+
+
+def _number_of_blocks(packed: Any) -> int:
+    return packed.ids.shape[0] if isinstance(packed, tokjax.PackedBlocks) else len(packed)
+
+
+def masking(lengths: NDArray[np.int64]) -> Contenders:
+    """256 rows of 512 to masked ids and labels, in NumPy."""
+    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast  # noqa: PLC0415
+
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
+    mask = (np.arange(512) < np.minimum(lengths[:256], 512)[:, None]).astype(np.int32)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=_word_tokenizer(), pad_token="[PAD]", mask_token="[MASK]"
+    )
+    collator = DataCollatorForLanguageModeling(tokenizer, return_tensors="np")
+    features = [
+        {"input_ids": row.tolist(), "special_tokens_mask": (1 - marks).tolist()}
+        for row, marks in zip(ids, mask, strict=True)
+    ]
+
+    def by_tokjax() -> None:
+        draws = tokjax.draw_uniform(rng, (3, *ids.shape))
+        tokjax.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, attention_mask=mask)
+
+    return {
+        "tokjax, drawing too": by_tokjax,
+        "transformers": lambda: collator(features),
+        "memcpy of the result": np.zeros((2, *ids.shape), np.int32).copy,
+    }
+
+
+def measured(contenders: Contenders, rounds: int, **more: Any) -> dict[str, Any]:
+    """Milliseconds of each."""
+    seconds = interleaved(contenders, rounds)
+    return {
+        "rounds": seconds,
+        "milliseconds": {name: 1e3 * median for name, median in medians(seconds).items()},
+        **more,
+    }
+
+
+def token_lengths(text: Path, ranks: Path, megabytes: float) -> NDArray[np.int64]:
+    """Tokens of each document of a text, in a random order."""
+    tokenizer = tokjax.load_tokenizer(ranks)
+    counts = np.asarray(tokjax.count_tokens(tokenizer, read_documents(text, megabytes)))
+    return np.random.default_rng(0).permutation(counts[counts > 0])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("text", type=Path)
+    parser.add_argument("ranks", type=Path)
+    parser.add_argument("--megabytes", type=float, default=100)
+    parser.add_argument("--rounds", type=int, default=5)
+    args = parser.parse_args()
+    lengths = token_lengths(args.text, args.ranks, args.megabytes)
+    million = np.random.default_rng(1).choice(lengths, 1_000_000)
+    plans, plan_fill = planning(million)
+    packs, pack_fill = packing(million[:20_000])
+    body = {
+        "documents": {
+            "count": len(lengths),
+            "quantiles": np.quantile(lengths, [0.1, 0.5, 0.9, 0.99]).tolist(),
+        },
+        "results": {
+            "collation": measured(collation(lengths), 20 * args.rounds),
+            "jitted": {name: measured(each, 4 * args.rounds) for name, each in jitted(lengths).items()},
+            "masking": measured(masking(lengths), 4 * args.rounds),
+            "planning": measured(plans, args.rounds, fill=plan_fill),
+            "packing": measured(packs, args.rounds, fill=pack_fill),
+        },
+        "input": described_input(args.text.read_bytes()[: int(args.megabytes * 1e6)]),
+    }
+    packages = ["tokjax", "numpy", "jax", "transformers", "trl", "grain"]
+    print(write_record("batching", packages, body))
+
+
+if __name__ == "__main__":
+    main()
