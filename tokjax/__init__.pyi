@@ -27,6 +27,9 @@ from .batching.labels import (
 from .batching.labels import (
     to_zero_based as to_zero_based,
 )
+from .batching.ladders import (
+    LengthBuckets as LengthBuckets,
+)
 from .batching.masks import (
     create_attention_mask as create_attention_mask,
 )
@@ -116,6 +119,9 @@ from .errors import (
 )
 from .errors import (
     TokjaxError as TokjaxError,
+)
+from .errors import (
+    TooManyTracesError as TooManyTracesError,
 )
 from .errors import (
     TrainingError as TrainingError,
