@@ -54,6 +54,9 @@ from .batching.packing import (
 from .batching.packing import (
     plan_packing as plan_packing,
 )
+from .batching.tracing import (
+    limit_traces as limit_traces,
+)
 from .bulk import (
     count_tokens as count_tokens,
 )

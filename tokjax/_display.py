@@ -47,5 +47,11 @@ def visible(token: str) -> str:
     return "".join(_STAND_INS.get(c, c if c.isprintable() else _escaped(c)) for c in token) or "\u2205"
 
 
+def name_of(function: object) -> str:
+    """What a function is called; a partial one as what it is made of, another callable by its type."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
+
+
 def _escaped(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")
