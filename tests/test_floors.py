@@ -30,6 +30,7 @@ FLOORS = {
     "lookup": 1,
     "text": 2,
     "batching": 2,
+    "pipelines": 2,
     "models": 3,
     "bulk": 3,
     "chat": 3,

@@ -240,6 +240,21 @@ from .offsets import (
 from .offsets import (
     validate_offsets_contract as validate_offsets_contract,
 )
+from .pipelines import (
+    Pipeline as Pipeline,
+)
+from .pipelines import (
+    batched as batched,
+)
+from .pipelines import (
+    compose as compose,
+)
+from .pipelines import (
+    grain_map as grain_map,
+)
+from .pipelines import (
+    pipeline as pipeline,
+)
 from .protocol import (
     bos_id as bos_id,
 )
