@@ -40,6 +40,7 @@ FLOORS = {
     "loading": 6,
     "quick": 7,
     "report": 7,
+    "show": 7,
     "testing": 7,
     "cli": 8,
     "__main__": 9,

@@ -387,6 +387,9 @@ from .report.records import (
 from .report.tables import (
     report_tables as report_tables,
 )
+from .show.batch import (
+    show_batch as show_batch,
+)
 from .store.cache import (
     CacheStats as CacheStats,
 )
