@@ -21,6 +21,7 @@ FLOORS = {
     "ragged": 1,
     "records": 1,
     "_display": 1,
+    "_shapes": 1,
     "vocabulary": 1,
     "protocol": 1,
     "templates": 1,

@@ -112,6 +112,19 @@ def test_steps_on_a_device(to_batch, expected):
         assert_same(batch, on_device, jax.Array)
 
 
+@pytest.fixture
+def dask():
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with distributed.Client(**options) as client:
+        yield client.get_executor()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_on_dask(dask, to_batch, expected):
+    assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=2, executor=dask))
+
+
 @pytest.mark.parametrize("kind", ["threads", "loky", "spawned"])
 def test_in_executors(kind, to_batch, expected):
     makers = {
@@ -288,7 +301,7 @@ def test_what_goes_through_in_other_forms(tokenizer):
     def described(value):
         return [line.split(maxsplit=1) for line in pipeline().describe(value).splitlines()]
 
-    assert described(b"abc") == [["(example)", "bytes of 3 bytes"]]
+    assert described(b"abc") == [["(example)", "bytes of 3"]]
     assert described({"x": jnp.ones((2, 3)), "y": [1.5], "none": None}) == [
         ["(example)", "dict"],
         ["x", "jax float32 (2, 3)"],
@@ -318,6 +331,7 @@ def test_what_goes_through_in_other_forms(tokenizer):
         (lambda: compose(len, "upper"), r"not Step\(name='str', function='upper'\)"),
         (lambda: compose(len).then("again", None), "a step is"),
         (lambda: compose(len).map([], workers=0), "workers must be at least 1, not 0"),
+        (lambda: compose(len).map([], executor=2), "executor must be a concurrent.futures.Executor, not 2"),
         (lambda: batched([], 0), "size must be at least 1, not 0"),
     ],
 )

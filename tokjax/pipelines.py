@@ -6,22 +6,19 @@ import importlib
 import itertools
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from concurrent.futures import Executor
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-import numpy as np
-
 from tokjax._checks import checked_int
 from tokjax._display import name_of
-from tokjax._namespace import is_jax
+from tokjax._shapes import shapes_in
 from tokjax._threads import map_in_threads
 from tokjax.errors import InvalidArgumentError
-from tokjax.records import TokenizationBatch
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from collections.abc import Callable, Iterable, Iterator
 
 Item = TypeVar("Item")
 
@@ -44,7 +41,7 @@ class Pipeline:
 
     A step takes what the one before it gave, be that a text, a list of texts, a record or a batch, and knows
     nothing of streams: `map` applies all steps to each item of one. A pipeline may be a step of another, and
-    goes wherever a function goes: `executor.map(pipe, items)`, `grain.MapDataset.source(items).map(pipe)`.
+    goes wherever a function goes: `map(pipe, items)`, `grain.MapDataset.source(items).map(pipe)`.
 
     It pickles if its steps do, as functions of modules do, and `functools.partial`s that give them options.
 
@@ -81,13 +78,20 @@ class Pipeline:
             executor: where; `None` for threads of this process. Each worker unpickles the pipeline once.
 
         Raises:
-            InvalidArgumentError: there is an executor, and a step does not pickle.
+            InvalidArgumentError: the executor is none, or there is one and a step does not pickle.
 
         >>> list(compose(str.strip, len).map([" a", "bcd "]))
         [1, 3]
         """
         at_once = checked_int("workers", workers, least=1)
-        run = self._run if executor is None else partial(_run_elsewhere, self._pickled())
+        if executor is None:
+            return map_in_threads(self._run, enumerate(items), at_once)
+        if not isinstance(executor, Executor):
+            raise InvalidArgumentError(
+                f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass "
+                "workers=N"
+            )
+        run = partial(_run_elsewhere, self._pickled())
         return map_in_threads(run, enumerate(items), at_once, executor)
 
     def describe(self, example: Any) -> str:
@@ -110,7 +114,7 @@ class Pipeline:
         named = [("(example)", example)]
         for step in self.steps:
             named.append((step.name, _applied(step, named[-1][1])))
-        lines = [line for name, value in named for line in _described(name, value)]
+        lines = [line for name, value in named for line in shapes_in(name, value)]
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:{width}}    {form}" for name, form in lines)
 
@@ -237,46 +241,3 @@ def _run_elsewhere(pickled: bytes, numbered: tuple[int, Any]) -> Any:
 def _unpickled(pickled: bytes) -> Pipeline:
     pipe: Pipeline = pickle.loads(pickled)
     return pipe
-
-
-def _described(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """The name and the form of a value, then those of what is in it, indented."""
-    yield name, _form(value)
-    for inner, part in _parts(value):
-        for line, form in _described(inner, part):
-            yield f"  {line}", form
-
-
-def _parts(value: Any) -> list[tuple[str, Any]]:
-    """What is in a value, and worth a line of its own."""
-    if isinstance(value, TokenizationBatch):
-        return _parts(value.ragged)
-    if _is_named(value):
-        named = value._asdict().items()
-    elif isinstance(value, Mapping):
-        named = value.items()
-    elif is_dataclass(value):
-        named = {field.name: getattr(value, field.name) for field in fields(value)}.items()
-        return [(name, part) for name, part in named if _is_array(part)]
-    elif isinstance(value, (list, tuple)):
-        return [("[0]", value[0])] if value else []
-    else:
-        return []
-    return [(str(name), part) for name, part in named if part is not None]
-
-
-def _form(value: Any) -> str:
-    kind = type(value).__name__
-    if _is_array(value):
-        return f"{'jax ' if is_jax(value) else ''}{value.dtype} {value.shape}"
-    if isinstance(value, (str, bytes)):
-        return f"{kind} of {len(value)} {'characters' if isinstance(value, str) else 'bytes'}"
-    return f"{kind} of {len(value)}" if isinstance(value, Sequence) and not _is_named(value) else kind
-
-
-def _is_array(value: Any) -> bool:
-    return isinstance(value, (np.ndarray, np.generic)) or is_jax(value)
-
-
-def _is_named(value: Any) -> bool:
-    return isinstance(value, tuple) and hasattr(value, "_fields")
