@@ -87,6 +87,40 @@ def test_packed_with_labels(packed):
     ]
 
 
+def read_back(line):
+    """For each place of a row what the signs say: segment, token, and whether it and its label count."""
+    tokens, padding, length = re.fullmatch(r" *\d+  (.*?) +(\d+) of (\d+)", line).groups()
+    places, segment, counts, in_loss = [], 0, True, True
+    for token in tokens.split(" "):
+        if token.startswith("▯"):
+            places += [None] * int(token[2:] or 1)
+            continue
+        begins, left_out, ignored, text, ends = re.fullmatch(r"(\d+│)?(⟦?)(⟨?)(.*?)(⟩?⟧?)", token).groups()
+        segment = int(begins[:-1]) if begins else segment
+        counts, in_loss = counts and not ignored, in_loss and not left_out
+        places.append((segment, text, counts, in_loss))
+        counts, in_loss = counts or "⟩" in ends, in_loss or "⟧" in ends
+    assert (places.count(None), len(places)) == (int(padding), int(length))
+    return places
+
+
+@given(st.lists(st.text("abc", max_size=9), max_size=6), st.integers(1, 12), st.data())
+def test_the_signs_say_all_that_the_arrays_do(texts, block_size, data):
+    rows = tokjax.ragged_from_rows([list(text.encode()) for text in texts])
+    packed = tokjax.pack_blocks(rows, block_size=block_size, pad_id=PAD)
+    draws = data.draw(st.lists(st.booleans(), min_size=packed.ids.size, max_size=packed.ids.size))
+    loss_mask = np.array(draws).reshape(packed.ids.shape)
+    labels = labels_of(packed)
+    shown = tokjax.show_batch(packed, BYTES, labels=labels, loss_mask=loss_mask, max_rows=99)
+    lines = without_colour(in_terminal(shown, width=200))
+    for row, line in enumerate(lines[2 : 2 + len(packed.ids)]):
+        columns = (packed.segment_ids[row], packed.ids[row], labels[row] != -100, loss_mask[row])
+        assert read_back(line) == [
+            None if segment == 0 else (segment, chr(id_), counts, in_loss)
+            for segment, id_, counts, in_loss in zip(*columns, strict=True)
+        ]
+
+
 def test_a_padded_batch():
     padded = tokjax.collate_padded_batch(rows_of("ab", "c", ""), pad_id=PAD, length=4)
     assert lines_of(padded, BYTES) == [

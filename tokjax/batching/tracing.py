@@ -71,6 +71,7 @@ class TraceGuard(Generic[Given, Result]):
     def __init__(self, function: Callable[Given, Result], most: int, name: str) -> None:
         functools.update_wrapper(self, function)
         self._function, self._most, self._name = function, most, name
+        self._signature = inspect.signature(function)
         self._traces: list[dict[str, str]] = []
 
     @property
@@ -80,15 +81,18 @@ class TraceGuard(Generic[Given, Result]):
 
     def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Result:
         """Call the function; where that is a trace, count it."""
-        leaves = _leaves(inspect.signature(self._function).bind(*args, **kwargs).arguments)
+        leaves = _leaves(self._signature.bind(*args, **kwargs).arguments)
         if not any(map(is_traced, leaves.values())):
             return self._function(*args, **kwargs)
         trace = {place: _described(leaf) for place, leaf in leaves.items()}
-        if len(self._traces) >= self._most:
-            raise TooManyTracesError(_complaint(self._name, [*self._traces, trace]))
-        result = self._function(*args, **kwargs)
-        self._traces.append(trace)
-        return result
+        self._traces.append(trace)  # before it is known to be one: other threads may be tracing too
+        try:
+            if len(self._traces) > self._most:
+                raise TooManyTracesError(_complaint(self._name, self._traces))
+            return self._function(*args, **kwargs)
+        except BaseException:
+            self._traces.remove(trace)
+            raise
 
 
 def _is_jitted(function: object) -> bool:
