@@ -1,6 +1,7 @@
 """The examples are programs: run them, in small."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -46,6 +47,32 @@ def test_train_lm_on_no_corpus(tmp_path, corpus):
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
+
+
+def run_pipeline(*arguments):
+    return subprocess.run(
+        [sys.executable, EXAMPLES / "pipeline.py", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=AS_A_USER,
+    )
+
+
+def test_pipeline(tmp_path):
+    (tmp_path / "corpus.txt").write_text("\n\n".join("low lower lowest " * (i % 40 + 1) for i in range(200)))
+    small = ["--corpus", tmp_path / "corpus.txt", "--vocab-size", 280, "--batch-size", 8, "--steps", 40]
+    done = run_pipeline(*small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CausalLMBatch: 8 rows of" in done.stdout
+    traces, rungs = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
+    assert 1 < int(traces) <= len(rungs.split(", "))
+    assert "loss" in done.stdout
+    (tmp_path / "tiny.txt").write_text("tiny")
+    for corpus in ("tiny.txt", "missing.txt"):
+        failed = run_pipeline("--corpus", tmp_path / corpus)
+        assert failed.returncode == 1
+        assert failed.stderr.startswith("error: ")
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -54,6 +54,9 @@ from .batching.labels import (
 from .batching.labels import (
     to_zero_based as to_zero_based,
 )
+from .batching.ladders import (
+    LengthBuckets as LengthBuckets,
+)
 from .batching.masks import (
     create_attention_mask as create_attention_mask,
 )
@@ -83,6 +86,9 @@ from .batching.segments import (
 )
 from .batching.segments import (
     segment_lengths as segment_lengths,
+)
+from .batching.tracing import (
+    limit_traces as limit_traces,
 )
 from .bulk import (
     count_tokens as count_tokens,
@@ -149,6 +155,9 @@ from .errors import (
 )
 from .errors import (
     TokjaxError as TokjaxError,
+)
+from .errors import (
+    TooManyTracesError as TooManyTracesError,
 )
 from .errors import (
     TrainingError as TrainingError,
@@ -263,6 +272,21 @@ from .offsets import (
 )
 from .offsets import (
     validate_offsets_contract as validate_offsets_contract,
+)
+from .pipelines import (
+    Pipeline as Pipeline,
+)
+from .pipelines import (
+    batched as batched,
+)
+from .pipelines import (
+    compose as compose,
+)
+from .pipelines import (
+    grain_map as grain_map,
+)
+from .pipelines import (
+    pipeline as pipeline,
 )
 from .protocol import (
     bos_id as bos_id,
@@ -395,6 +419,9 @@ from .report.records import (
 )
 from .report.tables import (
     report_tables as report_tables,
+)
+from .show.batch import (
+    show_batch as show_batch,
 )
 from .store.cache import (
     CacheStats as CacheStats,

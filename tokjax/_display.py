@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
+SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
 _SPECIAL_SHADE = "#d0d0d0"
 _MOST_TOKENS = 500
 _STAND_INS = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
@@ -26,16 +26,30 @@ def tokens_as_html(
     boxes = []
     for i, token in enumerate(tokens[:_MOST_TOKENS]):
         special = special_tokens_mask is not None and bool(special_tokens_mask[i])
-        shade = _SPECIAL_SHADE if special else _SHADES[i % len(_SHADES)]
+        shade = _SPECIAL_SHADE if special else SHADES[i % len(SHADES)]
         title = f"id {int(ids[i])}"
         if offsets is not None:
             title += f", bytes [{int(offsets[i][0])}, {int(offsets[i][1])})"
-        boxes.append(
-            f'<span title="{escape(title)}" style="background:{shade};color:#000;padding:1px 2px;'
-            f'border-radius:3px;white-space:pre-wrap">{escape(visible(token))}</span>'
-        )
+        boxes.append(token_box(visible(token), shade, title))
     more = f" and {len(tokens) - _MOST_TOKENS} more tokens" if len(tokens) > _MOST_TOKENS else ""
     return f'<div style="font-family:monospace;line-height:1.8">{"".join(boxes)}{more}</div>'
+
+
+def token_box(text: str, shade: str | None, title: str, *, faint: bool = False) -> str:
+    """A token in HTML; all text is escaped.
+
+    Args:
+        text: what is shown.
+        shade: the colour behind it; `None` for that of the page.
+        title: what is shown on hover.
+        faint: whether it stands back.
+    """
+    colours = "" if shade is None else f"background:{shade};color:#000;"
+    opacity = "opacity:0.6;" if faint else ""
+    return (
+        f'<span title="{escape(title)}" style="{colours}{opacity}padding:1px 2px;'
+        f'border-radius:3px;white-space:pre-wrap">{escape(text)}</span>'
+    )
 
 
 def visible(token: str) -> str:
@@ -45,6 +59,12 @@ def visible(token: str) -> str:
     ('a↵', '\\x1b[2J')
     """
     return "".join(_STAND_INS.get(c, c if c.isprintable() else _escaped(c)) for c in token) or "\u2205"
+
+
+def name_of(function: object) -> str:
+    """What a function is called; a partial one as what it is made of, another callable by its type."""
+    inner = getattr(function, "func", function)
+    return str(getattr(inner, "__name__", type(inner).__name__))
 
 
 def _escaped(character: str) -> str:

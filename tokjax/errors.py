@@ -45,6 +45,10 @@ class MissingExtraError(TokjaxError, ImportError):
     """What was asked for needs an optional package that is not installed."""
 
 
+class TooManyTracesError(TokjaxError, RuntimeError):
+    """A step was traced more often than it may be: it compiles again and again."""
+
+
 class TrainingError(TokjaxError, RuntimeError):
     """A vocabulary could not be trained."""
 

@@ -9,6 +9,7 @@ import numpy as np
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, is_traced, namespace, take_or_fill
 from tokjax.batching._inputs import as_ragged
+from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import COLUMNS, Ragged, ranges
 
@@ -69,8 +70,8 @@ def collate_padded_batch(
         pad_id: the id on padding. It has no default: 0 is some token's id.
         length: pad to exactly this many tokens.
         multiple_of: pad to the next multiple of this.
-        buckets: lengths to choose from: pad to the smallest that holds the longest row, so that a jitted
-            step compiles at most once for each. Not together with `length`.
+        buckets: lengths to choose from, such as a `LengthBuckets`: pad to the smallest that holds the longest
+            row, so that a jitted step compiles at most once for each. Not together with `length`.
         pad_side: where padding goes.
         truncation: cut rows that are too long, at their `"right"` or `"left"` end; `None` refuses them.
         mark_pad_as_special: whether `special_tokens_mask` is 1 on padding.
@@ -264,19 +265,16 @@ def _target_length(
     if multiple_of is not None:
         step = checked_int("multiple_of", multiple_of, least=1)
         return -(-longest // step) * step
-    return longest if buckets is None else _rung(longest, list(buckets), truncation)
+    return longest if buckets is None else _rung(longest, LengthBuckets(tuple(buckets)), truncation)
 
 
-def _rung(longest: int, buckets: list[int], truncation: Side | None) -> int:
-    fitting = [rung for rung in buckets if rung >= longest]
-    if fitting:
-        return min(fitting)
-    if truncation is None or not buckets:
+def _rung(longest: int, ladder: LengthBuckets, truncation: Side | None) -> int:
+    if longest > ladder[-1] and truncation is None:
         raise InvalidArgumentError(
-            f"the longest row has {longest} tokens, and no bucket of {buckets} holds it; add one, or pass "
-            "truncation='right'"
+            f"the longest row has {longest} tokens, and no bucket of {list(ladder)} holds it; add one, or "
+            "pass truncation='right'"
         )
-    return max(buckets)
+    return int(ladder.rung_of(min(longest, ladder[-1])))
 
 
 def _refuse_long_rows(lengths: Array, length: int) -> None:

@@ -196,8 +196,8 @@ class BucketedLoader(_ByLength):
         Args:
             dataset: an open dataset, or several.
             batch_size: documents a batch.
-            bucket_boundaries: the most ids that a document of each bucket has; `None` for those of the
-                dataset's field.
+            bucket_boundaries: the most ids that a document of each bucket has, such as a `LengthBuckets`;
+                `None` for those of the dataset's field.
             pad_id: the id on padding; `None` for the tokenizer's PAD token.
             seed: names the order.
             shuffle: whether documents come in another order each epoch.

@@ -171,8 +171,8 @@ class BucketedTokenField(_TokenField):
 
     Attributes:
         tokenizer: makes the ids.
-        bucket_boundaries: the most ids that a document of each bucket has. They are sorted, and `max_tokens`
-            is the last of them.
+        bucket_boundaries: the most ids that a document of each bucket has, such as a `LengthBuckets`. They
+            are sorted, and `max_tokens` is the last of them.
         max_tokens: longer documents are cut at their end.
         add_special_tokens: put the tokenizer's template around each document.
         allowed_special: special tokens that are recognised in documents: names, or `"all"`.

@@ -1,0 +1,345 @@
+"""Functions one after the other: in this process, in others, and on Grain."""
+
+import itertools
+import multiprocessing
+import os
+import pickle
+import sys
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import loky
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.test_batching import assert_same
+from tests.test_imports import loaded_after
+from tokjax import LengthBuckets, batched, compose, pipeline
+
+TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\ud800", "it's"] * 4
+
+
+def halved(number):
+    return 12 // number
+
+
+def labelled(batch):
+    labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask)
+    return tokjax.CausalLMBatch(batch.ids, batch.attention_mask, labels)
+
+
+def process_and(value):
+    return os.getpid(), value
+
+
+def masked(numbered, seed):
+    number, batch = numbered
+    draws = np.random.default_rng([seed, number]).random(batch.ids.shape)
+    return batch._replace(ids=np.where(draws < 0.5, 0, batch.ids).astype(np.int32))
+
+
+@pytest.fixture
+def to_batch(tokenizer):
+    return pipeline(
+        ("tokens", partial(tokjax.encode_batch_result, tokenizer)),
+        ("padded", partial(tokjax.collate_padded_batch, pad_id=0, buckets=LengthBuckets([8, 32]))),
+        ("labels", labelled),
+    )
+
+
+@pytest.fixture
+def expected(tokenizer):
+    padded = [
+        tokjax.collate_padded_batch(
+            tokjax.encode_batch_result(tokenizer, some), pad_id=0, buckets=LengthBuckets([8, 32])
+        )
+        for some in batched(TEXTS, 5)
+    ]
+    return [labelled(batch) for batch in padded]
+
+
+def assert_all_same(expected, batches):
+    for left, right in zip(expected, batches, strict=True):
+        assert_same(left, right, np.ndarray)
+
+
+def test_the_first_function_is_applied_first():
+    shout = pipeline(("stripped", str.strip), ("loud", str.upper))
+    assert shout("  low ") == "LOW"
+    assert compose(len, str)([1, 2]) == "2"
+    assert pipeline()("as it is") == compose()("as it is") == "as it is"
+
+
+@given(st.lists(st.sampled_from([str.strip, str.upper, str.swapcase, str.title])), st.text())
+def test_composition_is_associative(functions, text):
+    expected = text
+    for function in functions:
+        expected = function(expected)
+    assert compose(*functions)(text) == expected
+    for cut in range(len(functions) + 1):
+        assert compose(compose(*functions[:cut]), compose(*functions[cut:]))(text) == expected
+
+
+def test_a_pipeline_is_a_value():
+    first = pipeline(("stripped", str.strip))
+    longer = first.then("loud", str.upper)
+    assert first.steps == (("stripped", str.strip),)
+    assert longer == pipeline(("stripped", str.strip), ("loud", str.upper))
+    assert hash(longer) == hash(pickle.loads(pickle.dumps(longer)))
+    assert pickle.loads(pickle.dumps(longer)) == longer
+    assert repr(longer) == "Pipeline(stripped -> loud)"
+    assert repr(compose(partial(int, base=2), LengthBuckets([4]).rung_of)) == "Pipeline(int -> rung_of)"
+    with pytest.raises(AttributeError):
+        longer.steps = ()
+
+
+def test_from_texts_to_batches(to_batch, expected):
+    assert_all_same(expected, to_batch.map(batched(TEXTS, 5)))
+    assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=3))
+
+
+def test_steps_on_a_device(to_batch, expected):
+    moved = to_batch.then("on the device", partial(jax.tree.map, jnp.asarray)).then(
+        "again", jax.jit(labelled)
+    )
+    for batch, on_device in zip(expected, moved.map(batched(TEXTS, 5)), strict=True):
+        assert_same(batch, on_device, jax.Array)
+
+
+@pytest.fixture
+def dask():
+    distributed = pytest.importorskip("distributed")
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
+    with distributed.Client(**options) as client:
+        yield client.get_executor()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_on_dask(dask, to_batch, expected):
+    assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=2, executor=dask))
+
+
+@pytest.mark.parametrize("kind", ["threads", "loky", "spawned"])
+def test_in_executors(kind, to_batch, expected):
+    makers = {
+        "threads": partial(ThreadPoolExecutor, 2),
+        "loky": partial(loky.ProcessPoolExecutor, 2),
+        "spawned": partial(ProcessPoolExecutor, 1, multiprocessing.get_context("spawn")),
+    }
+    with makers[kind]() as executor:
+        assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=2, executor=executor))
+        assert_all_same(expected, executor.map(to_batch, list(batched(TEXTS, 5))))
+        [(process, value)] = compose(process_and).map([3], executor=executor)
+        assert value == 3
+        assert (process == os.getpid()) == (kind == "threads")
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(pipeline(("half", halved)).map([3, 2, 0], executor=executor))
+    assert caught.value.__notes__ == [
+        "in step 'half' of a pipeline",
+        "item 2 of the stream, counted from 0",
+    ]
+
+
+def test_functions_of_a_notebook_in_loky():
+    with loky.ProcessPoolExecutor(1) as executor:
+        assert list(compose(lambda x: x + 1).map([1, 2], executor=executor)) == [2, 3]
+
+
+def test_a_worker_unpickles_once():
+    with loky.ProcessPoolExecutor(1) as executor:
+        [first, *others] = pipeline(("count", Counter())).map(range(5), executor=executor)
+    assert [first, *others] == [1, 2, 3, 4, 5]
+
+
+class Counter:
+    """Counts its calls, from 1 again where it was unpickled."""
+
+    def __init__(self):
+        self.calls = 0
+
+    def __call__(self, _):
+        self.calls += 1
+        return self.calls
+
+    def __reduce__(self):
+        return Counter, ()
+
+
+def test_what_does_not_pickle(monkeypatch):
+    monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
+    with (
+        ThreadPoolExecutor(1) as executor,
+        pytest.raises(tokjax.InvalidArgumentError, match="step 'added' does not pickle .*functools.partial"),
+    ):
+        pipeline(("half", halved), ("added", lambda x: x + 1)).map([1], executor=executor)
+
+
+def test_errors_say_where():
+    inner = pipeline(("half", halved))
+    outer = pipeline(("number", int), ("inner", inner))
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(outer.map(["3", "2", "0"]))
+    assert caught.value.__notes__ == [
+        "in step 'half' of a pipeline",
+        "in step 'inner' of a pipeline",
+        "item 2 of the stream, counted from 0",
+    ]
+    with pytest.raises(ValueError, match="invalid literal") as caught:
+        outer("x")
+    assert caught.value.__notes__ == ["in step 'number' of a pipeline"]
+
+
+@pytest.mark.parametrize("items", [[[1], []], [[]], [[1], [1], [1], []]])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_step_can_not_end_the_stream(items, workers):
+    with pytest.raises(RuntimeError, match=f"StopIteration for item {len(items) - 1}"):
+        list(compose(iter, next).map(items, workers=workers))
+
+
+def test_streams_are_read_as_they_are_asked_for():
+    taken = []
+    source = (taken.append(i) or i for i in itertools.count())
+    results = compose(str).map(source)
+    assert taken == []
+    assert [next(results) for _ in range(3)] == ["0", "1", "2"]
+    assert len(taken) <= 5
+    ahead = compose(str).map(itertools.count(), workers=2)
+    assert [next(ahead) for _ in range(20)] == [str(i) for i in range(20)]
+
+
+def test_workers_work_at_a_time():
+    barrier = threading.Barrier(3, timeout=20)
+    assert len(list(compose(lambda _: barrier.wait()).map(range(9), workers=3))) == 9
+
+
+@given(st.lists(st.integers()), st.integers(1, 5), st.booleans())
+def test_batched(items, size, drop_last):
+    lists = list(batched(iter(items), size, drop_last=drop_last))
+    stop = len(items) // size * size if drop_last else len(items)
+    assert lists == [items[i : i + size] for i in range(0, stop, size)]
+
+
+def test_batched_reads_no_more_than_it_needs():
+    source = itertools.count()
+    assert next(batched(source, 3)) == [0, 1, 2]
+    assert next(source) == 3
+
+
+def test_randomness_is_a_function_of_seed_and_number(to_batch):
+    batches = list(to_batch.map(batched(TEXTS, 5)))
+    masking = compose(partial(masked, seed=7))
+    first = list(masking.map(enumerate(batches)))
+    assert_all_same(first, masking.map(enumerate(batches), workers=4))
+    assert_same(first[3], masking((3, batches[3])), np.ndarray)
+    other = compose(partial(masked, seed=8))((3, batches[3]))
+    assert (other.ids != first[3].ids).any()
+
+
+def test_on_grain(to_batch, expected):
+    grain = pytest.importorskip("grain")
+    source = list(batched(TEXTS, 5))
+    mapped = grain.MapDataset.source(source).map(to_batch)
+    assert_all_same(expected, mapped)
+    assert_all_same(expected, mapped.to_iter_dataset())
+    assert_all_same(expected, grain.MapDataset.source(source).map(tokjax.grain_map(to_batch)))
+    by_grain = grain.MapDataset.source(TEXTS).batch(5, batch_fn=list).map(to_batch)
+    assert_all_same(expected, by_grain)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_on_grains_loader(workers, to_batch, expected):
+    grain = pytest.importorskip("grain")
+    pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()  # (as a program of absl's would have done)
+    transform = tokjax.grain_map(to_batch)
+    assert isinstance(transform, grain.transforms.Map)
+    assert_same(expected[0], pickle.loads(pickle.dumps(transform)).map(TEXTS[:5]), np.ndarray)
+    loader = grain.DataLoader(
+        data_source=list(batched(TEXTS, 5)),
+        sampler=grain.samplers.IndexSampler(len(expected), shuffle=False, num_epochs=1),
+        operations=[transform],
+        worker_count=workers,
+    )
+    assert_all_same(expected, loader)
+
+
+def test_what_goes_through(to_batch):
+    lines = to_batch.describe(TEXTS[:3]).splitlines()
+    assert [" ".join(line.split()) for line in lines] == [
+        "(example) list of 3",
+        "[0] str of 10 characters",
+        "tokens TokenizationBatch of 3",
+        "ids int32 (10,)",
+        "row_splits int64 (4,)",
+        "offsets int64 (10, 2)",
+        "special_tokens_mask int32 (10,)",
+        "token_type_ids int32 (10,)",
+        "word_ids int32 (10,)",
+        "sequence_ids int32 (10,)",
+        "padded PaddedBatch",
+        "ids int32 (3, 8)",
+        "attention_mask int32 (3, 8)",
+        "special_tokens_mask int32 (3, 8)",
+        "token_type_ids int32 (3, 8)",
+        "offsets int32 (3, 8, 2)",
+        "word_ids int32 (3, 8)",
+        "sequence_ids int32 (3, 8)",
+        "labels CausalLMBatch",
+        "ids int32 (3, 8)",
+        "attention_mask int32 (3, 8)",
+        "labels int32 (3, 8)",
+    ]
+    assert len({line.rindex("    ") for line in lines}) == 1
+
+
+def test_what_goes_through_in_other_forms(tokenizer):
+    def described(value):
+        return [line.split(maxsplit=1) for line in pipeline().describe(value).splitlines()]
+
+    assert described(b"abc") == [["(example)", "bytes of 3"]]
+    assert described({"x": jnp.ones((2, 3)), "y": [1.5], "none": None}) == [
+        ["(example)", "dict"],
+        ["x", "jax float32 (2, 3)"],
+        ["y", "list of 1"],
+        ["[0]", "float"],
+    ]
+    assert described(()) == [["(example)", "tuple of 0"]]
+    assert described(np.float32(1)) == [["(example)", "float32 ()"]]
+    result = tokjax.encode_result(tokenizer, "low", return_masks=False)
+    assert described(result)[:3] == [
+        ["(example)", "TokenizationResult"],
+        ["ids", f"int32 ({len(result)},)"],
+        ["offsets", f"int64 ({len(result)}, 2)"],
+    ]
+    with pytest.raises(ZeroDivisionError) as caught:
+        pipeline(("half", halved)).describe(0)
+    assert caught.value.__notes__ == ["in step 'half' of a pipeline"]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: pipeline(str.strip), r"a step is a name and a function.*compose\(f, g\) takes functions"),
+        (lambda: pipeline(("tokens", 3)), r"not \('tokens', 3\)"),
+        (lambda: pipeline((str.strip, "tokens")), "a step is a name and a function"),
+        (lambda: tokjax.Pipeline(("tokens", len)), "not 'tokens'"),
+        (lambda: compose(len, "upper"), r"not Step\(name='str', function='upper'\)"),
+        (lambda: compose(len).then("again", None), "a step is"),
+        (lambda: compose(len).map([], workers=0), "workers must be at least 1, not 0"),
+        (lambda: compose(len).map([], executor=2), "executor must be a concurrent.futures.Executor, not 2"),
+        (lambda: batched([], 0), "size must be at least 1, not 0"),
+    ],
+)
+def test_what_is_refused(call, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        call()
+
+
+def test_pipelines_load_nothing_heavy():
+    code = "import tokjax; assert list(tokjax.compose(len).map(['abc'])) == [3]"
+    assert loaded_after(code) == []

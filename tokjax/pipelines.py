@@ -1,0 +1,243 @@
+"""Functions one after the other: named steps from a text to a batch, over one value or a stream."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import pickle
+import sys
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tokjax._checks import checked_int
+from tokjax._display import name_of
+from tokjax._shapes import shapes_in
+from tokjax._threads import map_in_threads
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+Item = TypeVar("Item")
+
+
+class Step(NamedTuple):
+    """One function of a pipeline.
+
+    Attributes:
+        name: what errors and descriptions call it.
+        function: takes one value, and gives one.
+    """
+
+    name: str
+    function: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, repr=False)
+class Pipeline:
+    """Named functions in the order in which they are written, the first first; itself a function.
+
+    A step takes what the one before it gave, be that a text, a list of texts, a record or a batch, and knows
+    nothing of streams: `map` applies all steps to each item of one. A pipeline may be a step of another, and
+    goes wherever a function goes: `map(pipe, items)`, `grain.MapDataset.source(items).map(pipe)`.
+
+    It pickles if its steps do, as functions of modules do, and `functools.partial`s that give them options.
+
+    Attributes:
+        steps: the functions with their names.
+    """
+
+    steps: tuple[Step, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the steps."""
+        object.__setattr__(self, "steps", tuple(map(_checked_step, self.steps)))
+
+    def __call__(self, value: Any) -> Any:
+        """What the last step gives; an error in a step is raised with a note that names the step."""
+        for step in self.steps:
+            value = _applied(step, value)
+        return value
+
+    def then(self, name: str, function: Callable[[Any], Any]) -> Pipeline:
+        """The pipeline with one step more, behind the others."""
+        return Pipeline((*self.steps, Step(name, function)))
+
+    def map(
+        self, items: Iterable[Any], *, workers: int = 1, executor: Executor | None = None
+    ) -> Iterator[Any]:
+        """What becomes of each item of a stream, in its order, made as it is asked for.
+
+        An error in a step is raised with notes that name the step and the item, counted from 0.
+
+        Args:
+            items: a stream, which may have no end; it is read in this thread, a few items ahead.
+            workers: how many items are worked on at a time; with one, in this thread.
+            executor: where; `None` for threads of this process. Each worker unpickles the pipeline once.
+
+        Raises:
+            InvalidArgumentError: the executor is none, or there is one and a step does not pickle.
+
+        >>> list(compose(str.strip, len).map([" a", "bcd "]))
+        [1, 3]
+        """
+        at_once = checked_int("workers", workers, least=1)
+        if executor is None:
+            return map_in_threads(self._run, enumerate(items), at_once)
+        if not isinstance(executor, Executor):
+            raise InvalidArgumentError(
+                f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass "
+                "workers=N"
+            )
+        run = partial(_run_elsewhere, self._pickled())
+        return map_in_threads(run, enumerate(items), at_once, executor)
+
+    def describe(self, example: Any) -> str:
+        """A table of what each step gives for an example: kinds, shapes and dtypes. The steps are run.
+
+        >>> from tokjax.batching.collate import collate_padded_batch
+        >>> from tokjax.ragged import ragged_from_rows
+        >>> pad = partial(collate_padded_batch, pad_id=0, columns=())
+        >>> print(pipeline(("rows", ragged_from_rows), ("padded", pad)).describe([[5, 6, 7], [8]]))
+        (example)           list of 2
+          [0]               list of 3
+            [0]             int
+        rows                Ragged
+          ids               int32 (4,)
+          row_splits        int64 (3,)
+        padded              PaddedBatch
+          ids               int32 (2, 3)
+          attention_mask    int32 (2, 3)
+        """
+        named = [("(example)", example)]
+        for step in self.steps:
+            named.append((step.name, _applied(step, named[-1][1])))
+        lines = [line for name, value in named for line in shapes_in(name, value)]
+        width = max(len(name) for name, _ in lines)
+        return "\n".join(f"{name:{width}}    {form}" for name, form in lines)
+
+    def __repr__(self) -> str:
+        """The names of the steps."""
+        return f"Pipeline({' -> '.join(step.name for step in self.steps)})"
+
+    def _run(self, numbered: tuple[int, Any]) -> Any:
+        """The pipeline on an item of a stream."""
+        number, item = numbered
+        try:
+            return self(item)
+        except StopIteration as error:
+            raise RuntimeError(
+                f"a step raised StopIteration for item {number}: no end of a stream"
+            ) from error
+        except Exception as error:
+            error.add_note(f"item {number} of the stream, counted from 0")
+            raise
+
+    def _pickled(self) -> bytes:
+        # Where loky or Dask have loaded cloudpickle, it also takes functions of a notebook.
+        pickler: Any = sys.modules.get("cloudpickle", pickle)
+        for name, function in self.steps:
+            try:
+                pickler.dumps(function)
+            except Exception as error:
+                raise InvalidArgumentError(
+                    f"step {name!r} does not pickle ({error}), so no other process can run it; make it a "
+                    "function of a module, or a functools.partial of one, or leave out executor= for threads"
+                ) from error
+        pickled: bytes = pickler.dumps(self)
+        return pickled
+
+
+def pipeline(*steps: tuple[str, Callable[[Any], Any]]) -> Pipeline:
+    """Named functions, one after the other.
+
+    Args:
+        *steps: names and functions; the first is applied first.
+
+    Raises:
+        InvalidArgumentError: something else is among them.
+
+    >>> shout = pipeline(("stripped", str.strip), ("loud", str.upper))
+    >>> shout, shout(" low ")
+    (Pipeline(stripped -> loud), 'LOW')
+    """
+    return Pipeline(tuple(map(_checked_step, steps)))
+
+
+def compose(*functions: Callable[[Any], Any]) -> Pipeline:
+    """Functions one after the other, under the names that they have.
+
+    Args:
+        *functions: the first is applied first, as in a pipe, so `compose(f, g)(x)` is `g(f(x))`. (In
+            mathematics, and in Julia, the last is.)
+
+    >>> compose(str.strip, len)(" low ")
+    3
+    """
+    return Pipeline(tuple(Step(name_of(function), function) for function in functions))
+
+
+def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Iterator[list[Item]]:
+    """The items of a stream in lists of one size.
+
+    Args:
+        items: a stream, which may have no end; no more of it is read than is asked for.
+        size: items a list.
+        drop_last: leave out a last list of fewer items, which would have a shape of its own.
+
+    >>> list(batched("abcde", 2)), list(batched("abcde", 2, drop_last=True))
+    ([['a', 'b'], ['c', 'd'], ['e']], [['a', 'b'], ['c', 'd']])
+    """
+    count, iterator = checked_int("size", size, least=1), iter(items)
+    lists = iter(lambda: list(itertools.islice(iterator, count)), [])
+    return (some for some in lists if len(some) == count or not drop_last)
+
+
+def grain_map(function: Callable[[Any], Any]) -> Any:
+    """A function as a `grain.transforms.Map`, for `grain.DataLoader(operations=[...])`.
+
+    A `grain.MapDataset` takes functions, and pipelines, as they are.
+
+    Args:
+        function: takes one element, and gives one.
+    """
+    transforms: Any = importlib.import_module("grain.transforms")
+
+    class FunctionMap(transforms.Map):  # type: ignore[misc]
+        def map(self, element: Any) -> Any:
+            return function(element)
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return grain_map, (function,)
+
+    return FunctionMap()
+
+
+def _checked_step(step: Any) -> Step:
+    if isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str) and callable(step[1]):
+        return Step(*step)
+    raise InvalidArgumentError(
+        f"a step is a name and a function, such as ('tokens', encode), not {step!r:.100}; compose(f, g) "
+        "takes functions alone"
+    )
+
+
+def _applied(step: Step, value: Any) -> Any:
+    try:
+        return step.function(value)
+    except Exception as error:
+        error.add_note(f"in step {step.name!r} of a pipeline")
+        raise
+
+
+def _run_elsewhere(pickled: bytes, numbered: tuple[int, Any]) -> Any:
+    """Run a pipeline in a worker, which has it unpickled once."""
+    return _unpickled(pickled)._run(numbered)
+
+
+@lru_cache(maxsize=4)
+def _unpickled(pickled: bytes) -> Pipeline:
+    pipe: Pipeline = pickle.loads(pickled)
+    return pipe

@@ -1,0 +1,1 @@
+"""Batches for people to look at."""
