@@ -8,6 +8,7 @@ TEXT is real text, whose documents give the distribution of lengths; RANKS a tik
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,21 +75,20 @@ def jitted(lengths: NDArray[np.int64]) -> dict[str, Contenders]:
     mask = jnp.asarray(right_padded, jnp.int32)
     holes = jnp.asarray(right_padded & (rng.random((ROWS, LENGTH)) < 0.9), jnp.int32)
     segments = jnp.asarray(np.sort(rng.integers(1, 9, (ROWS, LENGTH)), axis=1), jnp.int32)
-    draws = tokjax.draw_uniform(np.random.default_rng(0), (3, ROWS, LENGTH))
-    draws = jnp.asarray(draws)
+    draws = jnp.asarray(tokjax.draw_uniform(np.random.default_rng(0), (ROWS, 3, LENGTH)))
     labels = jax.jit(tokjax.causal_lm_labels)
     of_segments = jax.jit(lambda i, m, s: tokjax.causal_lm_labels(i, m, segment_ids=s))
     attention = jax.jit(lambda s: tokjax.make_attention_mask(segment_ids=s))
-    masked = jax.jit(
-        lambda i, m, d: tokjax.masked_lm(i, d, mask_id=0, vocab_size=VOCAB_SIZE, attention_mask=m)
-    )
+    special = 1 - mask
+    hide = partial(tokjax.masked_lm, mask_id=0, vocab_size=VOCAB_SIZE)
+    masked = jax.jit(lambda i, d, s: hide(i, d, special_tokens_mask=s))
     few = segments[:16]
     return {
         "labels, right-padded": _beside_memcpy(lambda: labels(ids, mask), ids, mask),
         "labels, segments": _beside_memcpy(lambda: of_segments(ids, mask, segments), ids, mask, segments),
         "labels, holes": _beside_memcpy(lambda: labels(ids, holes), ids, holes),
         "attention mask, 16 rows": _beside_memcpy(lambda: attention(few), few),
-        "masked language modelling": _beside_memcpy(lambda: masked(ids, mask, draws), ids, mask, draws),
+        "masked language modelling": _beside_memcpy(lambda: masked(ids, draws, special), ids, draws, special),
     }
 
 
@@ -174,19 +174,19 @@ def masking(lengths: NDArray[np.int64]) -> Contenders:
 
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
-    mask = (np.arange(512) < np.minimum(lengths[:256], 512)[:, None]).astype(np.int32)
+    special = (np.arange(512) >= np.minimum(lengths[:256], 512)[:, None]).astype(np.int32)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=_word_tokenizer(), pad_token="[PAD]", mask_token="[MASK]"
     )
     collator = DataCollatorForLanguageModeling(tokenizer, return_tensors="np")
     features = [
-        {"input_ids": row.tolist(), "special_tokens_mask": (1 - marks).tolist()}
-        for row, marks in zip(ids, mask, strict=True)
+        {"input_ids": row.tolist(), "special_tokens_mask": marks.tolist()}
+        for row, marks in zip(ids, special, strict=True)
     ]
 
     def by_tokjax() -> None:
-        draws = tokjax.draw_uniform(rng, (3, *ids.shape))
-        tokjax.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, attention_mask=mask)
+        draws = tokjax.draw_uniform(rng, (len(ids), 3, ids.shape[1]))
+        tokjax.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, special_tokens_mask=special)
 
     return {
         "tokjax, drawing too": by_tokjax,
