@@ -166,8 +166,8 @@ def _checked_size(splits: Any, size: int | None) -> int:
     if is_traced(splits):
         if size is None:
             raise InvalidArgumentError(
-                "how many documents are cut is not known under jax.jit; pass size=NUMBER, at most the number "
-                "of ids and three a row"
+                "how many documents are cut is not known under jax.jit; pass size=NUMBER: the number of ids "
+                "and three a row are always enough"
             )
         return checked_int("size", size, least=0)
     total = int(splits[-1])
