@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.agreement import agree_in_jax
+from tests.drawing import draw_arrays, integer_arrays
 from tests.oracles import objectives as oracle
-from tests.test_objectives import draw_arrays, integer_arrays
 from tokjax import Denoiser
 
 EOS, PAD, START = 50, 51, 52

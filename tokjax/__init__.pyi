@@ -36,14 +36,14 @@ from .batching.masks import (
 from .batching.masks import (
     find_document_boundaries as find_document_boundaries,
 )
-from .batching.objectives._corruption import (
-    DenoisingBatch as DenoisingBatch,
-)
 from .batching.objectives.completion import (
     assistant_loss_mask as assistant_loss_mask,
 )
 from .batching.objectives.completion import (
     completion_loss_mask as completion_loss_mask,
+)
+from .batching.objectives.corruption import (
+    DenoisingBatch as DenoisingBatch,
 )
 from .batching.objectives.draws import (
     draw_uniform as draw_uniform,

@@ -80,13 +80,13 @@ def _template(name: str, ids: Sequence[int] | Array) -> Any:
 
 
 def _matches(xp: Any, tokens: Any, template: Any) -> Any:
-    """True where the template begins."""
+    """True where the template begins. A match with the zeros past the end of a row changes nothing."""
     size, length = template.shape[0], tokens.shape[-1]
     ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
-    fits = xp.broadcast_to(xp.arange(length) + size <= length, tokens.shape)
+    found = xp.ones(tokens.shape, bool)
     for i in range(size):
-        fits = fits & (ahead[..., i : i + length] == template[i])
-    return fits
+        found = found & (ahead[..., i : i + length] == template[i])
+    return found
 
 
 def _latest(values: Any) -> Any:

@@ -79,7 +79,7 @@ def below(draws: Array, limit: Any) -> Any:
     xp = namespace(draws, limit)
     limits = xp.asarray(limit, dtype=np.int32)
     scaled = (draws * limits.astype(np.float32)).astype(np.int32)
-    return xp.minimum(scaled, limits - np.int32(1))  # a product may be rounded up to the limit
+    return xp.minimum(scaled, limits - np.int32(1))  # past 2**24 the limit may be rounded up
 
 
 def _is_key(source: object) -> bool:

@@ -85,7 +85,7 @@ def masked_lm(
     check_id("mask_id", mask_id)
     check_id("ignore_index", ignore_index)
     chance, hidden, replaced = _checked_shares(probability, mask_share, random_share)
-    xp = namespace(ids, draws, special_tokens_mask, attention_mask, word_ids)
+    xp = namespace(ids, draws, special_tokens_mask, attention_mask, word_ids, sequence_ids, replacement_ids)
     tokens = tokens_of(ids)
     draws = checked_draws(draws, (*tokens.shape[:-1], 3, tokens.shape[-1]))
     choosing, treating, replacing = (draws[..., i, :] for i in range(3))

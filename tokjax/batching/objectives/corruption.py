@@ -1,4 +1,4 @@
-"""Rows with noise made into inputs and targets; what span corruption and mixtures share."""
+"""Rows with noise as inputs and targets: what span corruption and mixtures share."""
 
 from __future__ import annotations
 
