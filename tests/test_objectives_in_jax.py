@@ -38,7 +38,7 @@ IN_JAX = {
 
 
 @pytest.mark.parametrize("case", IN_JAX)
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(data=st.data())
 def test_objectives_are_the_same_in_jax(case, data):
     function, strategies = IN_JAX[case]
@@ -51,7 +51,7 @@ MIDDLE_LAST = partial(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=20)
 @given(draws=draw_arrays((4, 4)))
 def test_the_middle_is_the_same_in_jax(draws):
     column = np.arange(10, dtype=np.int32)
@@ -88,7 +88,7 @@ def test_objectives_shard_over_devices():
             assert len(right.sharding.device_set) == 4
 
 
-@pytest.mark.parametrize("shape", [(1,), (0, 3), (3, 0), (2, 2, 3)])
+@pytest.mark.parametrize("shape", [(1,), (0, 3), (3, 0), (2, 1, 3)])
 def test_the_edges_in_jax(shape):
     """Shapes with a zero, no or two axes of rows in them."""
     *rows, length = shape
