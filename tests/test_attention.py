@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests import tiny_transformer
-from tests.test_batching import agree
+from tests.agreement import agree
 
 LENGTH = 6
 marks = st.lists(st.lists(st.integers(0, 1), min_size=LENGTH, max_size=LENGTH), min_size=1, max_size=3).map(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import packing as oracle
-from tests.test_batching import agree, assert_same
+from tests.agreement import agree, assert_same
 from tokjax.batching import _fitting
 
 STRATEGIES = ["concat", "first_fit", "best_fit"]

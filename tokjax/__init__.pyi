@@ -66,6 +66,54 @@ from .batching.masks import (
 from .batching.masks import (
     find_document_boundaries as find_document_boundaries,
 )
+from .batching.objectives.completion import (
+    assistant_loss_mask as assistant_loss_mask,
+)
+from .batching.objectives.completion import (
+    completion_loss_mask as completion_loss_mask,
+)
+from .batching.objectives.corruption import (
+    DenoisingBatch as DenoisingBatch,
+)
+from .batching.objectives.draws import (
+    draw_uniform as draw_uniform,
+)
+from .batching.objectives.masked import (
+    MaskedLMBatch as MaskedLMBatch,
+)
+from .batching.objectives.masked import (
+    masked_lm as masked_lm,
+)
+from .batching.objectives.middle import (
+    fill_in_the_middle as fill_in_the_middle,
+)
+from .batching.objectives.mixture import (
+    UL2_DENOISERS as UL2_DENOISERS,
+)
+from .batching.objectives.mixture import (
+    Denoiser as Denoiser,
+)
+from .batching.objectives.mixture import (
+    denoising_mixture as denoising_mixture,
+)
+from .batching.objectives.prefix import (
+    PrefixLMBatch as PrefixLMBatch,
+)
+from .batching.objectives.prefix import (
+    prefix_lm as prefix_lm,
+)
+from .batching.objectives.spans import (
+    SpanCorruptionLengths as SpanCorruptionLengths,
+)
+from .batching.objectives.spans import (
+    compute_input_and_target_lengths as compute_input_and_target_lengths,
+)
+from .batching.objectives.spans import (
+    span_corruption as span_corruption,
+)
+from .batching.objectives.spans import (
+    span_corruption_lengths as span_corruption_lengths,
+)
 from .batching.packing import (
     apply_packing as apply_packing,
 )

@@ -1,0 +1,42 @@
+"""One function in NumPy, eager JAX, jit and vmap: the results must be the same to the bit."""
+
+import zlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EXAMPLES_PER_COMPILATION = 16
+
+
+def assert_same(expected, actual, kind):
+    """Equal in structure, kind, dtype and every value."""
+    assert jax.tree.structure(expected) == jax.tree.structure(actual)
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(actual), strict=True):
+        assert isinstance(right, kind)
+        assert left.dtype == right.dtype == np.int32
+        assert left.shape == right.shape
+        assert np.asarray(left).tolist() == np.asarray(right).tolist()
+
+
+def agree(function, *arrays):
+    """Run one function on NumPy arrays, then on JAX arrays: eager, jitted and vmapped.
+
+    JAX compiles for half a second an example, so it is run on some of them, chosen by their contents.
+    """
+    expected = function(*arrays)
+    for leaf in jax.tree.leaves(expected):
+        assert isinstance(leaf, (np.ndarray, np.generic))
+    contents = b"".join(np.asarray(leaf).tobytes() for leaf in jax.tree.leaves(arrays))
+    if zlib.crc32(contents) % EXAMPLES_PER_COMPILATION == 0:
+        agree_in_jax(function, expected, arrays)
+    return expected
+
+
+def agree_in_jax(function, expected, arrays):
+    moved = jax.tree.map(jnp.asarray, arrays)
+    assert_same(expected, function(*moved), jax.Array)
+    assert_same(expected, jax.jit(function)(*moved), jax.Array)
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
+    mapped = jax.vmap(function)(*stacked)
+    assert_same(expected, jax.tree.map(lambda x: x[1], mapped), jax.Array)

@@ -1,0 +1,157 @@
+"""Training objectives with Python loops over lists, from their definitions."""
+
+import numpy as np
+
+from tests.oracles.batching import shift_labels
+
+IGNORED = -100
+
+
+def whole(draw):
+    """The 24 bits of a draw."""
+    return int(float(draw) * 2**24)
+
+
+def number_below(draw, limit):
+    return min(int(np.float32(draw) * np.float32(limit)), limit - 1)
+
+
+def words_of(word_ids, sequence_ids):
+    """Lists of places, one a word."""
+    words = []
+    for i, word in enumerate(word_ids):
+        follows = i > 0 and word_ids[i - 1] == word and sequence_ids[i - 1] == sequence_ids[i]
+        if word >= 0 and follows:
+            words[-1].append(i)
+        elif word >= 0:
+            words.append([i])
+    return words
+
+
+def mask_row(ids, draws, may, words, options):
+    """`may` says which tokens may be chosen; `words` are lists of places, one decision each."""
+    choosing, treating, replacing = draws
+    result, labels = list(ids), [IGNORED] * len(ids)
+    for word in words:
+        if choosing[word[-1]] >= np.float32(options["probability"]):
+            continue
+        for i in (i for i in word if may[i]):
+            labels[i] = ids[i]
+            if treating[i] < np.float32(options["mask_share"]):
+                result[i] = options["mask_id"]
+            elif treating[i] < np.float32(options["mask_share"] + options["random_share"]):
+                pool = options["pool"]
+                result[i] = pool[number_below(replacing[i], len(pool))]
+    return result, labels
+
+
+def noise_counts(length, density, mean_span):
+    """How many tokens are noise, and in how many spans, as T5 counts."""
+    if length < 2 or density == 0:
+        return 0, 0
+    noise = int(np.round(np.float32(length) * np.float32(density)))
+    noise = min(max(noise, 1), length - 1)
+    spans = int(np.round(np.float32(noise) / np.float32(mean_span)))
+    return noise, min(max(spans, 1), noise, length - noise)
+
+
+def segment_lengths(draws, items, segments):
+    """The first item begins a segment, and so do those of the others with the smallest draws."""
+    if segments == 0:
+        return []
+    others = sorted(range(1, items), key=lambda i: (whole(draws[i]), i))
+    starts = sorted([0, *others[: segments - 1]])
+    return [stop - start for start, stop in zip(starts, [*starts[1:], items], strict=True)]
+
+
+def noise_mask(draws, length, density, mean_span):
+    noise, spans = noise_counts(length, density, mean_span)
+    if spans == 0:
+        return [False] * length
+    noise_lengths = segment_lengths(draws, noise, spans)
+    kept_lengths = segment_lengths(draws[::-1], length - noise, spans)
+    mask = []
+    for kept_length, noise_length in zip(kept_lengths, noise_lengths, strict=True):
+        mask += [False] * kept_length + [True] * noise_length
+    return mask
+
+
+def with_sentinels(tokens, hidden, sentinels):
+    result, used = [], 0
+    for i, token in enumerate(tokens):
+        if not hidden[i]:
+            result.append(token)
+        elif i == 0 or not hidden[i - 1]:
+            result.append(sentinels[used])
+            used += 1
+    return result
+
+
+def corrupt_row(tokens, draws, density, mean_span, sentinels, eos, mode=None):
+    """Inputs and targets, without padding; nothing of a row without tokens."""
+    if not tokens:
+        return [], []
+    mask = noise_mask(draws, len(tokens), density, mean_span)
+    inputs = with_sentinels(tokens, mask, sentinels)
+    targets = with_sentinels(tokens, [not noise for noise in mask], sentinels)
+    return [mode] * (mode is not None) + inputs + [eos], [*targets, eos]
+
+
+def recombined(inputs, targets, sentinels, eos):
+    """The tokens that inputs and targets were made from."""
+    assert inputs[-1] == targets[-1] == eos
+    spans, current = {}, None
+    for token in targets[:-1]:
+        if token in sentinels:
+            current = spans.setdefault(token, [])
+        else:
+            current.append(token)
+    return [t for token in inputs[:-1] for t in (spans[token] if token in sentinels else [token])]
+
+
+def t5_random_spans_helper(inputs_length, density, mean_span, number):
+    """T5's function of that name: tokens and targets for inputs of a length. `number` rounds as it does."""
+
+    def lengths(tokens_length):
+        noise = round(number(tokens_length) * number(density))
+        spans = round(number(noise) / number(mean_span))
+        return tokens_length - noise + spans + 1, noise + spans + 1
+
+    tokens_length = inputs_length
+    while lengths(tokens_length + 1)[0] <= inputs_length:
+        tokens_length += 1
+    inputs_length, targets_length = lengths(tokens_length)
+    if density == 0.5 and targets_length > inputs_length:
+        return tokens_length - 1, targets_length - 1
+    return tokens_length, targets_length
+
+
+def split_row(ids, mask, draw):
+    """Labels, prefix mask and prefix length of one row."""
+    valid = [i for i in range(len(ids)) if mask[i]]
+    split = min(len(valid), 1 + number_below(draw, max(len(valid) - 1, 1)))
+    prefix = [int(i in valid[:split]) for i in range(len(ids))]
+    suffix = [int(i in valid[split:]) for i in range(len(ids))]
+    return shift_labels([ids], [mask], IGNORED, None, [suffix])[0], prefix, split
+
+
+def middle_last(document, draws, rate, spm_rate, prefix_id, middle_id, suffix_id):
+    if len(document) < 3 or draws[0] >= np.float32(rate):
+        return document
+    low, high = sorted(number_below(draw, len(document) + 1) for draw in draws[2:])
+    prefix, middle, suffix = document[:low], document[low:high], document[high:]
+    if draws[1] < np.float32(spm_rate):
+        return [prefix_id, suffix_id, *suffix, middle_id, *prefix, *middle]
+    return [prefix_id, *prefix, suffix_id, *suffix, middle_id, *middle]
+
+
+def assistant_mask(ids, start, end):
+    mask = [0] * len(ids)
+    for i in range(len(ids)):
+        if ids[i : i + len(start)] != start:
+            continue
+        for j in range(i + len(start), len(ids)):
+            mask[j] = 1
+            if j + 1 >= i + len(start) + len(end) and ids[j + 1 - len(end) : j + 1] == end:
+                break
+    return mask

@@ -1,0 +1,114 @@
+"""Every objective in NumPy, eager JAX, jit and vmap, with shapes that are empty, and over devices."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tests.agreement import agree_in_jax
+from tests.drawing import draw_arrays, integer_arrays
+
+# Each case has one shape, and its function is one object, so that it is compiled once.
+
+
+def masked_by_all(ids, draws, special, mask, words, sequences):
+    masks = {"special_tokens_mask": special, "attention_mask": mask}
+    hidden = tokjax.masked_lm(ids, draws, mask_id=50, vocab_size=50_257, probability=0.5, **masks)
+    pool = {"replacement_ids": [30, 40, 50], "mask_share": 0.1, "random_share": 0.6}
+    texts = {"word_ids": words, "sequence_ids": sequences}
+    return hidden, tokjax.masked_lm(ids, draws, mask_id=51, probability=0.9, **masks, **pool, **texts)
+
+
+ANSWERS = partial(tokjax.assistant_loss_mask, start_ids=[1, 1], end_ids=[0, 2])
+IN_JAX = {
+    "masked": (
+        masked_by_all,
+        [draw_arrays((2, 3, 6)) if i == 1 else integer_arrays((2, 6), -1, 1) for i in range(6)],
+    ),
+    "prefix": (
+        tokjax.prefix_lm,
+        [integer_arrays((3, 5), 0, 9), integer_arrays((3, 5), 0, 1), draw_arrays((3,))],
+    ),
+    "answers": (ANSWERS, [integer_arrays((2, 9), 0, 2)]),
+}
+
+
+@pytest.mark.parametrize("case", IN_JAX)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_objectives_are_the_same_in_jax(case, data):
+    function, strategies = IN_JAX[case]
+    arrays = [data.draw(strategy) for strategy in strategies]
+    agree_in_jax(function, function(*arrays), arrays)
+
+
+MIDDLE_LAST = partial(
+    tokjax.fill_in_the_middle, prefix_id=101, middle_id=102, suffix_id=103, size=19, rate=0.8
+)
+
+
+@settings(max_examples=20)
+@given(draws=draw_arrays((4, 4)))
+def test_the_middle_is_the_same_in_jax(draws):
+    column = np.arange(10, dtype=np.int32)
+    ragged = tokjax.Ragged(
+        column, np.array([0, 5, 5, 7, 10], np.int32), np.stack([column, column], 1), *[column] * 4
+    )
+    agree_in_jax(MIDDLE_LAST, MIDDLE_LAST(ragged, draws), (ragged, draws))
+
+
+def test_objectives_shard_over_devices():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(0, 50, (8, 32)), rng.integers(0, 2, (8, 32))
+    hide = partial(tokjax.masked_lm, mask_id=99, vocab_size=50)
+    corrupt = partial(
+        tokjax.denoising_mixture,
+        denoisers=tokjax.UL2_DENOISERS,
+        sentinel_ids=range(100, 120),
+        eos_id=60,
+        pad_id=61,
+    )
+    cases = [
+        (lambda i, m, d: hide(i, d, special_tokens_mask=m), (8, 3, 32)),
+        (corrupt, (8, 33)),
+        (tokjax.prefix_lm, (8,)),
+    ]
+    for function, shape in cases:
+        arrays = (ids.astype(np.int32), mask.astype(np.int32), tokjax.draw_uniform(rng, shape))
+        expected = function(*arrays)
+        found = jax.jit(function, in_shardings=sharding)(*jax.device_put(arrays, sharding))
+        for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+            assert left.tolist() == right.tolist()
+            assert len(right.sharding.device_set) == 4
+
+
+@pytest.mark.parametrize("shape", [(1,), (0, 3), (3, 0), (2, 1, 3)])
+def test_the_edges_in_jax(shape):
+    """Shapes with a zero, no or two axes of rows in them."""
+    *rows, length = shape
+    rng = np.random.default_rng(0)
+    ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    mask = np.ones_like(ids)
+    answers = partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2])
+    agree_in_jax(answers, answers(ids), (ids,))
+    for function, draw_shape in [
+        (
+            lambda i, m, d: tokjax.masked_lm(
+                i, d, mask_id=1, vocab_size=9, special_tokens_mask=1 - m, word_ids=i, sequence_ids=m
+            ),
+            (3, length),
+        ),
+        (tokjax.prefix_lm, ()),
+        (
+            partial(tokjax.span_corruption, sentinel_ids=[77, 78, 79], eos_id=5, pad_id=6, noise_density=0.5),
+            (length,),
+        ),
+    ]:
+        arrays = (ids, mask, tokjax.draw_uniform(rng, (*rows, *draw_shape)))
+        agree_in_jax(function, function(*arrays), arrays)

@@ -1,0 +1,94 @@
+"""Which tokens count in fine-tuning: the answer and not the prompt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._namespace import Array, as_int32, namespace, suffix_minimum
+from tokjax.batching.masks import create_attention_mask
+from tokjax.batching.objectives._rows import tokens_of
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
+    """0 on the prompt, 1 on all that follows: a `loss_mask` for `causal_lm_labels`.
+
+    Args:
+        prompt_lengths: how many places of each row are prompt, padding at the left included; an integer, or
+            an array of any shape.
+        length: the width of the mask; static under `jax.jit`.
+
+    Returns:
+        `int32`, of the shape of `prompt_lengths` and then `length`.
+
+    >>> completion_loss_mask(2, 5)
+    array([0, 0, 1, 1, 1], dtype=int32)
+    """
+    return np.int32(1) - create_attention_mask(prompt_lengths, length)
+
+
+def assistant_loss_mask(
+    ids: Array, *, start_ids: Sequence[int] | Array, end_ids: Sequence[int] | Array
+) -> Array:
+    """1 on what stands behind each start, up to and with the first end: a `loss_mask` for `causal_lm_labels`.
+
+    A start without an end counts to the end of the row. Templates are found by their ids alone, so a user who
+    may write them can have a turn of their own counted; `encode_chat` knows what the assistant said by its
+    place.
+
+    Args:
+        ids: integers, shape `(..., length)`.
+        start_ids: what opens an answer, shape `(n,)`: those of `<|im_start|>assistant` and a newline, say.
+        end_ids: what closes it, shape `(n,)`: that of `<|im_end|>`, say.
+
+    Returns:
+        `int32`, of the shape of `ids` and of the kind that was given.
+
+    Raises:
+        InvalidArgumentError: a template of no ids.
+
+    >>> assistant_loss_mask(np.array([8, 1, 5, 6, 9, 8, 2, 5, 9]), start_ids=[8, 1], end_ids=[9])
+    array([0, 0, 1, 1, 1, 0, 0, 0, 0], dtype=int32)
+    """
+    xp = namespace(ids, start_ids, end_ids)
+    tokens = tokens_of(ids)
+    start, end = _template("start_ids", start_ids), _template("end_ids", end_ids)
+    length = tokens.shape[-1]
+    if length == 0:
+        return tokens  # type: ignore[no-any-return]
+    place = xp.arange(length, dtype=np.int32)
+    begins = place - np.int32(start.shape[0])
+    opened = (begins >= 0) & xp.take_along_axis(
+        _matches(xp, tokens, start), xp.broadcast_to(xp.maximum(begins, np.int32(0)), tokens.shape), axis=-1
+    )
+    first = _latest(xp.where(opened, place, np.int32(-1)))
+    closing = suffix_minimum(xp.where(_matches(xp, tokens, end), place, np.int32(length)))
+    stop = xp.take_along_axis(closing, xp.maximum(first, np.int32(0)), axis=-1) + np.int32(end.shape[0])
+    return ((first >= 0) & (place < stop)).astype(np.int32)  # type: ignore[no-any-return]
+
+
+def _template(name: str, ids: Sequence[int] | Array) -> Any:
+    template = as_int32(name, ids)
+    if template.ndim != 1 or template.shape[0] == 0:
+        raise InvalidArgumentError(f"{name} must be at least one id, shape (n,), not shape {template.shape}")
+    return template
+
+
+def _matches(xp: Any, tokens: Any, template: Any) -> Any:
+    """True where the template begins. A match with the zeros past the end of a row changes nothing."""
+    size, length = template.shape[0], tokens.shape[-1]
+    ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
+    found = xp.ones(tokens.shape, bool)
+    for i in range(size):
+        found = found & (ahead[..., i : i + length] == template[i])
+    return found
+
+
+def _latest(values: Any) -> Any:
+    """The greatest of each value and all before it along the last axis."""
+    return -suffix_minimum(-values[..., ::-1])[..., ::-1]
