@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.oracles import packing as oracle
 from tests.agreement import agree, assert_same
+from tests.oracles import packing as oracle
 from tokjax.batching import _fitting
 
 STRATEGIES = ["concat", "first_fit", "best_fit"]
