@@ -200,6 +200,22 @@ def loading_table(record: dict[str, Any]) -> str:
     return "\n".join([*rows, "", more])
 
 
+def batching_table(record: dict[str, Any]) -> str:
+    """Milliseconds of each contender of each task, and how often the time of tokjax the others take."""
+    rows = ["| task | | ms | times tokjax |", "|---|---|---|---|"]
+    results = record["results"]
+    tasks = {name: result for name, result in results.items() if name != "jitted"}
+    tasks |= {f"{name}, jitted": result for name, result in results["jitted"].items()}
+    for task, result in tasks.items():
+        told = result["milliseconds"]
+        own = next(iter(told.values()))
+        for i, (name, milliseconds) in enumerate(told.items()):
+            full = f", {result['fill'][name]:.2%} full" if name in result.get("fill", {}) else ""
+            ratio = "" if i == 0 else f"{milliseconds / own:.2f}"
+            rows.append(f"| {task if i == 0 else ''} | {name}{full} | {milliseconds:,.2f} | {ratio} |")
+    return "\n".join([*rows, "", _host(record)])
+
+
 def strategies_table(record: dict[str, Any]) -> str:
     """What each way to store costs, on disk and when it is loaded."""
     rows = ["| strategy | storage, of the text | 32 rows of up to 512 | padding |", "|---|---|---|---|"]
@@ -233,6 +249,7 @@ TABLES = {
     "kinds": ("kinds", kinds_table),
     "loading": ("loading", loading_table),
     "strategies": ("loading", strategies_table),
+    "batching": ("batching", batching_table),
 }
 
 
