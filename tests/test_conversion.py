@@ -151,6 +151,25 @@ class TestMerging:
         assert both.documents["doc_id"].tolist() == [*range(10), 0, 1, 7, 8]
         both.verify()
 
+    def test_ids_of_one_s_own_stay_in_whatever_order_they_are(self, tmp_path):
+        one = self.write(tmp_path / "1", [(0, "a"), (1, "b")])
+        two = self.write(tmp_path / "2", [(1, "c"), (0, "d")])
+        tokjax.merge_datasets([one, two], tmp_path / "12")
+        assert tokjax.open_dataset(tmp_path / "12").documents["doc_id"].tolist() == [0, 1, 1, 0]
+        tokjax.merge_datasets([two, one, tmp_path / "12"], tmp_path / "more")
+        more = tokjax.open_dataset(tmp_path / "more")
+        assert more.documents["doc_id"].tolist() == [1, 0, 2, 3, 0, 1, 1, 0]
+        assert [shard.is_numbered for shard in more.manifest.shards] == [False, True, False, False]
+        buckets = tokjax.BucketedTokenField(TOKENIZER, [2], max_tokens=9)
+        three = self.write(tmp_path / "3", [(1, "cccc"), (0, "dddd")], field=buckets)
+        four = self.write(tmp_path / "4", ["eeee", "f"], field=buckets)
+        tokjax.merge_datasets([four, three, four], tmp_path / "343")
+        whole = tokjax.open_dataset(tmp_path / "343")
+        assert whole.documents["doc_id"].tolist() == [1, 0, 1, 0, 5, 4]
+        tokjax.merge_datasets([four, four], tmp_path / "44")
+        tokjax.merge_datasets([tmp_path / "44", four], tmp_path / "444")
+        assert tokjax.open_dataset(tmp_path / "444").documents["doc_id"].tolist() == [1, 0, 3, 2, 5, 4]
+
     def write(self, path, texts, **options):
         field = options.pop("field", tokjax.PackedTokenField(TOKENIZER))
         tokjax.write_dataset(texts, field, path, shard_size=80, **options)

@@ -128,11 +128,11 @@ class Cut(NamedTuple):
 
     Attributes:
         ragged: the rows.
-        was_cut: which of them were longer, `bool`, shape `(rows,)`.
+        num_dropped: how many tokens of each were cut off, `int64`, shape `(rows,)`.
     """
 
     ragged: Ragged
-    was_cut: NDArray[np.bool_]
+    num_dropped: NDArray[np.int64]
 
 
 def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None) -> Cut:
@@ -149,11 +149,11 @@ def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_l
     kept = lengths
     if max_length is not None:
         kept = np.minimum(lengths, _left_for_texts(max_length, places))
-    was_cut = kept < lengths
-    if not was_cut.any() and len(places) == 1:
-        return Cut(texts, was_cut)
+    num_dropped = lengths - kept
+    if not num_dropped.any() and len(places) == 1:
+        return Cut(texts, num_dropped)
     part = Part(np.arange(len(lengths)), np.zeros_like(lengths), kept)
-    return Cut(arranged(texts, [part], places), was_cut)
+    return Cut(arranged(texts, [part], places), num_dropped)
 
 
 def encode_result(

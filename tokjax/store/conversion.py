@@ -264,8 +264,8 @@ def _documents_of(
         local = splits[first : last + 1] - splits[first]
         data = ids.astype(dtype)
         texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
-        was_cut = np.zeros(last - first, bool)
-        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, was_cut)
+        num_dropped = np.zeros(last - first, np.int64)
+        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, num_dropped)
         first = last
 
 

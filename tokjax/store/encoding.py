@@ -41,13 +41,14 @@ class Encoded(NamedTuple):
         data: ids, or bytes of text, end to end, in the dtype of the disk.
         splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
         columns: more numbers of each document, by their names, `int64`, shape `(documents,)`.
-        was_cut: which documents were too long, and cut, `bool`, shape `(documents,)`.
+        num_dropped: how many ids, or bytes of text, of each were cut off because it was too long, `int64`,
+            shape `(documents,)`.
     """
 
     data: NDArray[Any]
     splits: NDArray[np.int64]
     columns: dict[str, NDArray[np.int64]]
-    was_cut: NDArray[np.bool_]
+    num_dropped: NDArray[np.int64]
 
 
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> Encoded:
@@ -65,16 +66,15 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
     rows = _rows_of(field, documents, threads)
-    was_cut = np.zeros(len(documents.texts), bool)
+    num_dropped = np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _with_ends(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     else:
-        rows, was_cut = put_around(
+        rows, num_dropped = put_around(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
-    return Encoded(
-        np.asarray(rows.ids).astype(field.data_dtype, copy=False), np.asarray(rows.row_splits), {}, was_cut
-    )
+    data = np.asarray(rows.ids).astype(field.data_dtype, copy=False)
+    return Encoded(data, np.asarray(rows.row_splits), {}, num_dropped)
 
 
 def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
@@ -83,8 +83,9 @@ def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
     data = [from_characters(text) for text in kept]
     splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
     lengths = np.fromiter(map(len, kept), np.int64, len(kept))
-    was_cut = np.fromiter(map(len, characters), np.int64, len(kept)) > lengths
-    return Encoded(np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, was_cut)
+    cut_off = (len(from_characters(text[len(part) :])) for text, part in zip(characters, kept, strict=True))
+    num_dropped = np.fromiter(cut_off, np.int64, len(kept))
+    return Encoded(np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped)
 
 
 def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:

@@ -223,7 +223,7 @@ class BucketedTokenField(_TokenField):
 Field: TypeAlias = (
     RawTextField | TokenizedTextField | SentencePieceTextField | PackedTokenField | BucketedTokenField
 )
-_FIELDS: dict[int, type[Field]] = {
+FIELDS: dict[int, type[Field]] = {
     field.TYPE_ID: field
     for field in (
         RawTextField,
@@ -233,6 +233,7 @@ _FIELDS: dict[int, type[Field]] = {
         BucketedTokenField,
     )
 }
+"""All fields by their numbers."""
 
 
 def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
@@ -246,10 +247,10 @@ def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
     Raises:
         DatasetMismatchError: there is no field of this number.
     """
-    if type_id not in _FIELDS:
-        known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(_FIELDS.items()))
+    if type_id not in FIELDS:
+        known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
         raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {known}")
-    made: Any = _FIELDS[type_id]
+    made: Any = FIELDS[type_id]
     return made(**options) if made is RawTextField else made(tokenizer, **options)
 
 

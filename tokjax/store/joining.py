@@ -20,7 +20,8 @@ from tokjax.errors import (
 )
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.store.fields import field_of, smallest_unsigned
-from tokjax.store.manifest import Manifest, Plan, read_manifest, write_manifest
+from tokjax.store.manifest import Manifest, Plan, write_manifest
+from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.opening import open_dataset
 from tokjax.store.shards import write_array
 from tokjax.store.writer import DATASET, WrittenDataset, write_dataset, written
@@ -40,7 +41,9 @@ def merge_datasets(
 ) -> WrittenDataset:
     """Join datasets of one field and one tokenizer, one after the other. Their files are copied and checked.
 
-    Documents that were numbered by the running count are numbered so in the whole; ids of their own stay.
+    Where all documents of a dataset are numbered by the running count, they are numbered so in the whole; ids
+    of their own stay as they are. So where both are joined, or ids of several sources, an id may stand for
+    several documents; nothing looks for that.
 
     Args:
         paths: the datasets' directories.
@@ -66,15 +69,15 @@ def merge_datasets(
         shards: list[Shard] = []
         first_document = 0
         for part in parts:
-            doc_ids = part.documents["doc_id"]
-            is_numbered = np.array_equal(np.sort(doc_ids), np.arange(len(doc_ids), dtype=np.uint64))
-            doc_ids = doc_ids + np.uint64(first_document * is_numbered)
+            is_numbered = all(shard.is_numbered for shard in part.manifest.shards)
+            doc_ids = part.documents["doc_id"] + np.uint64(first_document * is_numbered)
             begin = 0
             for shard in part.manifest.shards:
                 ids = doc_ids[begin : begin + shard.num_documents]
                 running = np.arange(begin, begin + len(ids), dtype=np.uint64) + np.uint64(first_document)
                 given = None if np.array_equal(ids, running) else ids
-                shards.append(_copied(part.path, shard, directory, f"shard-{len(shards):05d}", given))
+                copied = _copied(part.path, shard, directory, f"shard-{len(shards):05d}", given)
+                shards.append(replace(copied, is_numbered=is_numbered or given is None))
                 begin += len(ids)
             first_document += len(doc_ids)
         for name, record in first.files.items():

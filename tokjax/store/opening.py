@@ -17,7 +17,7 @@ from tokjax.store.fields import (
     TokenizedTextField,
 )
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
-from tokjax.store.manifest import read_manifest
+from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.remote import RemoteDirectory
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tokjax._files import sha256_of, sha256_of_file
 from tokjax._urls import file_system, temporary_directory
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
-from tokjax.store.manifest import MANIFEST_FILE, manifest_of
+from tokjax.store.manifest import MANIFEST_FILE
+from tokjax.store.manifest_reading import manifest_of
 
 if TYPE_CHECKING:
     import os

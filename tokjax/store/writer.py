@@ -37,9 +37,9 @@ from tokjax.store.manifest import (
     Manifest,
     Plan,
     Shard,
-    read_manifest,
     write_manifest,
 )
+from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.progress import (
     PROGRESS_FILE,
     Progress,
@@ -187,7 +187,7 @@ def _write_remotely(
         begun = remote.read(PROGRESS_FILE)
         if begun is not None:
             (directory / PROGRESS_FILE).write_bytes(begun)
-        there = partial(read_progress, directory)
+        there = partial(read_progress, directory, remote)
         job, finished = _begin(job, there, partial(_check_remote_files, remote), remote, anew)
 
         def publish(shard: Shard) -> None:
@@ -244,7 +244,7 @@ def _unchanged(manifest_there: Callable[[], Manifest], job: Job, place: object) 
 
 def _progress_in(directory: Path) -> Progress | None:
     """How far a writer came that was stopped, perhaps at the very end."""
-    progress = read_progress(directory)
+    progress = read_progress(directory, directory)
     if progress is None and (directory / MANIFEST_FILE).is_file():
         manifest = read_manifest(directory)
         progress = Progress(manifest.plan, manifest.shards)
