@@ -199,6 +199,58 @@ class TestMerging:
             tokjax.merge_datasets("x", tmp_path / "all")
 
 
+@pytest.mark.parametrize("call", ["merge", "convert"])
+def test_what_a_killed_writer_left_is_not_deleted_unasked(tmp_path, monkeypatch, call):
+    def texts():
+        yield from CORPUS * 10
+        raise RuntimeError("stopped")
+
+    field = tokjax.PackedTokenField(TOKENIZER)
+    tokjax.write_dataset(CORPUS[:2], field, tmp_path / "one")
+    tokjax.export_dataset(tokjax.open_dataset(tmp_path / "one"), tmp_path / "x.bin")
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    with pytest.raises(RuntimeError, match="stopped"):
+        tokjax.write_dataset(texts(), field, tmp_path / "out", shard_size=60)
+    left = {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()}
+    assert "shard-00001.tokens.npy" in left
+
+    def write(**options):
+        if call == "merge":
+            return tokjax.merge_datasets([tmp_path / "one"], tmp_path / "out", **options)
+        return tokjax.convert_dataset(tmp_path / "x.bin", TOKENIZER, tmp_path / "out", **options)
+
+    with pytest.raises(
+        tokjax.DatasetExistsError,
+        match=r"out\.incomplete holds what a writer that was stopped had finished; .* overwrite=True",
+    ):
+        write()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()} == left
+    write(overwrite=True)
+    tokjax.open_dataset(tmp_path / "out").verify()
+    assert not (tmp_path / "out.incomplete").exists()
+
+
+def test_files_that_are_not_where_they_were(tmp_path):
+    text, moved = tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("low|lower")
+    tokjax.write_dataset(text, tokjax.RawTextField(), tmp_path / "data", separator="|")
+    text.rename(moved)
+    tokjax.write_dataset(moved, tokjax.RawTextField(), tmp_path / "data", separator="|")  # (does nothing)
+    with pytest.raises(
+        tokjax.InvalidArgumentError,
+        match=r"data was made from files that are not where they were; put them back, or .*a\.txt' is not",
+    ):
+        tokjax.rebuild_dataset(tmp_path / "data")
+
+
+def test_a_source_at_a_url_is_refused(tmp_path):
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"'file://.*x\.bin' is a URL; write_dataset and"):
+        tokjax.convert_dataset(f"file://{tmp_path}/x.bin", TOKENIZER, tmp_path / "out")
+    tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
+    shown = run("convert", f"file://{tmp_path}/x.bin", "-t", tokenizer, "-o", tmp_path / "out")
+    assert b"is a URL; write_dataset" in shown.stderr
+
+
 def test_rebuilding(tmp_path):
     text = tmp_path / "a.txt"
     text.write_text("low|lower")

@@ -268,6 +268,22 @@ class TestWhatIsThereAlready:
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
+    def test_that_is_not_ours_is_never_taken_for_one_that_was_replaced(self, field, tmp_path):
+        moved = tmp_path / "data.replaced"
+        moved.mkdir()
+        (moved / "notes.txt").write_text("mine")
+        message = r"data\.replaced exists and is no dataset, so it is not put back as data; move it away"
+        for overwrite in (False, True):
+            with pytest.raises(tokjax.DatasetExistsError, match=message):
+                tokjax.write_dataset(["a"], field, tmp_path / "data", overwrite=overwrite)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["data.replaced"]
+        assert sorted(path.name for path in moved.iterdir()) == ["notes.txt"]
+        tokjax.write_dataset(["a"], field, tmp_path / "other")
+        for file in (tmp_path / "other").iterdir():
+            (moved / file.name).write_bytes(file.read_bytes())
+        with pytest.raises(tokjax.DatasetExistsError, match=r"data\.replaced holds 'notes\.txt'"):
+            tokjax.write_dataset(["a"], field, tmp_path / "data", overwrite=True)
+
     def test_survives_a_failed_replacement(self, written, field):
         def broken():
             yield "low"

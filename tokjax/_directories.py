@@ -75,6 +75,17 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
         lock.release()
 
 
+def empty_place(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> None:
+    """Delete what a writer that was stopped left in an `exclusive_place`, for one that begins anew."""
+    if kind.is_worth_keeping(directory) and not overwrite:
+        raise kind.exists_error(
+            f"{directory} holds what a writer that was stopped had finished; to delete it, pass "
+            "overwrite=True"
+        )
+    for entry in directory.iterdir():
+        entry.unlink()
+
+
 def incomplete_path(path: Path) -> Path:
     """Where a directory is while it is being written."""
     return path.with_name(path.name + ".incomplete")
@@ -94,16 +105,21 @@ def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None
         return
     if not overwrite:
         raise _exists(target, kind)
-    if target.is_dir() and not any(target.iterdir()):
+    _refuse_others(target, kind, "it is not replaced")
+
+
+def _refuse_others(directory: Path, kind: DirectoryKind, therefore: str) -> None:
+    """Refuse what is neither empty nor one of ours."""
+    if directory.is_dir() and not any(directory.iterdir()):
         return
     try:
-        kind.check(target)
+        kind.check(directory)
     except TokjaxError as error:
-        if not kind.is_recognised(target):
+        if not kind.is_recognised(directory):
             raise kind.exists_error(
-                f"{target} exists and is no {kind.noun}, so it is not replaced: {error}"
+                f"{directory} exists and is no {kind.noun}, so {therefore}: {error}"
             ) from None
-    _refuse_foreign(target, kind)
+    _refuse_foreign(directory, kind)
 
 
 def _refuse_foreign(directory: Path, kind: DirectoryKind) -> None:
@@ -136,6 +152,7 @@ def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """If a writer was killed while it replaced a directory, put back the one that it moved, or delete it."""
     moved = replaced_path(target)
     if moved.exists() and not target.exists():
+        _refuse_others(moved, kind, f"it is not put back as {target.name}; move it away")
         moved.rename(target)
         sync_directory(target.parent)
     _remove_own(moved, kind)

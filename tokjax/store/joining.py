@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._directories import exclusive_place
+from tokjax._directories import empty_place, exclusive_place
 from tokjax._files import sha256_of_file
 from tokjax._urls import refuse_urls
 from tokjax.errors import (
@@ -52,7 +52,8 @@ def merge_datasets(
 
     Raises:
         DatasetCorruptError: a file was altered.
-        DatasetExistsError: `out` exists and `overwrite` is not set.
+        DatasetExistsError: `out` exists, or holds what a writer that was stopped had finished, and
+            `overwrite` is not set.
         DatasetMismatchError: they were written with different fields, options or tokenizers.
     """
     if isinstance(paths, (str, bytes)) or len(paths) == 0:
@@ -64,8 +65,7 @@ def merge_datasets(
         _check_alike(parts[0].path, first.plan, part.path, part.manifest.plan)
     target = Path(out).resolve()
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        for entry in directory.iterdir():
-            entry.unlink()
+        empty_place(directory, DATASET, overwrite=overwrite)
         shards: list[Shard] = []
         first_document = 0
         for part in parts:
@@ -104,7 +104,7 @@ def rebuild_dataset(
         InvalidArgumentError: a file is not there any more.
     """
     refuse_urls(path)
-    directory = Path(path)
+    directory = Path(path).resolve()
     manifest = read_manifest(directory)  # (it may be damaged otherwise: that is a reason to rebuild it)
     plan, source = manifest.plan, manifest.source
     if source is None or "files" not in source:
@@ -115,7 +115,15 @@ def rebuild_dataset(
     chosen = tokenizer
     if tokenizer is None and manifest.tokenizer_file is not None:
         chosen = read_tokjax(directory / manifest.tokenizer_file)
-    files = text_files([name for name, _ in source["files"]], field=source["field"], format=source["format"])
+    try:
+        files = text_files(
+            [name for name, _ in source["files"]], field=source["field"], format=source["format"]
+        )
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(
+            f"{directory} was made from files that are not where they were; put them back, or call "
+            f"write_dataset(SOURCE, FIELD, PATH, overwrite=True) ({error})"
+        ) from error
     return write_dataset(
         files,
         field_of(plan.type_id, plan.options, chosen),
