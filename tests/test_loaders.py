@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tokjax.loading.mixing import mixture
+from tokjax.store.cache import TokenCache
 
 TOKENIZER = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)},
@@ -378,7 +380,7 @@ class TestCache:
     def test_it_never_changes_a_value(self, datasets):
         for name in ("tokenized", "packed", "raw"):
             plain = datasets[name]
-            cached = tokjax.open_dataset(plain.path, TOKENIZER, cache_bytes=600)
+            cached = tokjax.open_dataset(plain.path, TOKENIZER, cache_bytes=2000)
             for _ in range(3):
                 for row in (5, 6, 5, 7, 96, 5):
                     found = cached[row]
@@ -387,13 +389,26 @@ class TestCache:
                         found += 1  # (what was given is the caller's own)
             stats = cached.cache_stats
             assert stats.hits > 5
-            assert 0 < stats.nbytes <= 600
+            assert 0 < stats.nbytes <= 2000
             assert 0 < stats.hit_rate < 1
-        cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=1000)
+        cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=5000)
         plain, starts = datasets["packed"], np.arange(0, 2000, 37)
         for _ in range(2):
             assert np.array_equal(cached.gather(starts, 40), plain.gather(starts, 40))
         assert plain.cache_stats is None
+
+    @pytest.mark.parametrize("key", [lambda i: i, lambda i: (i, 1000 * i, 4000 + i)])
+    @pytest.mark.parametrize("sequence", [b"", b"ids"])
+    def test_it_takes_no_more_memory_than_it_may(self, key, sequence):
+        tracemalloc.start()
+        try:
+            cache = TokenCache(500_000)
+            for i in range(10_000):
+                cache.get(key(i), lambda: bytes(bytearray(sequence)))
+            assert tracemalloc.get_traced_memory()[0] < 500_000
+        finally:
+            tracemalloc.stop()
+        assert 1000 < cache.stats().entries < 2000
 
     def test_what_is_larger_than_it_is_not_kept(self, datasets):
         cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=10)

@@ -52,7 +52,7 @@ def stats_table(dataset: Dataset) -> Table:
     manifest, plan = dataset.manifest, dataset.manifest.plan
     lengths = dataset.document_lengths
     unit = "bytes" if plan.tokenizer_fingerprint is None else "tokens"
-    table = _two_columns(str(dataset.path))
+    table = _two_columns(dataset.location)
     table.add_row("field", Text(manifest.plan.field))
     table.add_row(unit, f"{manifest.num_items:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")

@@ -111,8 +111,8 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         empty = counts.index(0)
         fullest = int(self._buckets[empty].sizes.max(initial=0))
         raise InvalidArgumentError(
-            f"{self.datasets[empty].path} fills no batch: its fullest bucket has {fullest} documents; make "
-            "batches smaller, or pass drop_last=False"
+            f"{self.datasets[empty].location} fills no batch: its fullest bucket has {fullest} documents; "
+            "make batches smaller, or pass drop_last=False"
         )
 
     @abstractmethod

@@ -46,7 +46,7 @@ class DatasetReport:
     """What a dataset is like. Make one with `dataset_report`.
 
     Attributes:
-        path: the dataset's.
+        path: the dataset's, or its URL.
         field: what is stored.
         unit: what lengths are counted in: `"tokens"`, or of texts `"bytes"`.
         num_documents: how many documents there are.
@@ -103,7 +103,7 @@ def dataset_report(dataset: Dataset, *, batch_size: int = 32, seed: int = 0) -> 
     if "converted" in source:
         sources = [(source["converted"], source["num_bytes"])]
     return DatasetReport(
-        path=str(dataset.path),
+        path=dataset.location,
         field=manifest.plan.field,
         unit="bytes" if manifest.plan.tokenizer_fingerprint is None else "tokens",
         num_documents=manifest.num_documents,

@@ -34,7 +34,7 @@ class RemoteDirectory:
 
     def __init__(self, url: str, download_dir: str | os.PathLike[str] | None = None) -> None:
         self.url = url.rstrip("/")
-        self._download_dir = None if download_dir is None else Path(download_dir)
+        self._download_dir = None if download_dir is None else Path(download_dir).resolve()
         self._fetched: set[str] = set()
         self._lock = threading.Lock()
 
