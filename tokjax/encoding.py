@@ -156,6 +156,14 @@ def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_l
     return Cut(arranged(texts, [part], places), num_dropped)
 
 
+def template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
+    """The ids that `encode_batch_result` puts before each text, and those behind it."""
+    places = _filled(tokenizer, False, add_special_tokens)
+    ids = [place.id_ for place in places]
+    text = next(i for i, place in enumerate(places) if place.text is not None)
+    return ids[:text], ids[text + 1 :]
+
+
 def encode_result(
     tokenizer: Any,
     text: Text | Sequence[Text],

@@ -43,6 +43,7 @@ class Dataset:
         path: its directory; of one at a URL, where its files are kept here.
         location: its directory, or its URL: what messages call it.
         manifest: what it holds.
+        given_tokenizer: what it was opened with, if anything.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Dataset:
         self.path = path
         self.location = str(remote or path)
         self.manifest = manifest
-        self._given_tokenizer = tokenizer
+        self.given_tokenizer = tokenizer
         self._remote = remote
         self._verify_on_touch = verify_on_touch
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
@@ -76,7 +77,7 @@ class Dataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as what it was opened with."""
         cache_bytes = None if self._cache is None else self._cache.max_bytes
-        given = (self.path, self.manifest, self._given_tokenizer)
+        given = (self.path, self.manifest, self.given_tokenizer)
         return _reopened, (type(self), *given, self._verify_on_touch, cache_bytes, self._remote)
 
     def __len__(self) -> int:
@@ -117,8 +118,8 @@ class Dataset:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer: the one given to `open_dataset`, else the one saved here."""
-        if self._given_tokenizer is not None:
-            return self._given_tokenizer
+        if self.given_tokenizer is not None:
+            return self.given_tokenizer
         name, wanted = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
         if name is None:
             stores = "has none" if wanted is None else "could not save its tokenizer"

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tokjax import protocol
-from tokjax.encoding import put_around
+from tokjax.encoding import put_around, template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.store.fields import PackedTokenField, RawTextField
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
     from tokjax.ragged import Ragged
     from tokjax.store.fields import Field
     from tokjax.utf8 import Text
+
+
+Result = TypeVar("Result")
 
 
 class Documents(NamedTuple):
@@ -77,6 +82,39 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     return Encoded(data, np.asarray(rows.row_splits), {}, num_dropped)
 
 
+def encode_named(
+    encode: Callable[[Sequence[Text]], Result], texts: Sequence[Text], name_of: Callable[[int], str]
+) -> Result:
+    """Encode texts, with errors that name the one that holds what is disallowed.
+
+    Args:
+        encode: encodes some.
+        texts: all of them.
+        name_of: what errors call a text, by its place.
+
+    Raises:
+        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+    """
+    try:
+        return encode(texts)
+    except DisallowedSpecialTokenError:
+        for i, text in enumerate(texts):
+            try:
+                encode([text])
+            except DisallowedSpecialTokenError as error:
+                raise DisallowedSpecialTokenError(f"in {name_of(i)}, {error}") from None
+        raise
+
+
+def ids_around(field: Any) -> tuple[list[int], list[int]]:
+    """The ids that a field of ids puts before each document, and those behind it."""
+    if not isinstance(field, PackedTokenField):
+        return template_ids(field.tokenizer, add_special_tokens=field.add_special_tokens)
+    table = protocol.vocabulary_of(field.tokenizer)
+    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
+    return [] if bos is None else [bos], [] if eos is None else [eos]
+
+
 def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
     characters = [to_characters(text) for text in documents.texts]
     kept = [text[: field.max_chars] for text in characters]
@@ -100,15 +138,7 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
         disallowed_special=field.disallowed_special,
         threads=threads,
     )
-    try:
-        rows = encode(documents.texts).ragged
-    except DisallowedSpecialTokenError:
-        for doc_id, text in zip(documents.doc_ids, documents.texts, strict=True):
-            try:
-                encode([text])
-            except DisallowedSpecialTokenError as error:
-                raise DisallowedSpecialTokenError(f"in document {doc_id}, {error}") from None
-        raise
+    rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}").ragged
     size = protocol.vocab_size(field.tokenizer)
     if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
         raise InvalidArgumentError(
@@ -120,12 +150,11 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
 
 def _with_ends(field: PackedTokenField, rows: Ragged) -> Ragged:
     """Rows with the BOS and EOS that the field has around documents."""
-    table = protocol.vocabulary_of(field.tokenizer)
-    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
+    before, behind = ids_around(field)
     ids, splits = np.asarray(rows.ids), np.asarray(rows.row_splits)
     more = np.arange(len(splits))
-    if bos is not None:
-        ids, splits = np.insert(ids, splits[:-1], bos), splits + more
-    if eos is not None:
-        ids, splits = np.insert(ids, splits[1:], eos), splits + more
+    if before:
+        ids, splits = np.insert(ids, splits[:-1], before), splits + more
+    if behind:
+        ids, splits = np.insert(ids, splits[1:], behind), splits + more
     return rows._replace(ids=ids, row_splits=splits)
