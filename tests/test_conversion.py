@@ -282,6 +282,26 @@ def test_packing_by_field(tmp_path, field):
         assert dataset.bucket_boundaries == (4, 8, 10)
 
 
+def test_packing_texts_without_a_tokenizer(tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("low\n\nlower</s>\n\nlow\\n\tx")
+    output_of("pack", text, "-o", tmp_path / "one", "--field", "raw", "-q")
+    assert list(tokjax.open_dataset(tmp_path / "one")) == [text.read_text()]
+    for separator, documents in (
+        (r"\n\n", ["low", "lower</s>", "low\\n\tx"]),
+        ("\n\n", ["low", "lower</s>", "low\\n\tx"]),
+        (r"\t", ["low\n\nlower</s>\n\nlow\\n", "x"]),
+        (r"\\n", ["low\n\nlower</s>\n\nlow", "\tx"]),
+        (r"\s>", ["low\n\nlower</s>\n\nlow\\n\tx"]),
+    ):
+        options = ["--field", "raw", "--separator", separator, "--overwrite", "--quiet"]
+        output_of("pack", text, "-o", tmp_path / "data", *options)
+        assert list(tokjax.open_dataset(tmp_path / "data")) == documents
+    refused = run("pack", text, "-o", tmp_path / "ids")
+    assert refused.returncode == 1
+    assert b"what shall make the ids? Pass --tokenizer FILE, or --field raw" in refused.stderr
+
+
 def test_commands(tmp_path):
     text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
     text.write_text("low</s>lower</s>")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -30,6 +31,7 @@ _OPTION_OF_KEYWORD = {
     "text_files(PATH, field=NAME)": "--field NAME",
     "text_files(PATH, format='text')": "--format text",
 }
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 TokenizerOption = Annotated[
     Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
@@ -67,11 +69,17 @@ Files = Annotated[list[Path], typer.Argument(help="Text, JSON lines or Parquet."
 @app.command()
 def pack(
     files: Files,
-    tokenizer: TokenizerOption,
     out: Annotated[str, typer.Option("--out", "-o", help="The dataset's directory.")],
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", "-t", help="A tokenizer file. (Needed for all fields but raw.)"),
+    ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help="What stands between the documents of a file. Default: the EOS token."),
+        typer.Option(
+            help=r"What stands between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a "
+            "carriage return and a backslash. Default: the tokenizer's EOS token; nothing without one."
+        ),
     ] = None,
     field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
     chunk_tokens: Annotated[int, typer.Option(help="Packed: ids that a loader gives at once.")] = 4096,
@@ -85,8 +93,13 @@ def pack(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
     """Encode text files into a dataset: packed token arrays, or documents one by one."""
-    loaded = tokjax.load_tokenizer(tokenizer)
-    separator = loaded.vocabulary.roles.get("eos") if separator is None else separator
+    if tokenizer is None and field is not StoredField.raw:
+        raise tokjax.InvalidArgumentError("what shall make the ids? Pass --tokenizer FILE, or --field raw")
+    loaded: Any = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
+    if separator is not None:
+        separator = _unescaped(separator)
+    elif loaded is not None:
+        separator = loaded.vocabulary.roles.get("eos")
     options = _special_options(special)
     stored: tokjax.Field
     if field is StoredField.raw:
@@ -128,6 +141,11 @@ for command in (stats, verify, merge, convert, rebuild):
     app.command()(command)
 app.command()(train)
 app.command()(report)
+
+
+def _unescaped(text: str) -> str:
+    """A text with what a shell has no simple way to pass."""
+    return re.sub(r"\\([ntr\\])", lambda found: _ESCAPES[found[1]], text)
 
 
 def _special_options(special: InText) -> dict[str, Any]:
