@@ -160,7 +160,7 @@ class TestRawText:
         other = dataset.decode_tokenized(1, tokenizer=tokjax.byte_level())
         assert tokjax.decode_bytes(tokjax.byte_level(), other.ids) == b"\xff!"
         without = tokjax.open_dataset(tmp_path / "data")
-        with pytest.raises(tokjax.DatasetIncompleteError, match=r"has none; open it with open_dataset\(path"):
+        with pytest.raises(tokjax.DatasetIncompleteError, match=r"no tokenizer; open it with open_data"):
             without.decode_tokenized(0)
 
     def test_long_texts_are_cut_and_counted(self, tmp_path):

@@ -60,7 +60,7 @@ class TestOneVocabulary:
         assert chosen.ids[0, :5].tolist() == [256, *b"one", 257]
 
     def test_none_is_there(self, place):
-        with pytest.raises(tokjax.DatasetIncompleteError, match=r"raw has none; open it with open_dataset"):
+        with pytest.raises(tokjax.DatasetIncompleteError, match=r"raw holds texts, and no tokenizer; open"):
             self.loader(tokjax.open_dataset(place / "raw"))
 
     def test_a_length_of_any_of_them(self, place):

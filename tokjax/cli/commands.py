@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +14,7 @@ from rich.markup import escape
 import tokjax
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.report import report
+from tokjax.cli.separators import SEPARATOR_HELP, unescaped
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
 
@@ -31,7 +31,6 @@ _OPTION_OF_KEYWORD = {
     "text_files(PATH, field=NAME)": "--field NAME",
     "text_files(PATH, format='text')": "--format text",
 }
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 TokenizerOption = Annotated[
     Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
@@ -76,10 +75,7 @@ def pack(
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(
-            help=r"What stands between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a "
-            "carriage return and a backslash. Default: the tokenizer's EOS token; nothing without one."
-        ),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token; nothing without one."),
     ] = None,
     field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
     chunk_tokens: Annotated[int, typer.Option(help="Packed: ids that a loader gives at once.")] = 4096,
@@ -97,7 +93,7 @@ def pack(
         raise tokjax.InvalidArgumentError("what shall make the ids? Pass --tokenizer FILE, or --field raw")
     loaded: Any = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
     if separator is not None:
-        separator = _unescaped(separator)
+        separator = unescaped(separator)
     elif loaded is not None:
         separator = loaded.vocabulary.roles.get("eos")
     options = _special_options(special)
@@ -141,11 +137,6 @@ for command in (stats, verify, merge, convert, rebuild):
     app.command()(command)
 app.command()(train)
 app.command()(report)
-
-
-def _unescaped(text: str) -> str:
-    """A text with what a shell has no simple way to pass."""
-    return re.sub(r"\\([ntr\\])", lambda found: _ESCAPES[found[1]], text)
 
 
 def _special_options(special: InText) -> dict[str, Any]:

@@ -122,10 +122,8 @@ class Dataset:
             return self.given_tokenizer
         name, wanted = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
         if name is None:
-            stores = "has none" if wanted is None else "could not save its tokenizer"
-            raise DatasetIncompleteError(
-                f"{self.location} {stores}; open it with open_dataset(path, tokenizer)"
-            )
+            why = "holds texts, and no tokenizer" if wanted is None else "could not save its tokenizer"
+            raise DatasetIncompleteError(f"{self.location} {why}; open it with open_dataset(path, tokenizer)")
         self._have(name)
         tokenizer = read_tokjax(self.path / name)
         found = protocol.fingerprint(tokenizer)
