@@ -268,21 +268,27 @@ class TestWhatIsThereAlready:
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
-    def test_that_is_not_ours_is_never_taken_for_one_that_was_replaced(self, field, tmp_path):
+    @pytest.mark.parametrize("contents", ["notes", "dataset", "nothing"])
+    @pytest.mark.parametrize("exists", [False, True])
+    def test_that_only_its_name_makes_look_replaced_stays(self, field, tmp_path, contents, exists):
+        """Another dataset, too: it is neither put in the place of the one to write nor deleted."""
         moved = tmp_path / "data.replaced"
         moved.mkdir()
-        (moved / "notes.txt").write_text("mine")
-        message = r"data\.replaced exists and is no dataset, so it is not put back as data; move it away"
-        for overwrite in (False, True):
-            with pytest.raises(tokjax.DatasetExistsError, match=message):
-                tokjax.write_dataset(["a"], field, tmp_path / "data", overwrite=overwrite)
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["data.replaced"]
-        assert sorted(path.name for path in moved.iterdir()) == ["notes.txt"]
-        tokjax.write_dataset(["a"], field, tmp_path / "other")
-        for file in (tmp_path / "other").iterdir():
-            (moved / file.name).write_bytes(file.read_bytes())
-        with pytest.raises(tokjax.DatasetExistsError, match=r"data\.replaced holds 'notes\.txt'"):
-            tokjax.write_dataset(["a"], field, tmp_path / "data", overwrite=True)
+        if contents == "notes":
+            (moved / "notes.txt").write_text("mine")
+        elif contents == "dataset":
+            tokjax.write_dataset(["mine"], field, moved, overwrite=True)
+        if exists:
+            tokjax.write_dataset(["a"], field, tmp_path / "aside")
+            (tmp_path / "aside").rename(tmp_path / "data")
+        before = {path.name: path.read_bytes() for path in moved.iterdir()}
+        with pytest.raises(
+            tokjax.DatasetExistsError,
+            match=r"data\.replaced is in the way: no writer put it there, so it is neither .*; move it away",
+        ):
+            tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
+        assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
+        assert (tmp_path / "data").exists() == exists
 
     def test_survives_a_failed_replacement(self, written, field):
         def broken():
