@@ -48,7 +48,7 @@ def test_numbers_of_named_kinds(place, corpus):
 
 def test_without_curves_and_with_a_separator_of_ones_own(place):
     arguments = ["report", place / "en.txt", "-t", place / "t.json", "--json", place / "r.json"]
-    for separator, documents in (("the", 5), ("", 1)):
+    for separator, documents in (("the", 5), ("", 1), (r"\t", 2)):
         shown = output_of(*arguments, "--separator", separator)
         described = json.loads((place / "r.json").read_text())
         assert described["texts"]["text"]["documents"] == documents

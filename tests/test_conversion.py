@@ -151,6 +151,25 @@ class TestMerging:
         assert both.documents["doc_id"].tolist() == [*range(10), 0, 1, 7, 8]
         both.verify()
 
+    def test_ids_of_one_s_own_stay_in_whatever_order_they_are(self, tmp_path):
+        one = self.write(tmp_path / "1", [(0, "a"), (1, "b")])
+        two = self.write(tmp_path / "2", [(1, "c"), (0, "d")])
+        tokjax.merge_datasets([one, two], tmp_path / "12")
+        assert tokjax.open_dataset(tmp_path / "12").documents["doc_id"].tolist() == [0, 1, 1, 0]
+        tokjax.merge_datasets([two, one, tmp_path / "12"], tmp_path / "more")
+        more = tokjax.open_dataset(tmp_path / "more")
+        assert more.documents["doc_id"].tolist() == [1, 0, 2, 3, 0, 1, 1, 0]
+        assert [shard.is_numbered for shard in more.manifest.shards] == [False, True, False, False]
+        buckets = tokjax.BucketedTokenField(TOKENIZER, [2], max_tokens=9)
+        three = self.write(tmp_path / "3", [(1, "cccc"), (0, "dddd")], field=buckets)
+        four = self.write(tmp_path / "4", ["eeee", "f"], field=buckets)
+        tokjax.merge_datasets([four, three, four], tmp_path / "343")
+        whole = tokjax.open_dataset(tmp_path / "343")
+        assert whole.documents["doc_id"].tolist() == [1, 0, 1, 0, 5, 4]
+        tokjax.merge_datasets([four, four], tmp_path / "44")
+        tokjax.merge_datasets([tmp_path / "44", four], tmp_path / "444")
+        assert tokjax.open_dataset(tmp_path / "444").documents["doc_id"].tolist() == [1, 0, 3, 2, 5, 4]
+
     def write(self, path, texts, **options):
         field = options.pop("field", tokjax.PackedTokenField(TOKENIZER))
         tokjax.write_dataset(texts, field, path, shard_size=80, **options)
@@ -178,6 +197,58 @@ class TestMerging:
             tokjax.merge_datasets([one, one], tmp_path / "all")
         with pytest.raises(tokjax.InvalidArgumentError, match="paths is a list of directories"):
             tokjax.merge_datasets("x", tmp_path / "all")
+
+
+@pytest.mark.parametrize("call", ["merge", "convert"])
+def test_what_a_killed_writer_left_is_not_deleted_unasked(tmp_path, monkeypatch, call):
+    def texts():
+        yield from CORPUS * 10
+        raise RuntimeError("stopped")
+
+    field = tokjax.PackedTokenField(TOKENIZER)
+    tokjax.write_dataset(CORPUS[:2], field, tmp_path / "one")
+    tokjax.export_dataset(tokjax.open_dataset(tmp_path / "one"), tmp_path / "x.bin")
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    with pytest.raises(RuntimeError, match="stopped"):
+        tokjax.write_dataset(texts(), field, tmp_path / "out", shard_size=60)
+    left = {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()}
+    assert "shard-00001.tokens.npy" in left
+
+    def write(**options):
+        if call == "merge":
+            return tokjax.merge_datasets([tmp_path / "one"], tmp_path / "out", **options)
+        return tokjax.convert_dataset(tmp_path / "x.bin", TOKENIZER, tmp_path / "out", **options)
+
+    with pytest.raises(
+        tokjax.DatasetExistsError,
+        match=r"out\.incomplete holds what a writer that was stopped had finished; .* overwrite=True",
+    ):
+        write()
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()} == left
+    write(overwrite=True)
+    tokjax.open_dataset(tmp_path / "out").verify()
+    assert not (tmp_path / "out.incomplete").exists()
+
+
+def test_files_that_are_not_where_they_were(tmp_path):
+    text, moved = tmp_path / "a.txt", tmp_path / "b.txt"
+    text.write_text("low|lower")
+    tokjax.write_dataset(text, tokjax.RawTextField(), tmp_path / "data", separator="|")
+    text.rename(moved)
+    tokjax.write_dataset(moved, tokjax.RawTextField(), tmp_path / "data", separator="|")  # (does nothing)
+    with pytest.raises(
+        tokjax.InvalidArgumentError,
+        match=r"data was made from files that are not where they were; put them back, or .*a\.txt' is not",
+    ):
+        tokjax.rebuild_dataset(tmp_path / "data")
+
+
+def test_a_source_at_a_url_is_refused(tmp_path):
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"'file://.*x\.bin' is a URL; write_dataset and"):
+        tokjax.convert_dataset(f"file://{tmp_path}/x.bin", TOKENIZER, tmp_path / "out")
+    tokenizer = tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
+    shown = run("convert", f"file://{tmp_path}/x.bin", "-t", tokenizer, "-o", tmp_path / "out")
+    assert b"is a URL; write_dataset" in shown.stderr
 
 
 def test_rebuilding(tmp_path):
@@ -209,6 +280,26 @@ def test_packing_by_field(tmp_path, field):
     assert len(dataset) == 2
     if field == "bucketed":
         assert dataset.bucket_boundaries == (4, 8, 10)
+
+
+def test_packing_texts_without_a_tokenizer(tmp_path):
+    text = tmp_path / "a.txt"
+    text.write_text("low\n\nlower</s>\n\nlow\\n\tx")
+    output_of("pack", text, "-o", tmp_path / "one", "--field", "raw", "-q")
+    assert list(tokjax.open_dataset(tmp_path / "one")) == [text.read_text()]
+    for separator, documents in (
+        (r"\n\n", ["low", "lower</s>", "low\\n\tx"]),
+        ("\n\n", ["low", "lower</s>", "low\\n\tx"]),
+        (r"\t", ["low\n\nlower</s>\n\nlow\\n", "x"]),
+        (r"\\n", ["low\n\nlower</s>\n\nlow", "\tx"]),
+        (r"\s>", ["low\n\nlower</s>\n\nlow\\n\tx"]),
+    ):
+        options = ["--field", "raw", "--separator", separator, "--overwrite", "--quiet"]
+        output_of("pack", text, "-o", tmp_path / "data", *options)
+        assert list(tokjax.open_dataset(tmp_path / "data")) == documents
+    refused = run("pack", text, "-o", tmp_path / "ids")
+    assert refused.returncode == 1
+    assert b"what shall make the ids? Pass --tokenizer FILE, or --field raw" in refused.stderr
 
 
 def test_commands(tmp_path):

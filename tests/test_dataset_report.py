@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_cli import output_of
-from tests.test_loaders import FIELDS, TEXTS
+from tests.test_loaders import FIELDS, TEXTS, TOKENIZER
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +45,7 @@ def test_numbers(datasets, name):
     assert packed == pytest.approx(1 - lengths.sum() / (np.ceil(lengths.sum() / chunk) * chunk))
     assert 0 <= buckets <= fixed
     assert report.bytes_per_token == (None if name == "raw" else report.num_bytes / lengths.sum())
+    assert report.num_dropped == 0
     assert json.loads(json.dumps(tokjax.dataset_report_to_json(report)))["num_documents"] == 97
 
 
@@ -70,6 +71,25 @@ def test_padding_of_a_batch(tmp_path_factory, lengths, size):
     batches = [shuffled[start : start + size] for start in range(0, len(lengths), size)]
     places = sum(len(batch) * batch.max() for batch in batches)
     assert report.padding[1].share == pytest.approx(1 - sum(lengths) / places)
+
+
+def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
+    """What was cut off counts on both sides: a byte a token stays that."""
+    around = 2 * 20
+    for name, field in (
+        ("tokenized", tokjax.TokenizedTextField(TOKENIZER, max_tokens=10)),
+        ("bucketed", tokjax.BucketedTokenField(TOKENIZER, [4], max_tokens=10)),
+    ):
+        tokjax.write_dataset(["x" * 1000] * 20, field, tmp_path / name, shard_size=50)
+        report = tokjax.dataset_report(tokjax.open_dataset(tmp_path / name))
+        assert (report.num_cut, report.num_dropped, report.num_items) == (20, 20 * 992, 20 * 10)
+        assert report.bytes_per_token == 20_000 / (20_000 + around)
+        shown = " ".join(output_of("stats", tmp_path / name).split())
+        for row in ("bytes per token │ 0.998", "documents that were cut │ 20", "cut off from them │ 19,840"):
+            assert row in shown
+    assert json.loads(json.dumps(tokjax.dataset_report_to_json(report)))["bytes_per_token"] < 1
+    tokjax.write_dataset(["aé" * 4, b"\xff\xff", "a"], tokjax.RawTextField(max_chars=1), tmp_path / "raw")
+    assert tokjax.dataset_report(tokjax.open_dataset(tmp_path / "raw")).num_dropped == 11 + 1
 
 
 def test_of_nothing(tmp_path):

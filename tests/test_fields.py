@@ -160,7 +160,7 @@ class TestRawText:
         other = dataset.decode_tokenized(1, tokenizer=tokjax.byte_level())
         assert tokjax.decode_bytes(tokjax.byte_level(), other.ids) == b"\xff!"
         without = tokjax.open_dataset(tmp_path / "data")
-        with pytest.raises(tokjax.DatasetIncompleteError, match=r"has none; open it with open_dataset\(path"):
+        with pytest.raises(tokjax.DatasetIncompleteError, match=r"no tokenizer; open it with open_data"):
             without.decode_tokenized(0)
 
     def test_long_texts_are_cut_and_counted(self, tmp_path):
@@ -224,6 +224,29 @@ class TestSources:
 
         parquet.write_table(pyarrow.table({"text": list(self.texts)}), tmp_path / "a.parquet")
         assert self.read(tmp_path / "a.parquet", tmp_path / "data") == list(self.texts)
+
+    def test_the_column_of_files(self, tmp_path):
+        pyarrow = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        lines, table = tmp_path / "a.jsonl", tmp_path / "a.parquet"
+        lines.write_text("".join(json.dumps({"text": "no", "body": text}) + "\n" for text in self.texts))
+        parquet.write_table(pyarrow.table({"text": ["no"] * 3, "body": list(self.texts)}), table)
+        for i, source in enumerate((lines, str(table), [lines], tokjax.text_files(lines, field="body"))):
+            assert self.read(source, tmp_path / f"{i}", text_column="body") == list(self.texts)
+        tokjax.rebuild_dataset(tmp_path / "0")
+        assert tokjax.open_dataset(tmp_path / "0").manifest.source["field"] == "body"
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match="text_column is 'body', and the source has field='title'; pass"
+        ):
+            self.read(tokjax.text_files(lines, field="title"), tmp_path / "none", text_column="body")
+
+    @pytest.mark.parametrize("separator", ["", 3, b"|"])
+    def test_separators_that_are_none(self, tmp_path, separator):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match="separator must be a text, or None if each .* got"
+        ):
+            self.read(["a|b"], tmp_path / "data", separator=separator)
 
     def test_iterables(self, tmp_path):
         assert self.read(iter(self.texts), tmp_path / "texts") == list(self.texts)

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 
 import jax
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tokjax.loading.mixing import mixture
+from tokjax.store.cache import TokenCache
 
 TOKENIZER = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)},
@@ -87,8 +89,7 @@ def test_a_batch_is_a_function_of_seed_and_step(datasets, name, steps, seed):
 @settings(max_examples=30)
 @given(step=st.integers(0, 100), count=st.sampled_from([1, 2, 3, 4, 6, 12]), drop_last=st.booleans())
 def test_processes_share_a_batch(datasets, name, step, count, drop_last):
-    options = {"pad_id": PAD} if name in ("packed", "chunks") and not drop_last else {}
-    loader = LOADERS[name](datasets, seed=1, drop_last=drop_last, **options)
+    loader = LOADERS[name](datasets, seed=1, drop_last=drop_last)
     step = loader.steps_per_epoch * (step + 1) - 1 if step % 2 else step  # (also the last of an epoch)
     whole = loader.batch_at(step)
     parts = [loader.shard(index, count).batch_at(step) for index in range(count)]
@@ -257,7 +258,6 @@ class TestSeveralDatasets:
             batch_size=3,
             shuffle=False,
             drop_last=False,
-            pad_id=0,
         )
         chunks = sum(dataset.num_tokens // 16 for dataset in packed.datasets)
         batches = list(packed)
@@ -310,7 +310,7 @@ class TestPlaces:
         tokjax.write_dataset(TEXTS, tokjax.TokenizedTextField(other, 50), tmp_path / "other")
         both = [datasets["tokenized"], tokjax.open_dataset(tmp_path / "other")]
         for weights in (None, [1, 1]):
-            with pytest.raises(tokjax.DatasetMismatchError, match="made with 2 tokenizers"):
+            with pytest.raises(tokjax.DatasetMismatchError, match="ids would be of 2 tokenizers"):
                 tokjax.SequenceLoader(both, batch_size=2, weights=weights)
         for kind, options in ((tokjax.PackedTokenLoader, {}), (tokjax.BucketedLoader, {})):
             with pytest.raises(
@@ -345,7 +345,10 @@ class TestPlaces:
 
     def test_processes_that_are_none(self, datasets):
         loader = LOADERS["tokenized"](datasets)
-        with pytest.raises(tokjax.InvalidArgumentError, match="12 rows, which 5 processes can't share"):
+        with pytest.raises(
+            tokjax.InvalidArgumentError,
+            match="batch_size is 12, and 5 processes can't share rows equally; make it a multiple of 5",
+        ):
             loader.shard(0, 5)
         with pytest.raises(tokjax.InvalidArgumentError, match="process_index is 2; with 2 processes"):
             loader.shard(2, 2)
@@ -366,8 +369,6 @@ class TestPlaces:
             tokjax.SequenceLoader(datasets["raw"], batch_size=2, length=4, multiple_of=2)
         with pytest.raises(tokjax.InvalidArgumentError, match="a loader needs a dataset; got none"):
             tokjax.SequenceLoader([], batch_size=2)
-        with pytest.raises(tokjax.InvalidArgumentError, match="pad_id is None"):
-            tokjax.PackedTokenLoader(datasets["packed"], batch_size=2, drop_last=False)
         with pytest.raises(tokjax.InvalidArgumentError, match=r"bucketed fills no batch: its fullest bucket"):
             tokjax.BucketedLoader(datasets["bucketed"], batch_size=98)
         with pytest.raises(tokjax.InvalidArgumentError, match="97 items, fewer than one batch of 98"):
@@ -378,7 +379,7 @@ class TestCache:
     def test_it_never_changes_a_value(self, datasets):
         for name in ("tokenized", "packed", "raw"):
             plain = datasets[name]
-            cached = tokjax.open_dataset(plain.path, TOKENIZER, cache_bytes=600)
+            cached = tokjax.open_dataset(plain.path, TOKENIZER, cache_bytes=2000)
             for _ in range(3):
                 for row in (5, 6, 5, 7, 96, 5):
                     found = cached[row]
@@ -387,13 +388,26 @@ class TestCache:
                         found += 1  # (what was given is the caller's own)
             stats = cached.cache_stats
             assert stats.hits > 5
-            assert 0 < stats.nbytes <= 600
+            assert 0 < stats.nbytes <= 2000
             assert 0 < stats.hit_rate < 1
-        cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=1000)
+        cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=5000)
         plain, starts = datasets["packed"], np.arange(0, 2000, 37)
         for _ in range(2):
             assert np.array_equal(cached.gather(starts, 40), plain.gather(starts, 40))
         assert plain.cache_stats is None
+
+    @pytest.mark.parametrize("key", [lambda i: i, lambda i: (i, 1000 * i, 4000 + i)])
+    @pytest.mark.parametrize("sequence", [b"", b"ids"])
+    def test_it_takes_no_more_memory_than_it_may(self, key, sequence):
+        tracemalloc.start()
+        try:
+            cache = TokenCache(500_000)
+            for i in range(10_000):
+                cache.get(key(i), lambda: bytes(bytearray(sequence)))
+            assert tracemalloc.get_traced_memory()[0] < 500_000
+        finally:
+            tracemalloc.stop()
+        assert 1000 < cache.stats().entries < 2000
 
     def test_what_is_larger_than_it_is_not_kept(self, datasets):
         cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=10)

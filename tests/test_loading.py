@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tokjax._permutation import permute
+from tokjax.loading.order import Order
 
 
 @given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
@@ -20,6 +21,42 @@ def test_a_permutation(size, seed, epoch):
     assert sorted(order.tolist()) == list(range(size))
     some = np.arange(0, size, 3)
     assert permute(some, size, seed, epoch).tolist() == order[::3].tolist()
+
+
+@pytest.mark.parametrize("per_step", [40, 5000])
+def test_a_tiny_dataset_in_a_mixture_takes_no_step_for_each_epoch(monkeypatch, per_step):
+    calls = []
+    monkeypatch.setattr("tokjax.loading.order.permute", lambda *given: calls.append(given) or permute(*given))
+    order = Order([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
+    datasets, items, epochs = order.at(2)
+    assert len(calls) == 3
+    assert set(items[datasets == 0].tolist()) == {0}
+    assert len(set(epochs[datasets == 0].tolist())) > 1
+    in_epochs = [
+        sorted(items[(datasets == 1) & (epochs == epoch)]) for epoch in np.unique(epochs[datasets == 1])
+    ]
+    assert in_epochs[1:-1] == [[0, 1, 2]] * (len(in_epochs) - 2)
+
+
+@given(
+    size=st.one_of(st.integers(1, 40), st.integers(4090, 4200)),
+    epochs=st.lists(st.integers(0, 2**62), max_size=30),
+    seed=st.integers(-(2**70), 2**70),
+)
+def test_a_permutation_for_each_index(size, epochs, seed):
+    indices = np.arange(len(epochs)) * 7 % size
+    found = permute(indices, size, seed, np.array(epochs, np.int64), 3)
+    one_by_one = [
+        int(permute(index, size, seed, epoch, 3)) for index, epoch in zip(indices, epochs, strict=True)
+    ]
+    assert found.tolist() == one_by_one
+
+
+def test_permutations_stay_what_they_are():
+    """Saved states name places in them."""
+    assert permute(np.arange(7), 7, 5, 1).tolist() == [2, 3, 1, 5, 4, 6, 0]
+    assert permute(np.arange(4), 5000, 5, 1).tolist() == [2275, 1943, 4196, 2284]
+    assert permute(np.arange(4), 5000, -1, 2**40, 3).tolist() == [2657, 4480, 2707, 4558]
 
 
 def test_permutations_differ_and_look_random():

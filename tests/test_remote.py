@@ -1,6 +1,7 @@
 """Datasets at URLs, on fsspec's local and memory file systems."""
 
 import pickle
+import sys
 import uuid
 
 import pytest
@@ -135,6 +136,69 @@ def test_what_a_writer_left_that_is_of_no_use(url, monkeypatch, damage):
     written = tokjax.open_dataset(url)
     written.verify()
     assert len(written) == len(texts)
+
+
+def test_an_unfinished_write_leaves_nothing_to_one_that_replaces_it(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    assert "shard-00003.tokens.npy" in files_at(url)
+    tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], url, overwrite=True, **OPTIONS)
+    tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], tmp_path / "here", **OPTIONS)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert files_at(url) == here
+
+
+def test_messages_name_the_url(url, tmp_path):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    system, root = fsspec.core.url_to_fs(url)
+    dataset = tokjax.open_dataset(url)
+    assert tokjax.dataset_report(dataset).path == dataset.location == url
+    with pytest.raises(tokjax.InvalidArgumentError, match=f"^{url} fills no batch"):
+        tokjax.BucketedLoader(tokjax.open_dataset(url), batch_size=99, bucket_boundaries=[999], pad_id=0)
+    for name in ("shard-00001.tokens.npy", "tokenizer.tokjax.json"):
+        system.pipe_file(f"{root}/{name}", system.cat_file(f"{root}/{name}")[:-1])
+    for read in (dataset.verify, lambda: dataset.tokenizer, lambda: dataset.read(0, dataset.num_tokens)):
+        with pytest.raises(tokjax.DatasetCorruptError, match=f"^{url}/(shard-00001|tokenizer).* was altered"):
+            read()
+    with pytest.raises(tokjax.DatasetMismatchError, match=f"^{url} was made with another tokenizer"):
+        tokjax.open_dataset(url, tokjax.byte_level())
+    system.pipe_file(f"{root}/a.jsonl", b'{"text": 3}')
+    with pytest.raises(tokjax.SourceError, match=rf"^{url}/a\.jsonl, the line at byte 0"):
+        tokjax.write_dataset(f"{url}/a.jsonl", FIELDS["raw"], tmp_path / "data")
+
+
+def test_a_damaged_record_of_an_unfinished_write(url, monkeypatch):
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    system, root = fsspec.core.url_to_fs(url)
+    record = f"{root}/progress.jsonl"
+    system.pipe_file(record, system.cat_file(record).replace(b'"type_id": 42', b'"type_id": 43', 1))
+    with pytest.raises(
+        tokjax.DatasetCorruptError, match=rf"^{url}/progress\.jsonl was altered.*pass overwrite=True"
+    ):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+
+
+def test_urls_that_nothing_reads(monkeypatch, tmp_path):
+    for call in (
+        lambda: tokjax.open_dataset("zzz://a/b"),
+        lambda: tokjax.write_dataset(TEXTS, FIELDS["raw"], "zzz://a/b"),
+        lambda: tokjax.text_files("zzz://a/b.txt"),
+    ):
+        with pytest.raises(
+            tokjax.InvalidArgumentError,
+            match=r"^zzz://a/b.* can't be read: .*zzz; fsspec knows .*file, .*memory, .*s3",
+        ):
+            call()
+    known = {"class": "no_such_backend.System", "err": "Install no_such_backend to access it"}
+    monkeypatch.setitem(sys.modules["fsspec.registry"].known_implementations, "nosuch", known)
+    with pytest.raises(
+        tokjax.MissingExtraError,
+        match="^nosuch://a/b needs a package that is not installed: Install .*; pip install no_such_backend",
+    ):
+        tokjax.open_dataset("nosuch://a/b")
 
 
 def test_what_is_there_already(url):

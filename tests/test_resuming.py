@@ -117,6 +117,35 @@ class TestAnotherRun:
         tokjax.write_dataset(TEXTS, other, begun, overwrite=True, **OPTIONS)
         assert tokjax.open_dataset(begun).chunk_tokens == 7
 
+    @pytest.mark.parametrize("damage", ["plan", "shard", "record"])
+    def test_begins_anew_with_an_iterator_that_is_not_read_yet(self, begun, damage):
+        incomplete, field = begun.with_name("data.incomplete"), FIELDS["packed"]
+        if damage == "plan":
+            field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
+        else:
+            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
+            (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
+        tokjax.write_dataset(iter(TEXTS), field, begun, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(begun)) == len(TEXTS)
+
+    def test_can_not_begin_anew_with_an_iterator_of_another_source(self, begun):
+        with pytest.raises(
+            tokjax.DatasetMismatchError,
+            match=r"another source \(.*\); pass the same one, or one that can be read again: an iterator",
+        ):
+            tokjax.write_dataset(iter(["other", *TEXTS]), FIELDS["packed"], begun, overwrite=True, **OPTIONS)
+
+    def test_a_bit_of_the_record_that_is_flipped(self, begun):
+        record = begun.with_name("data.incomplete") / "progress.jsonl"
+        data = bytearray(record.read_bytes())
+        data[data.index(b"num_items") + 13] ^= 1
+        record.write_bytes(data)
+        with pytest.raises(
+            tokjax.DatasetCorruptError,
+            match=r"incomplete/progress\.jsonl was altered: .*; to begin anew, pass overwrite=True, or del",
+        ):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
     @pytest.mark.parametrize("damage", ["source", "shard", "record"])
     def test_begins_anew_if_it_may_replace_what_is_there(self, begun, damage):
         texts, incomplete = TEXTS, begun.with_name("data.incomplete")
@@ -194,13 +223,13 @@ class TestAFinishedDataset:
         tokjax.open_dataset(path).verify()
 
     def test_that_is_replaced_while_it_is_open(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.store.dataset._MOST_OPEN_SHARDS", 2)
+        monkeypatch.setattr("tokjax.store.open_shards._MOST_OPEN", 2)
         path = tmp_path / "data"
         tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
         dataset = tokjax.open_dataset(path)
         assert [dataset[i] for i in range(9)] == ["aaaa"] * 9
         tokjax.write_dataset(["bbbb"] * 9, FIELDS["raw"], path, shard_size=1, overwrite=True)
-        with pytest.raises(tokjax.DatasetCorruptError, match="was altered: its SHA-256"):
+        with pytest.raises(tokjax.DatasetCorruptError, match="was replaced by another dataset after it was"):
             [dataset[i] for i in range(9)]
 
     @pytest.fixture

@@ -268,6 +268,28 @@ class TestWhatIsThereAlready:
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
+    @pytest.mark.parametrize("contents", ["notes", "dataset", "nothing"])
+    @pytest.mark.parametrize("exists", [False, True])
+    def test_that_only_its_name_makes_look_replaced_stays(self, field, tmp_path, contents, exists):
+        """Another dataset, too: it is neither put in the place of the one to write nor deleted."""
+        moved = tmp_path / "data.replaced"
+        moved.mkdir()
+        if contents == "notes":
+            (moved / "notes.txt").write_text("mine")
+        elif contents == "dataset":
+            tokjax.write_dataset(["mine"], field, moved, overwrite=True)
+        if exists:
+            tokjax.write_dataset(["a"], field, tmp_path / "aside")
+            (tmp_path / "aside").rename(tmp_path / "data")
+        before = {path.name: path.read_bytes() for path in moved.iterdir()}
+        with pytest.raises(
+            tokjax.DatasetExistsError,
+            match=r"data\.replaced is in the way: no writer put it there, so it is neither .*; move it away",
+        ):
+            tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
+        assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
+        assert (tmp_path / "data").exists() == exists
+
     def test_survives_a_failed_replacement(self, written, field):
         def broken():
             yield "low"
@@ -421,14 +443,14 @@ class TestDamage:
         [
             (lambda m: m["plan"].update(vocab_size=3), tokjax.DatasetCorruptError, "was altered"),
             (
-                lambda m: m.update(schema_version=3),
+                lambda m: m.update(schema_version=4),
                 tokjax.DatasetMismatchError,
-                "version 3; this tokjax reads.*version 2; a newer tokjax wrote it",
+                "version 4; this tokjax reads.*version 3; a newer tokjax wrote it",
             ),
             (
                 lambda m: m.update(schema_version=1),
                 tokjax.DatasetMismatchError,
-                "version 1; this tokjax reads.*version 2; write the dataset again",
+                "version 1; this tokjax reads.*version 3; write the dataset again",
             ),
             (lambda m: m.pop("format"), tokjax.DatasetCorruptError, "is damaged"),
             (lambda m: m.clear(), tokjax.DatasetCorruptError, "is damaged"),
@@ -454,7 +476,7 @@ class TestDamage:
             (
                 lambda m: m.update(tokenizer_file="../tokenizer.json"),
                 tokjax.DatasetCorruptError,
-                "outside its directory",
+                r"tokenizer_file is '\.\./tokenizer\.json'",
             ),
             (
                 lambda m: m["shards"][0]["files"].update({"/etc/passwd": [3, "0"]}),

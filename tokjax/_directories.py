@@ -17,13 +17,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+_MOVED_AWAY = ".replaced.partial"
+"""Marks a directory that a writer moves away to replace it."""
+
+
 class DirectoryKind(NamedTuple):
     """What a directory of ours holds.
 
     Attributes:
         noun: what it is called.
         check: raises a `TokjaxError` where a directory is none of them.
-        own_files: matches the name of every file that one can hold.
+        own_files: matches the name of every file that one can hold, those among them that are being written
+            (`.NAME.partial`).
         exists_error: what is raised where a directory is in the way.
         is_worth_keeping: whether the next writer can go on from what one that was stopped left.
         is_recognised: whether one that `check` refuses is one all the same, but damaged.
@@ -73,6 +78,17 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
     finally:
         lock_path.unlink(missing_ok=True)
         lock.release()
+
+
+def empty_place(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> None:
+    """Delete what a writer that was stopped left in an `exclusive_place`, for one that begins anew."""
+    if kind.is_worth_keeping(directory) and not overwrite:
+        raise kind.exists_error(
+            f"{directory} holds what a writer that was stopped had finished; to delete it, pass "
+            "overwrite=True"
+        )
+    for entry in directory.iterdir():
+        entry.unlink()
 
 
 def incomplete_path(path: Path) -> Path:
@@ -135,15 +151,25 @@ def _remove_own(directory: Path, kind: DirectoryKind) -> None:
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """If a writer was killed while it replaced a directory, put back the one that it moved, or delete it."""
     moved = replaced_path(target)
-    if moved.exists() and not target.exists():
+    if not moved.exists():
+        return
+    if not (moved / _MOVED_AWAY).is_file():
+        raise kind.exists_error(
+            f"{moved} is in the way: no writer put it there, so it is neither deleted nor put back as "
+            f"{target.name}; move it away"
+        )
+    if target.exists():
+        _remove_own(moved, kind)
+    else:
         moved.rename(target)
         sync_directory(target.parent)
-    _remove_own(moved, kind)
+        (target / _MOVED_AWAY).unlink()
 
 
 def _move_into_place(directory: Path, target: Path, kind: DirectoryKind) -> None:
     sync_directory(directory)
     if target.exists():
+        (target / _MOVED_AWAY).touch()
         target.rename(replaced_path(target))
     directory.rename(target)
     sync_directory(target.parent)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokjax._optional import import_optional
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError, MissingExtraError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
 
@@ -37,10 +37,19 @@ def file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it.
 
     Raises:
+        InvalidArgumentError: fsspec knows no such URLs.
         MissingExtraError: fsspec, or what it needs for this URL, is not installed.
     """
     fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {url}")
-    system, path = fsspec.core.url_to_fs(url)
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = getattr(error.__cause__, "name", None)
+        hint = f"; pip install {package}" if package else ""
+        raise MissingExtraError(f"{url} needs a package that is not installed: {error}{hint}") from error
+    except ValueError as error:
+        known = ", ".join(sorted(fsspec.available_protocols()))
+        raise InvalidArgumentError(f"{url} can't be read: {error}; fsspec knows {known}") from error
     return system, path
 
 
@@ -79,3 +88,11 @@ def fetched(url: str) -> FetchedFiles:
     if files is None:
         files = _fetched[url] = FetchedFiles(url)
     return files
+
+
+def place_of(path: Path) -> str:
+    """What messages call a file: its path, or the URL from which it was fetched."""
+    for files in list(_fetched.values()):
+        if path in files.urls:
+            return files.urls[path]
+    return str(path)

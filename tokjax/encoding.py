@@ -128,11 +128,11 @@ class Cut(NamedTuple):
 
     Attributes:
         ragged: the rows.
-        was_cut: which of them were longer, `bool`, shape `(rows,)`.
+        num_dropped: how many tokens of each were cut off, `int64`, shape `(rows,)`.
     """
 
     ragged: Ragged
-    was_cut: NDArray[np.bool_]
+    num_dropped: NDArray[np.int64]
 
 
 def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None) -> Cut:
@@ -149,11 +149,19 @@ def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_l
     kept = lengths
     if max_length is not None:
         kept = np.minimum(lengths, _left_for_texts(max_length, places))
-    was_cut = kept < lengths
-    if not was_cut.any() and len(places) == 1:
-        return Cut(texts, was_cut)
+    num_dropped = lengths - kept
+    if not num_dropped.any() and len(places) == 1:
+        return Cut(texts, num_dropped)
     part = Part(np.arange(len(lengths)), np.zeros_like(lengths), kept)
-    return Cut(arranged(texts, [part], places), was_cut)
+    return Cut(arranged(texts, [part], places), num_dropped)
+
+
+def template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
+    """The ids that `encode_batch_result` puts before each text, and those behind it."""
+    places = _filled(tokenizer, False, add_special_tokens)
+    ids = [place.id_ for place in places]
+    text = next(i for i, place in enumerate(places) if place.text is not None)
+    return ids[:text], ids[text + 1 :]
 
 
 def encode_result(

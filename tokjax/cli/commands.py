@@ -14,6 +14,7 @@ from rich.markup import escape
 import tokjax
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.report import report
+from tokjax.cli.separators import SEPARATOR_HELP, unescaped
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
 
@@ -67,11 +68,14 @@ Files = Annotated[list[Path], typer.Argument(help="Text, JSON lines or Parquet."
 @app.command()
 def pack(
     files: Files,
-    tokenizer: TokenizerOption,
     out: Annotated[str, typer.Option("--out", "-o", help="The dataset's directory.")],
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option("--tokenizer", "-t", help="A tokenizer file. (Needed for all fields but raw.)"),
+    ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help="What stands between the documents of a file. Default: the EOS token."),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token; nothing without one."),
     ] = None,
     field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
     chunk_tokens: Annotated[int, typer.Option(help="Packed: ids that a loader gives at once.")] = 4096,
@@ -85,8 +89,13 @@ def pack(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
     """Encode text files into a dataset: packed token arrays, or documents one by one."""
-    loaded = tokjax.load_tokenizer(tokenizer)
-    separator = loaded.vocabulary.roles.get("eos") if separator is None else separator
+    if tokenizer is None and field is not StoredField.raw:
+        raise tokjax.InvalidArgumentError("what shall make the ids? Pass --tokenizer FILE, or --field raw")
+    loaded: Any = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
+    if separator is not None:
+        separator = unescaped(separator)
+    elif loaded is not None:
+        separator = loaded.vocabulary.roles.get("eos")
     options = _special_options(special)
     stored: tokjax.Field
     if field is StoredField.raw:

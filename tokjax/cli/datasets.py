@@ -63,7 +63,7 @@ def merge(
 
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A dataset's directory, or another program's file.")],
+    source: Annotated[str, typer.Argument(help="A dataset's directory, or another program's file.")],
     out: OutOption,
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", "-t", help="What made the ids of another program's file.")
@@ -76,7 +76,7 @@ def convert(
 ) -> None:
     """Make a dataset of another program's token file (.bin, .idx, .npy, .pt), or such a file of a dataset."""
     kind: Any = format
-    if source.is_dir():
+    if Path(source).is_dir():
         for path in tokjax.export_dataset(tokjax.open_dataset(source), out, kind, overwrite=overwrite):
             Console().print(str(path), markup=False)
         return

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import tokjax
 from tokjax._files import write_atomically
+from tokjax.cli.separators import SEPARATOR_HELP, unescaped
 from tokjax.report.inputs import ONLY_KIND
 from tokjax.report.template import check_libraries
 
@@ -33,7 +34,7 @@ def report(
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help="What stands between the documents of a file. Default: the first EOS token."),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: the first EOS token."),
     ] = None,
     curve: Annotated[
         bool, typer.Option("--curve", help="Also bytes per token by size, of byte-level BPE tokenizers.")
@@ -52,6 +53,8 @@ def report(
         raise typer.BadParameter("--curve is of byte-level BPE tokenizers, and here is none")
     if separator is None:
         separator = next(iter(tokenizers.values())).vocabulary.roles.get("eos")
+    else:
+        separator = unescaped(separator)
     options: dict[str, Any] = {"separator": separator or None, "progress": not quiet}
     measured = tokjax.vocabulary_report(texts=sources, **_named(tokenizers), **options)
     curves: tuple[tokjax.SizeCurve, ...] = ()

@@ -52,14 +52,17 @@ def stats_table(dataset: Dataset) -> Table:
     manifest, plan = dataset.manifest, dataset.manifest.plan
     lengths = dataset.document_lengths
     unit = "bytes" if plan.tokenizer_fingerprint is None else "tokens"
-    table = _two_columns(str(dataset.path))
+    table = _two_columns(dataset.location)
     table.add_row("field", Text(manifest.plan.field))
     table.add_row(unit, f"{manifest.num_items:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")
     if manifest.num_bytes or not manifest.num_items:  # (of ids that were converted the text is not known)
         table.add_row("bytes of text", f"{manifest.num_bytes:,}")
-    if unit == "tokens" and manifest.num_bytes and manifest.num_items:
-        table.add_row("bytes per token", f"{manifest.num_bytes / manifest.num_items:.3f}")
+    if manifest.bytes_per_token is not None:
+        table.add_row("bytes per token", f"{manifest.bytes_per_token:.3f}")
+    if manifest.num_cut:
+        table.add_row("documents that were cut", f"{manifest.num_cut:,}")
+        table.add_row(f"{unit} cut off from them", f"{manifest.num_dropped:,}")
     if len(lengths):
         table.add_row(f"{unit} per document", f"median {np.median(lengths):,.0f}, longest {lengths.max():,}")
     table.add_row("dtype", manifest.plan.data_dtype)

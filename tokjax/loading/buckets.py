@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -17,6 +19,7 @@ from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import Order
 from tokjax.loading.sequences import pad_id_of
 from tokjax.ragged import ragged_from_rows, splits_from_lengths
+from tokjax.store.fields import checked_boundaries
 from tokjax.store.kinds import BucketedDataset, TokenDataset
 
 if TYPE_CHECKING:
@@ -89,7 +92,7 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         weights: Iterable[float] | None,
     ) -> None:
         super().__init__(dataset, seed)
-        self._pad_id = pad_id_of(self.datasets[0].tokenizer, pad_id)
+        self._pad_id = pad_id_of(pad_id, lambda: self.datasets[0].tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
         self._weights = checked_weights(weights)
         self._buckets = [self._buckets_of(each) for each in self.datasets]
@@ -110,9 +113,9 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
             return
         empty = counts.index(0)
         fullest = int(self._buckets[empty].sizes.max(initial=0))
+        why = f"its fullest bucket has {fullest} documents; make batches smaller, or pass drop_last=False"
         raise InvalidArgumentError(
-            f"{self.datasets[empty].path} fills no batch: its fullest bucket has {fullest} documents; make "
-            "batches smaller, or pass drop_last=False"
+            f"{self.datasets[empty].location} fills no batch: {why if fullest else 'it has no documents'}"
         )
 
     @abstractmethod
@@ -207,7 +210,7 @@ class BucketedLoader(_ByLength):
         self.batch_size = checked_int("batch_size", batch_size, least=1)
         self._boundaries: tuple[int, ...] | None = None
         if bucket_boundaries is not None:
-            given = {checked_int("bucket_boundaries", boundary, least=1) for boundary in bucket_boundaries}
+            given = checked_boundaries(bucket_boundaries)
             if not given:
                 raise InvalidArgumentError("bucket_boundaries is empty")
             self._boundaries = tuple(sorted(given))
@@ -252,6 +255,8 @@ class TokenBudgetLoader(_ByLength):
         budget: what a batch may cost, of all processes together.
     """
 
+    _rows_option = "rows_multiple_of"
+
     def __init__(
         self,
         dataset: TokenDataset | Sequence[TokenDataset],
@@ -282,7 +287,7 @@ class TokenBudgetLoader(_ByLength):
             weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
 
         Raises:
-            InvalidArgumentError: a document alone costs more than the budget.
+            InvalidArgumentError: a document alone costs more than the budget, or `cost` gives no number.
         """
         self.budget = checked_int("budget", budget, least=1)
         self._cost = cost
@@ -305,7 +310,7 @@ class TokenBudgetLoader(_ByLength):
     def _rows_of(self, length: int, size: int) -> int:
         """The most rows whose cost is within the budget."""
         step = self._rows_multiple_of
-        cost = self._cost or (lambda rows, length: rows * length)
+        cost = self._cost_of
         if cost(step, length) > self.budget:
             raise InvalidArgumentError(
                 f"{step} rows of {length} ids cost {cost(step, length)}, above the budget of {self.budget}; "
@@ -322,6 +327,14 @@ class TokenBudgetLoader(_ByLength):
                 (middle, too_many) if cost(middle * step, length) <= self.budget else (fits, middle)
             )
         return fits * step
+
+    def _cost_of(self, rows: int, length: int) -> float:
+        if self._cost is None:
+            return rows * length
+        value: Any = self._cost(rows, length)
+        if not isinstance(value, Real) or math.isnan(value):
+            raise InvalidArgumentError(f"cost({rows}, {length}) gave {value!r}, which is no number")
+        return float(value)
 
     def _rows_of_rest(self, documents: int) -> int:
         return -(-documents // self._rows_multiple_of) * self._rows_multiple_of

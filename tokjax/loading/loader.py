@@ -35,6 +35,7 @@ class Loader(ABC, Generic[Source, Batch]):
     """
 
     _takes: ClassVar[type[Dataset]] = Dataset
+    _rows_option: ClassVar[str] = "batch_size"
 
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
         given: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
@@ -45,7 +46,7 @@ class Loader(ABC, Generic[Source, Batch]):
         self._process_index, self._process_count = 0, 1
 
     def _check_datasets(self) -> None:
-        """Refuse what this can't load, and ids of several vocabularies."""
+        """Refuse what this can't load, nothing at all, and ids of several vocabularies."""
         if not self.datasets:
             raise InvalidArgumentError("a loader needs a dataset; got none")
         for dataset in self.datasets:
@@ -54,13 +55,21 @@ class Loader(ABC, Generic[Source, Batch]):
                     f"{type(self).__name__} loads a {self._takes.__name__}, as open_dataset gives it, not a "
                     f"{type(dataset).__name__}"
                 )
-        plans = [dataset.manifest.plan for dataset in self.datasets]
-        made_by = {plan.tokenizer_fingerprint for plan in plans if plan.tokenizer_fingerprint is not None}
-        if len(made_by) > 1:
-            raise DatasetMismatchError(
-                f"the datasets were made with {len(made_by)} tokenizers ({', '.join(sorted(made_by))}), "
-                "whose ids mean other things; load each with a loader of its own"
+        if not any(map(len, self.datasets)):
+            raise InvalidArgumentError(
+                f"{self.datasets[0].location} has no documents; there is nothing to load"
             )
+        fingerprints = self._fingerprints()
+        if len(fingerprints) > 1:
+            raise DatasetMismatchError(
+                f"ids would be of {len(fingerprints)} tokenizers ({', '.join(sorted(fingerprints))}), and "
+                "mean other things; load the datasets of each with a loader of their own"
+            )
+
+    def _fingerprints(self) -> set[str]:
+        """Those of the tokenizers whose ids are loaded."""
+        found = {dataset.manifest.plan.tokenizer_fingerprint for dataset in self.datasets}
+        return {fingerprint for fingerprint in found if fingerprint is not None}
 
     @abstractmethod
     def batch_at(self, step: int) -> Batch:
@@ -122,8 +131,8 @@ class Loader(ABC, Generic[Source, Batch]):
             raise InvalidArgumentError(f"process_index is {index}; with {count} processes it is below that")
         if self.batch_rows % count:
             raise InvalidArgumentError(
-                f"batches have {self.batch_rows} rows, which {count} processes can't share equally; make it "
-                "a multiple"
+                f"{self._rows_option} is {self.batch_rows}, and {count} processes can't share rows equally; "
+                f"make it a multiple of {count}"
             )
         part = copy.copy(self)
         part._process_index, part._process_count = index, count

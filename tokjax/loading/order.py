@@ -125,8 +125,7 @@ class Order:
         datasets, counts = mixed.at(places)
         epochs, items = np.divmod(counts, self._sizes.take(datasets))
         if self._shuffle:
-            for dataset, epoch in {*zip(datasets.tolist(), epochs.tolist(), strict=True)}:
-                here = (datasets == dataset) & (epochs == epoch)
-                size = int(self._sizes[dataset])
-                items[here] = permute(items[here], size, self._seed, epoch, dataset)
+            for dataset, size in enumerate(self._sizes.tolist()):
+                here = np.flatnonzero(datasets == dataset)
+                items[here] = permute(items.take(here), size, self._seed, epochs.take(here), dataset)
         return Places(datasets, items, epochs)

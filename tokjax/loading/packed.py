@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._checks import check_id, checked_int
+from tokjax._checks import checked_int
 from tokjax.batching.blocks import PackedBlocks
 from tokjax.loading.loader import Loader
 from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import NO_ITEM, Order
+from tokjax.loading.sequences import pad_id_of
 from tokjax.ragged import ranges, splits_from_lengths
 from tokjax.store.kinds import PackedDataset
 
@@ -89,7 +90,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             documents: tell which document each token is of, in `PackedBlocks`; if not, batches are
                 `TokenChunks`, which are several times quicker to load.
             drop_last: leave out chunks that fill no batch; if not, the last batch of an epoch is padded.
-            pad_id: the id on padding, if there can be any.
+            pad_id: the id on padding, if there can be any; `None` for the tokenizer's PAD token.
             weights: how often each dataset is drawn from; `None` to go through all of them together.
         """
         super().__init__(dataset, seed)
@@ -98,9 +99,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         self.chunk_tokens = checked_int("chunk_tokens", chunk, least=1)
         self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
         self._drop_last, self._weights = bool(drop_last), checked_weights(weights)
-        if not self._drop_last:
-            check_id("pad_id", pad_id)
-        self._pad_id = pad_id
+        self._pad_id = 0 if self._drop_last else pad_id_of(pad_id, lambda: self.datasets[0].tokenizer)
         sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
         self._order = Order(
             sizes,
@@ -141,7 +140,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         if len(groups) == 1 and len(groups[0][1]) == len(starts):
             self._fill(columns, groups[0][0], starts)
         else:
-            fills = np.array((self._pad_id or 0, *_FILLS[1:]), np.int32)[: len(columns)]
+            fills = np.array((self._pad_id, *_FILLS[1:]), np.int32)[: len(columns)]
             columns[:] = fills[:, None, None]
             for index, rows in groups:
                 of_dataset = np.empty((len(columns), len(rows), length), np.int32)

@@ -46,13 +46,16 @@ class DatasetReport:
     """What a dataset is like. Make one with `dataset_report`.
 
     Attributes:
-        path: the dataset's.
+        path: the dataset's, or its URL.
         field: what is stored.
         unit: what lengths are counted in: `"tokens"`, or of texts `"bytes"`.
         num_documents: how many documents there are.
         num_items: how many tokens, or bytes.
         num_bytes: bytes of text that were encoded; 0 where that is not known.
         num_cut: documents that were too long for the field, and cut.
+        num_dropped: tokens, or bytes, that were cut off from them.
+        bytes_per_token: bytes of text for each token, those that were cut off among them; `None` where that
+            is not known.
         lengths: the shortest, the longest, and lengths that so many documents do not exceed.
         bins: where the bins of the histogram of lengths begin, and the last one ends.
         counts: how many documents are in each bin.
@@ -68,18 +71,14 @@ class DatasetReport:
     num_items: int
     num_bytes: int
     num_cut: int
+    num_dropped: int
+    bytes_per_token: float | None
     lengths: dict[str, int]
     bins: tuple[int, ...]
     counts: tuple[int, ...]
     batch_size: int
     padding: tuple[Padding, ...]
     sources: tuple[tuple[str, int], ...]
-
-    @property
-    def bytes_per_token(self) -> float | None:
-        """Bytes of text for each token; `None` where that is not known."""
-        known = self.unit == "tokens" and self.num_items and self.num_bytes
-        return self.num_bytes / self.num_items if known else None
 
 
 def dataset_report(dataset: Dataset, *, batch_size: int = 32, seed: int = 0) -> DatasetReport:
@@ -104,13 +103,15 @@ def dataset_report(dataset: Dataset, *, batch_size: int = 32, seed: int = 0) -> 
     if "converted" in source:
         sources = [(source["converted"], source["num_bytes"])]
     return DatasetReport(
-        path=str(dataset.path),
+        path=dataset.location,
         field=manifest.plan.field,
         unit="bytes" if manifest.plan.tokenizer_fingerprint is None else "tokens",
         num_documents=manifest.num_documents,
         num_items=manifest.num_items,
         num_bytes=manifest.num_bytes,
         num_cut=manifest.num_cut,
+        num_dropped=manifest.num_dropped,
+        bytes_per_token=manifest.bytes_per_token,
         lengths={name: _quantile(lengths, share) for name, share in _QUANTILES.items()},
         bins=tuple(bins.tolist()),
         counts=tuple(counts.tolist()),
@@ -124,7 +125,7 @@ def dataset_report_to_json(report: DatasetReport) -> dict[str, Any]:
     """A report as plain JSON values, under the names of its attributes."""
     described = asdict(report)
     described["padding"] = [padding._asdict() for padding in report.padding]
-    return described | {"bytes_per_token": report.bytes_per_token}
+    return described
 
 
 def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]) -> Path:

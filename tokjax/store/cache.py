@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,13 +13,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
 
 
+ENTRY_BYTES = 400
+"""About what a sequence in a cache takes besides its bytes: its key and its place in the table."""
+
+
 class CacheStats(NamedTuple):
     """What a cache did.
 
     Attributes:
         hits: how often a sequence was there.
         misses: how often it had to be read.
-        nbytes: how much the sequences in it take.
+        nbytes: how much memory it takes, `ENTRY_BYTES` for each sequence besides it.
         entries: how many there are.
     """
 
@@ -37,7 +42,7 @@ class TokenCache:
     """The sequences that were read last, up to a number of bytes. Threads can share it.
 
     Args:
-        max_bytes: how much they may take.
+        max_bytes: how much memory it may take.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -57,14 +62,18 @@ class TokenCache:
             self._misses += 1
         made = read()
         with self._lock:
-            if key not in self._kept and len(made) <= self.max_bytes:
+            if key not in self._kept and _size_of(made) <= self.max_bytes:
                 self._kept[key] = made
-                self._nbytes += len(made)
+                self._nbytes += _size_of(made)
                 while self._nbytes > self.max_bytes:
-                    self._nbytes -= len(self._kept.popitem(last=False)[1])
+                    self._nbytes -= _size_of(self._kept.popitem(last=False)[1])
         return made
 
     def stats(self) -> CacheStats:
         """What it did up to now."""
         with self._lock:
             return CacheStats(self._hits, self._misses, self._nbytes, len(self._kept))
+
+
+def _size_of(sequence: bytes) -> int:
+    return sys.getsizeof(sequence) + ENTRY_BYTES

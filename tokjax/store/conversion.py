@@ -10,7 +10,7 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
-from tokjax._directories import exclusive_place
+from tokjax._directories import empty_place, exclusive_place
 from tokjax._files import write_atomically
 from tokjax._optional import import_optional
 from tokjax._urls import refuse_urls
@@ -80,11 +80,12 @@ def convert_dataset(
         overwrite: as in `write_dataset`.
 
     Raises:
-        DatasetExistsError: `out` exists and `overwrite` is not set.
+        DatasetExistsError: `out` exists, or holds what a writer that was stopped had finished, and
+            `overwrite` is not set.
         DatasetMismatchError: an id is not in the tokenizer's vocabulary; nothing was written.
         SourceError: the file is damaged, or is none of that format.
     """
-    refuse_urls(out)
+    refuse_urls(path, out)
     stream = _READERS[_format_of(Path(path), format)](Path(path))
     field = PackedTokenField(
         tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
@@ -93,8 +94,7 @@ def convert_dataset(
     plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
     target = Path(out).resolve()
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        for entry in directory.iterdir():
-            entry.unlink()
+        empty_place(directory, DATASET, overwrite=overwrite)
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
             for documents in _documents_of(stream, protocol.eos_id(tokenizer), field.data_dtype):
                 writer.add(*documents)
@@ -264,8 +264,8 @@ def _documents_of(
         local = splits[first : last + 1] - splits[first]
         data = ids.astype(dtype)
         texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
-        was_cut = np.zeros(last - first, bool)
-        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, was_cut)
+        num_dropped = np.zeros(last - first, np.int64)
+        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, num_dropped)
         first = last
 
 

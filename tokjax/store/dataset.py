@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.cache import TokenCache
 from tokjax.store.fields import field_of
+from tokjax.store.manifest import MANIFEST_FILE
+from tokjax.store.manifest_reading import read_manifest
+from tokjax.store.open_shards import OpenShard, OpenShards
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,19 +31,7 @@ if TYPE_CHECKING:
     from tokjax.store.manifest import FileRecord, Manifest, Shard
     from tokjax.store.remote import RemoteDirectory
 
-_MOST_OPEN_SHARDS = 1024
-
-
-class OpenShard(NamedTuple):
-    """A shard whose data are mapped.
-
-    Attributes:
-        data: ids, or bytes of text, mapped.
-        raw: the same as bytes.
-    """
-
-    data: NDArray[Any]
-    raw: memoryview
+_MOST_KNOWN_SPLITS = 1024
 
 
 class Dataset:
@@ -50,7 +41,9 @@ class Dataset:
 
     Attributes:
         path: its directory; of one at a URL, where its files are kept here.
+        location: its directory, or its URL: what messages call it.
         manifest: what it holds.
+        given_tokenizer: what it was opened with, if anything.
     """
 
     def __init__(
@@ -64,15 +57,17 @@ class Dataset:
         remote: RemoteDirectory | None = None,
     ) -> None:
         self.path = path
+        self.location = str(remote or path)
         self.manifest = manifest
-        self._given_tokenizer = tokenizer
+        self.given_tokenizer = tokenizer
         self._remote = remote
         self._verify_on_touch = verify_on_touch
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
         self._lock = threading.Lock()
-        self._open_shards: OrderedDict[int, OpenShard] = OrderedDict()
+        self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
-        self._verified: dict[str, tuple[int, int] | None] = {}
+        self._verified: dict[str, tuple[int, int]] = {}
+        self._manifest_seen: tuple[int, int] | None = None
         self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
         self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
         if remote is None:
@@ -82,7 +77,7 @@ class Dataset:
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as what it was opened with."""
         cache_bytes = None if self._cache is None else self._cache.max_bytes
-        given = (self.path, self.manifest, self._given_tokenizer)
+        given = (self.path, self.manifest, self.given_tokenizer)
         return _reopened, (type(self), *given, self._verify_on_touch, cache_bytes, self._remote)
 
     def __len__(self) -> int:
@@ -92,9 +87,8 @@ class Dataset:
     def __repr__(self) -> str:
         """Where it is, and how much it holds."""
         noun = "bytes" if self.manifest.plan.tokenizer_fingerprint is None else "tokens"
-        place = str(self._remote or self.path)
         return (
-            f"{type(self).__name__}({place!r}, {self.manifest.num_items:,} {noun} in "
+            f"{type(self).__name__}({self.location!r}, {self.manifest.num_items:,} {noun} in "
             f"{self.num_documents:,} documents, {self.manifest.plan.data_dtype}, "
             f"{len(self.manifest.shards)} shards)"
         )
@@ -117,23 +111,25 @@ class Dataset:
         try:
             return field_of(plan.type_id, plan.options, None if is_text else self.tokenizer)
         except (TypeError, ValueError) as error:
-            raise DatasetCorruptError(f"{self.path}: its options make no {plan.field}: {error}") from error
+            raise DatasetCorruptError(
+                f"{self.location}: its options make no {plan.field}: {error}"
+            ) from error
 
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer: the one given to `open_dataset`, else the one saved here."""
-        if self._given_tokenizer is not None:
-            return self._given_tokenizer
+        if self.given_tokenizer is not None:
+            return self.given_tokenizer
         name, wanted = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
         if name is None:
-            stores = "has none" if wanted is None else "could not save its tokenizer"
-            raise DatasetIncompleteError(f"{self.path} {stores}; open it with open_dataset(path, tokenizer)")
-        self._fetch(name)
+            why = "holds texts, and no tokenizer" if wanted is None else "could not save its tokenizer"
+            raise DatasetIncompleteError(f"{self.location} {why}; open it with open_dataset(path, tokenizer)")
+        self._have(name)
         tokenizer = read_tokjax(self.path / name)
         found = protocol.fingerprint(tokenizer)
         if found != wanted:
             raise DatasetCorruptError(
-                f"{self.path}: the saved tokenizer has fingerprint {found}, the manifest says {wanted}"
+                f"{self.location}: the saved tokenizer has fingerprint {found}, the manifest says {wanted}"
             )
         return tokenizer
 
@@ -148,7 +144,7 @@ class Dataset:
         splits = np.zeros(self.num_documents + 1, np.int64)
         self._fill(splits[1:], self._length_column)
         np.cumsum(splits, out=splits)
-        self._check_total(self.path, splits, self.manifest.num_items)
+        self._check_total(self.location, splits, self.manifest.num_items)
         splits.setflags(write=False)
         return splits
 
@@ -171,8 +167,9 @@ class Dataset:
         """Compare every file with its checksum in the manifest.
 
         Raises:
-            DatasetCorruptError: a file was altered.
+            DatasetCorruptError: a file was altered, or another dataset is in the place of this one.
         """
+        self._check_not_replaced()
         for name, record in self.manifest.all_files.items():
             self._verify(name, record)
 
@@ -225,14 +222,13 @@ class Dataset:
         return np.frombuffer(kept, self.manifest.plan.data_dtype)
 
     def _open(self, index: int) -> OpenShard:
-        """The data of a shard; those of the last ones stay open, each of them takes a file handle."""
+        """The data of a shard; those that were opened last stay open."""
         found = self._open_shards.get(index)
         if found is None:
             with self._lock:
                 data = self._load(self.manifest.shards[index], self._data_column)
-                found = self._open_shards[index] = OpenShard(data, data.view(np.uint8).data)
-                while len(self._open_shards) > _most_open_shards():
-                    self._open_shards.popitem(last=False)
+                found = OpenShard(data, data.view(np.uint8).data)
+                self._open_shards.keep(index, found)
         return found
 
     def _splits(self, index: int) -> NDArray[np.int64]:
@@ -242,44 +238,67 @@ class Dataset:
             with self._lock:
                 shard = self.manifest.shards[index]
                 found = splits_from_lengths(self._load(shard, self._length_column).astype(np.int64))
-                self._check_total(self.path / shard.name, found, shard.num_items)
+                self._check_total(f"{self.location}/{shard.name}", found, shard.num_items)
                 self._shard_splits[index] = found
-                while len(self._shard_splits) > _MOST_OPEN_SHARDS:
+                while len(self._shard_splits) > _MOST_KNOWN_SPLITS:
                     self._shard_splits.popitem(last=False)
         return found
 
     def _load(self, shard: Shard, column: str) -> NDArray[Any]:
-        """A file of a shard: compared with its checksum the first time, if that is wanted."""
+        """A file of a shard."""
         name = _file_name(shard, column)
-        path = self.path / name
         if name not in shard.files:
-            raise DatasetCorruptError(f"{self.path}: the manifest names no {name}")
-        self._fetch(name)
-        if self._verify_on_touch:
-            stat = path.stat() if path.exists() else None
-            seen = None if stat is None else (stat.st_ino, stat.st_mtime_ns)
-            if self._verified.get(name) != seen or seen is None:  # (it may have been replaced since)
-                self._verify(name, shard.files[name])
-                self._verified[name] = seen
+            raise DatasetCorruptError(f"{self.location}: the manifest names no {name}")
+        self._check_not_replaced()
+        self._have(name)
         is_data = column == self._data_column
+        place = f"{self.location}/{name}"
         try:
-            values: NDArray[Any] = np.load(path, mmap_mode="r" if is_data else None, allow_pickle=False).view(
-                np.ndarray
-            )
+            values: NDArray[Any] = np.load(
+                self.path / name, mmap_mode="r" if is_data else None, allow_pickle=False
+            ).view(np.ndarray)
         except FileNotFoundError:
-            raise DatasetCorruptError(f"{path} is missing; write the dataset again") from None
+            raise DatasetCorruptError(f"{place} is missing; write the dataset again") from None
         except (ValueError, EOFError) as error:
             raise DatasetCorruptError(
-                f"{path} is truncated or no .npy file ({error}); write the dataset again"
+                f"{place} is truncated or no .npy file ({error}); write the dataset again"
             ) from error
         entries = shard.num_items if is_data else shard.num_documents
         wanted = self.manifest.plan.data_dtype if is_data else "unsigned integers"
         fits = values.dtype == wanted if is_data else values.dtype.kind == "u"
         if values.shape != (entries,) or not fits:
             raise DatasetCorruptError(
-                f"{path} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
+                f"{place} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
             )
         return values
+
+    def _have(self, name: str) -> None:
+        """Have a file here: compared with its checksum the first time, if that is wanted."""
+        self._fetch(name)
+        path = self.path / name
+        if not (self._verify_on_touch and path.exists()):
+            return
+        seen = _identity(path)
+        if self._verified.get(name) != seen:  # (it may have been replaced since)
+            self._verify(name, self.manifest.all_files[name])
+            self._verified[name] = seen
+
+    def _check_not_replaced(self) -> None:
+        """Refuse to read what another dataset has, which was put in the place of this one."""
+        if self._remote is not None:
+            return
+        try:
+            seen = _identity(self.path / MANIFEST_FILE)
+        except FileNotFoundError:
+            raise DatasetCorruptError(
+                f"{self.location} was moved or deleted after it was opened; open it where it is now"
+            ) from None
+        if seen != self._manifest_seen:
+            if read_manifest(self.path).fingerprint != self.fingerprint:
+                raise DatasetCorruptError(
+                    f"{self.location} was replaced by another dataset after it was opened; open it again"
+                )
+            self._manifest_seen = seen
 
     def _fetch(self, name: str) -> None:
         """Have a file here, if the dataset is elsewhere."""
@@ -287,21 +306,21 @@ class Dataset:
             self._remote.fetch(name, self.manifest.all_files[name])
 
     @staticmethod
-    def _check_total(path: Path, splits: NDArray[np.int64], num_items: int) -> None:
+    def _check_total(place: str, splits: NDArray[np.int64], num_items: int) -> None:
         if splits[-1] != num_items:
             raise DatasetCorruptError(
-                f"{path}: its documents have {splits[-1]} items, its data {num_items}; write the dataset "
+                f"{place}: its documents have {splits[-1]} items, its data {num_items}; write the dataset "
                 "again"
             )
 
     def _check_size(self, name: str, record: FileRecord) -> None:
-        path = self.path / name
+        path, place = self.path / name, f"{self.location}/{name}"
         if not path.is_file():
-            raise DatasetCorruptError(f"{path} is missing; write the dataset again")
+            raise DatasetCorruptError(f"{place} is missing; write the dataset again")
         nbytes = path.stat().st_size
         if nbytes != record.nbytes:
             raise DatasetCorruptError(
-                f"{path} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; write the "
+                f"{place} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; write the "
                 "dataset again"
             )
 
@@ -311,7 +330,7 @@ class Dataset:
         actual = sha256_of_file(self.path / name)
         if actual != record.sha256:
             raise DatasetCorruptError(
-                f"{self.path / name} was altered: its SHA-256 is {actual}, the manifest says "
+                f"{self.location}/{name} was altered: its SHA-256 is {actual}, the manifest says "
                 f"{record.sha256}; write the dataset again"
             )
 
@@ -339,11 +358,7 @@ def _file_name(shard: Shard, column: str) -> str:
     return f"{shard.name}.{column}.npy"
 
 
-def _most_open_shards() -> int:
-    """How many shards stay open: each takes a file handle, of which a process has a number."""
-    try:
-        import resource  # noqa: PLC0415 (Windows has none)
-    except ImportError:
-        return _MOST_OPEN_SHARDS // 2
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(min(soft // 2, _MOST_OPEN_SHARDS), 1)
+def _identity(path: Path) -> tuple[int, int]:
+    """What differs when another file is put in the place of one."""
+    stat = path.stat()
+    return stat.st_ino, stat.st_mtime_ns

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from tokjax import protocol
-from tokjax.encoding import put_around
+from tokjax.encoding import put_around, template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.store.fields import PackedTokenField, RawTextField
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
 
     from tokjax.ragged import Ragged
     from tokjax.store.fields import Field
     from tokjax.utf8 import Text
+
+
+Result = TypeVar("Result")
 
 
 class Documents(NamedTuple):
@@ -41,13 +46,14 @@ class Encoded(NamedTuple):
         data: ids, or bytes of text, end to end, in the dtype of the disk.
         splits: where each document starts in it, `int64`, shape `(documents + 1,)`.
         columns: more numbers of each document, by their names, `int64`, shape `(documents,)`.
-        was_cut: which documents were too long, and cut, `bool`, shape `(documents,)`.
+        num_dropped: how many ids, or bytes of text, of each were cut off because it was too long, `int64`,
+            shape `(documents,)`.
     """
 
     data: NDArray[Any]
     splits: NDArray[np.int64]
     columns: dict[str, NDArray[np.int64]]
-    was_cut: NDArray[np.bool_]
+    num_dropped: NDArray[np.int64]
 
 
 def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> Encoded:
@@ -65,16 +71,48 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
     rows = _rows_of(field, documents, threads)
-    was_cut = np.zeros(len(documents.texts), bool)
+    num_dropped = np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _with_ends(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     else:
-        rows, was_cut = put_around(
+        rows, num_dropped = put_around(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
-    return Encoded(
-        np.asarray(rows.ids).astype(field.data_dtype, copy=False), np.asarray(rows.row_splits), {}, was_cut
-    )
+    data = np.asarray(rows.ids).astype(field.data_dtype, copy=False)
+    return Encoded(data, np.asarray(rows.row_splits), {}, num_dropped)
+
+
+def encode_named(
+    encode: Callable[[Sequence[Text]], Result], texts: Sequence[Text], name_of: Callable[[int], str]
+) -> Result:
+    """Encode texts, with errors that name the one that holds what is disallowed.
+
+    Args:
+        encode: encodes some.
+        texts: all of them.
+        name_of: what errors call a text, by its place.
+
+    Raises:
+        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+    """
+    try:
+        return encode(texts)
+    except DisallowedSpecialTokenError:
+        for i, text in enumerate(texts):
+            try:
+                encode([text])
+            except DisallowedSpecialTokenError as error:
+                raise DisallowedSpecialTokenError(f"in {name_of(i)}, {error}") from None
+        raise
+
+
+def ids_around(field: Any) -> tuple[list[int], list[int]]:
+    """The ids that a field of ids puts before each document, and those behind it."""
+    if not isinstance(field, PackedTokenField):
+        return template_ids(field.tokenizer, add_special_tokens=field.add_special_tokens)
+    table = protocol.vocabulary_of(field.tokenizer)
+    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
+    return [] if bos is None else [bos], [] if eos is None else [eos]
 
 
 def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
@@ -83,8 +121,9 @@ def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
     data = [from_characters(text) for text in kept]
     splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
     lengths = np.fromiter(map(len, kept), np.int64, len(kept))
-    was_cut = np.fromiter(map(len, characters), np.int64, len(kept)) > lengths
-    return Encoded(np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, was_cut)
+    cut_off = (len(from_characters(text[len(part) :])) for text, part in zip(characters, kept, strict=True))
+    num_dropped = np.fromiter(cut_off, np.int64, len(kept))
+    return Encoded(np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped)
 
 
 def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
@@ -99,15 +138,7 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
         disallowed_special=field.disallowed_special,
         threads=threads,
     )
-    try:
-        rows = encode(documents.texts).ragged
-    except DisallowedSpecialTokenError:
-        for doc_id, text in zip(documents.doc_ids, documents.texts, strict=True):
-            try:
-                encode([text])
-            except DisallowedSpecialTokenError as error:
-                raise DisallowedSpecialTokenError(f"in document {doc_id}, {error}") from None
-        raise
+    rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}").ragged
     size = protocol.vocab_size(field.tokenizer)
     if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
         raise InvalidArgumentError(
@@ -119,12 +150,11 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
 
 def _with_ends(field: PackedTokenField, rows: Ragged) -> Ragged:
     """Rows with the BOS and EOS that the field has around documents."""
-    table = protocol.vocabulary_of(field.tokenizer)
-    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
+    before, behind = ids_around(field)
     ids, splits = np.asarray(rows.ids), np.asarray(rows.row_splits)
     more = np.arange(len(splits))
-    if bos is not None:
-        ids, splits = np.insert(ids, splits[:-1], bos), splits + more
-    if eos is not None:
-        ids, splits = np.insert(ids, splits[1:], eos), splits + more
+    if before:
+        ids, splits = np.insert(ids, splits[:-1], before), splits + more
+    if behind:
+        ids, splits = np.insert(ids, splits[1:], behind), splits + more
     return rows._replace(ids=ids, row_splits=splits)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -23,24 +23,46 @@ DocumentSource: TypeAlias = Source | Iterable[tuple[int, Text]] | Iterable[Mappi
 `datasets.Dataset` is)."""
 Document: TypeAlias = tuple[int, Text]
 
+DEFAULT_COLUMN = "text"
 _BATCH_DOCUMENTS = 1 << 14
 _ROWS_AT_ONCE = 1000
+
+
+def with_files(source: DocumentSource, text_column: str) -> DocumentSource:
+    """A source, its files as `TextFiles`, so that what is at URLs is fetched once.
+
+    Args:
+        source: what to read.
+        text_column: where the text of a record is.
+
+    Raises:
+        InvalidArgumentError: it is no source, or names files that are not there.
+    """
+    files = files_of(source)  # type: ignore[arg-type]
+    if files is None or text_column in (DEFAULT_COLUMN, files.field):
+        return source if files is None else files
+    if isinstance(source, TextFiles):
+        raise InvalidArgumentError(
+            f"text_column is {text_column!r}, and the source has field={files.field!r}; pass the one or the "
+            "other"
+        )
+    return replace(files, field=text_column)
 
 
 def documents_of(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
     """The documents of a source with their ids, by default the running count.
 
     Args:
-        source: what to read.
+        source: what `with_files` gave.
         separator: what stands between documents in a text; `None` if each text is one.
         text_column: where the text of a record is.
 
     Raises:
-        InvalidArgumentError: it is no source, or what it gives is no document.
+        InvalidArgumentError: what it gives is no document.
         SourceError: a file is damaged.
     """
-    if isinstance(source, (str, os.PathLike, bytes, TextFiles)) or files_of(source) is not None:  # type: ignore[arg-type]
-        yield from enumerate(read_documents(source, separator))  # type: ignore[arg-type]
+    if isinstance(source, TextFiles):
+        yield from enumerate(read_documents(source, separator))
         return
     kind: str | None = None
     index = 0
@@ -67,15 +89,12 @@ def documents_of(source: DocumentSource, separator: str | None, text_column: str
 
 def source_record(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
     """What a manifest says of a source: the files and how they are read; `None` if it is no files."""
-    if not isinstance(source, (str, os.PathLike, bytes, TextFiles, list, tuple)):
-        return None
-    files = files_of(source)
-    if files is None:
+    if not isinstance(source, TextFiles):
         return None
     return {
-        "files": [[file.path, file.nbytes] for file in as_they_are(files)],
-        "format": files.format,
-        "field": files.field,
+        "files": [[file.path, file.nbytes] for file in as_they_are(source)],
+        "format": source.format,
+        "field": source.field,
         "separator": separator,
     }
 
@@ -128,10 +147,6 @@ def _joined(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
 
 def _items_of(source: Any, text_column: str) -> Iterator[Any]:
     """What an iterable gives; of a `datasets.Dataset` only the column that is wanted, many rows at a time."""
-    if isinstance(source, Mapping) or not isinstance(source, Iterable):
-        raise InvalidArgumentError(
-            f"source must be files, texts, (doc_id, text) pairs or records, not {type(source).__name__}"
-        )
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
         yield from source

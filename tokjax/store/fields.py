@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
@@ -60,8 +61,7 @@ class _TokenField:
     def _check_special(self) -> None:
         """Names of special tokens in one form, so that fields of one meaning are equal."""
         for option in ("allowed_special", "disallowed_special"):
-            names: Special = getattr(self, option)
-            object.__setattr__(self, option, names if isinstance(names, str) else tuple(sorted(names)))
+            object.__setattr__(self, option, special_names(getattr(self, option)))
 
     @property
     def data_dtype(self) -> np.dtype[Any]:
@@ -190,7 +190,7 @@ class BucketedTokenField(_TokenField):
     def __post_init__(self) -> None:
         """Check the options, and sort the boundaries."""
         most = checked_int("max_tokens", self.max_tokens, least=1)
-        given = {checked_int("bucket_boundaries", boundary, least=1) for boundary in self.bucket_boundaries}
+        given = checked_boundaries(self.bucket_boundaries)
         above = [boundary for boundary in given if boundary > most]
         if above:
             raise InvalidArgumentError(f"bucket_boundaries has {min(above)}, above max_tokens={most}")
@@ -223,7 +223,7 @@ class BucketedTokenField(_TokenField):
 Field: TypeAlias = (
     RawTextField | TokenizedTextField | SentencePieceTextField | PackedTokenField | BucketedTokenField
 )
-_FIELDS: dict[int, type[Field]] = {
+FIELDS: dict[int, type[Field]] = {
     field.TYPE_ID: field
     for field in (
         RawTextField,
@@ -233,6 +233,7 @@ _FIELDS: dict[int, type[Field]] = {
         BucketedTokenField,
     )
 }
+"""All fields by their numbers."""
 
 
 def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
@@ -246,11 +247,25 @@ def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
     Raises:
         DatasetMismatchError: there is no field of this number.
     """
-    if type_id not in _FIELDS:
-        known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(_FIELDS.items()))
+    if type_id not in FIELDS:
+        known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
         raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {known}")
-    made: Any = _FIELDS[type_id]
+    made: Any = FIELDS[type_id]
     return made(**options) if made is RawTextField else made(tokenizer, **options)
+
+
+def checked_boundaries(boundaries: object) -> set[int]:
+    """Boundaries of buckets; an error if they are none."""
+    if isinstance(boundaries, (str, bytes)) or not isinstance(boundaries, Iterable):
+        raise InvalidArgumentError(
+            f"bucket_boundaries must be integers, for instance [64, 128], not {boundaries!r}"
+        )
+    return {checked_int("bucket_boundaries", boundary, least=1) for boundary in boundaries}
+
+
+def special_names(names: Special) -> str | tuple[str, ...]:
+    """Names of special tokens in one form."""
+    return names if isinstance(names, str) else tuple(sorted(names))
 
 
 def _special_options(field: Any) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._directories import exclusive_place
+from tokjax._directories import empty_place, exclusive_place
 from tokjax._files import sha256_of_file
 from tokjax._urls import refuse_urls
 from tokjax.errors import (
@@ -20,7 +20,8 @@ from tokjax.errors import (
 )
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.store.fields import field_of, smallest_unsigned
-from tokjax.store.manifest import Manifest, Plan, read_manifest, write_manifest
+from tokjax.store.manifest import Manifest, Plan, write_manifest
+from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.opening import open_dataset
 from tokjax.store.shards import write_array
 from tokjax.store.writer import DATASET, WrittenDataset, write_dataset, written
@@ -40,7 +41,9 @@ def merge_datasets(
 ) -> WrittenDataset:
     """Join datasets of one field and one tokenizer, one after the other. Their files are copied and checked.
 
-    Documents that were numbered by the running count are numbered so in the whole; ids of their own stay.
+    Where all documents of a dataset are numbered by the running count, they are numbered so in the whole; ids
+    of their own stay as they are. So where both are joined, or ids of several sources, an id may stand for
+    several documents; nothing looks for that.
 
     Args:
         paths: the datasets' directories.
@@ -49,7 +52,8 @@ def merge_datasets(
 
     Raises:
         DatasetCorruptError: a file was altered.
-        DatasetExistsError: `out` exists and `overwrite` is not set.
+        DatasetExistsError: `out` exists, or holds what a writer that was stopped had finished, and
+            `overwrite` is not set.
         DatasetMismatchError: they were written with different fields, options or tokenizers.
     """
     if isinstance(paths, (str, bytes)) or len(paths) == 0:
@@ -61,20 +65,19 @@ def merge_datasets(
         _check_alike(parts[0].path, first.plan, part.path, part.manifest.plan)
     target = Path(out).resolve()
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        for entry in directory.iterdir():
-            entry.unlink()
+        empty_place(directory, DATASET, overwrite=overwrite)
         shards: list[Shard] = []
         first_document = 0
         for part in parts:
-            doc_ids = part.documents["doc_id"]
-            is_numbered = np.array_equal(np.sort(doc_ids), np.arange(len(doc_ids), dtype=np.uint64))
-            doc_ids = doc_ids + np.uint64(first_document * is_numbered)
+            is_numbered = all(shard.is_numbered for shard in part.manifest.shards)
+            doc_ids = part.documents["doc_id"] + np.uint64(first_document * is_numbered)
             begin = 0
             for shard in part.manifest.shards:
                 ids = doc_ids[begin : begin + shard.num_documents]
                 running = np.arange(begin, begin + len(ids), dtype=np.uint64) + np.uint64(first_document)
                 given = None if np.array_equal(ids, running) else ids
-                shards.append(_copied(part.path, shard, directory, f"shard-{len(shards):05d}", given))
+                copied = _copied(part.path, shard, directory, f"shard-{len(shards):05d}", given)
+                shards.append(replace(copied, is_numbered=is_numbered or given is None))
                 begin += len(ids)
             first_document += len(doc_ids)
         for name, record in first.files.items():
@@ -101,7 +104,7 @@ def rebuild_dataset(
         InvalidArgumentError: a file is not there any more.
     """
     refuse_urls(path)
-    directory = Path(path)
+    directory = Path(path).resolve()
     manifest = read_manifest(directory)  # (it may be damaged otherwise: that is a reason to rebuild it)
     plan, source = manifest.plan, manifest.source
     if source is None or "files" not in source:
@@ -112,7 +115,15 @@ def rebuild_dataset(
     chosen = tokenizer
     if tokenizer is None and manifest.tokenizer_file is not None:
         chosen = read_tokjax(directory / manifest.tokenizer_file)
-    files = text_files([name for name, _ in source["files"]], field=source["field"], format=source["format"])
+    try:
+        files = text_files(
+            [name for name, _ in source["files"]], field=source["field"], format=source["format"]
+        )
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(
+            f"{directory} was made from files that are not where they were; put them back, or call "
+            f"write_dataset(SOURCE, FIELD, PATH, overwrite=True) ({error})"
+        ) from error
     return write_dataset(
         files,
         field_of(plan.type_id, plan.options, chosen),

@@ -14,6 +14,7 @@ from tokjax.errors import DatasetIndexError, InvalidArgumentError
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.store.dataset import Dataset
 from tokjax.store.fields import BucketedTokenField
+from tokjax.store.open_shards import most_held_shards
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -164,7 +165,10 @@ class TokenDataset(Dataset):
                 self._cache.get((shard, place, nbytes), partial(self._over_shards, shard, place, nbytes))
                 for shard, place in zip(shards, places, strict=True)
             )
-        raw = {shard: self._open(shard).raw for shard in set(shards)}
+        distinct = set(shards)
+        if len(distinct) > most_held_shards():
+            return self._copied(shards, places, nbytes)
+        raw = {shard: self._open(shard).raw for shard in distinct}
         windows: list[bytes | memoryview] = [
             raw[shard][place : place + nbytes] for shard, place in zip(shards, places, strict=True)
         ]
@@ -174,6 +178,13 @@ class TokenDataset(Dataset):
         for i, window in enumerate(windows):
             if len(window) < nbytes:
                 windows[i] = self._over_shards(shards[i], places[i], nbytes)
+        return b"".join(windows)
+
+    def _copied(self, shards: list[int], places: list[int], nbytes: int) -> bytes:
+        """The same from more shards than may be held: one shard after the other."""
+        windows = [b""] * len(shards)
+        for i in sorted(range(len(shards)), key=shards.__getitem__):
+            windows[i] = self._over_shards(shards[i], places[i], nbytes)
         return b"".join(windows)
 
     @cached_property

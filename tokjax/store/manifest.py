@@ -7,19 +7,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._files import checksum_of_json, write_atomically
-from tokjax.errors import (
-    DatasetCorruptError,
-    DatasetIncompleteError,
-    DatasetMismatchError,
-)
+from tokjax.errors import DatasetCorruptError, DatasetMismatchError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 MANIFEST_FILE = "manifest.json"
 FORMAT = "tokjax-dataset"
-SCHEMA_VERSION = 2
-_TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut")
+SCHEMA_VERSION = 3
+TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut", "num_dropped")
+"""What is counted in each shard, and in all of them."""
 
 
 class FileRecord(NamedTuple):
@@ -44,6 +41,8 @@ class Shard:
         num_documents: how many documents.
         num_bytes: bytes of UTF-8 that were encoded.
         num_cut: documents that were too long for the field, and cut.
+        num_dropped: ids, or bytes of text, that were cut off from them.
+        is_numbered: whether the ids of its documents are the running count, as they came.
         bucket_documents: how many documents of each bucket, where there are buckets.
         source_sha256: the digest of what was fed, as `SourceHash` makes it.
         files: its files by their names.
@@ -54,6 +53,8 @@ class Shard:
     num_documents: int
     num_bytes: int
     num_cut: int
+    num_dropped: int
+    is_numbered: bool
     bucket_documents: tuple[int, ...] | None
     source_sha256: str
     files: dict[str, FileRecord]
@@ -121,6 +122,18 @@ class Manifest:
         return sum(shard.num_cut for shard in self.shards)
 
     @property
+    def num_dropped(self) -> int:
+        """Ids, or bytes of text, that were cut off from documents that were too long."""
+        return sum(shard.num_dropped for shard in self.shards)
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """Bytes of text for each id, those that were cut off among them; `None` if that is not known."""
+        num_tokens = self.num_items + self.num_dropped
+        known = self.plan.tokenizer_fingerprint is not None and self.num_bytes and num_tokens
+        return self.num_bytes / num_tokens if known else None
+
+    @property
     def fingerprint(self) -> str:
         """A short name for exactly these contents."""
         return checksum_of_json([asdict(self.plan), [asdict(shard) for shard in self.shards]])
@@ -133,60 +146,10 @@ class Manifest:
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
-    totals = {name: getattr(manifest, name) for name in _TOTALS}
+    totals = {name: getattr(manifest, name) for name in TOTALS}
     contents = sealed(FORMAT, {**asdict(manifest), **totals})
     data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
     write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))
-
-
-def read_manifest(directory: Path) -> Manifest:
-    """Read and check a manifest.
-
-    Raises:
-        DatasetIncompleteError: there is none.
-        DatasetMismatchError: it is of another format or version.
-        DatasetCorruptError: it is damaged or altered.
-    """
-    path = directory / MANIFEST_FILE
-    try:
-        data = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        raise DatasetIncompleteError(
-            f"{directory} is no dataset: it has no {MANIFEST_FILE}; make one with write_dataset"
-        ) from None
-    return manifest_of(data, path)
-
-
-def manifest_of(data: bytes, path: object) -> Manifest:
-    """The manifest that a file holds.
-
-    Args:
-        data: its contents.
-        path: what errors call it.
-
-    Raises:
-        DatasetMismatchError: it is of another format or version.
-        DatasetCorruptError: it is damaged or altered.
-    """
-    contents = unsealed(data, path, FORMAT)
-    try:
-        totals = {name: contents.pop(name) for name in _TOTALS}
-        plan = Plan(**contents.pop("plan"))
-        shards = tuple(map(shard_of, contents.pop("shards")))
-        files = _files(contents.pop("files"))
-        manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
-        _check_types(manifest)
-    except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} lacks a field or has an unknown one: {error}") from error
-    for name in (manifest.tokenizer_file or "none", *manifest.all_files, *(shard.name for shard in shards)):
-        if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise DatasetCorruptError(f"{path} names a file outside its directory: {name!r}")
-    for name, total in totals.items():
-        if total != getattr(manifest, name):
-            raise DatasetCorruptError(
-                f"{path}: its shards have {name}={getattr(manifest, name)}, it says {total}"
-            )
-    return manifest
 
 
 def sealed(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
@@ -195,8 +158,14 @@ def sealed(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
     return contents | {"checksum": checksum_of_json(contents)}
 
 
-def unsealed(data: bytes, path: object, format_: str) -> dict[str, Any]:
+def unsealed(data: bytes, path: object, format_: str, hint: str) -> dict[str, Any]:
     """The fields of JSON of ours, but for those that say what it is.
+
+    Args:
+        data: the JSON.
+        path: what errors call it.
+        format_: what it should be.
+        hint: what to do if it is damaged.
 
     Raises:
         DatasetMismatchError: it is of another format or version.
@@ -206,10 +175,10 @@ def unsealed(data: bytes, path: object, format_: str) -> dict[str, Any]:
         contents: dict[str, Any] = json.loads(data)
         named_format, version = contents.pop("format"), contents.pop("schema_version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error!r}; write the dataset again") from error
+        raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
     if (named_format, version) != (format_, SCHEMA_VERSION) or not isinstance(version, int):
         newer = isinstance(version, int) and version > SCHEMA_VERSION
-        hint = "a newer tokjax wrote it: update this one" if newer else "write the dataset again"
+        hint = "a newer tokjax wrote it: update this one" if newer else hint
         raise DatasetMismatchError(
             f"{path} is {named_format!r} version {version!r}; this tokjax reads {format_!r} version "
             f"{SCHEMA_VERSION}; {hint}"
@@ -218,7 +187,7 @@ def unsealed(data: bytes, path: object, format_: str) -> dict[str, Any]:
     actual = checksum_of_json({"format": named_format, "schema_version": version, **contents})
     if stored != actual:
         raise DatasetCorruptError(
-            f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}"
+            f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}; {hint}"
         )
     return contents
 
@@ -229,48 +198,12 @@ def shard_of(described: dict[str, Any]) -> Shard:
     return Shard(
         **{
             **described,
-            "files": _files(described["files"]),
+            "files": file_records(described["files"]),
             "bucket_documents": None if buckets is None else tuple(buckets),
         }
     )
 
 
-def _files(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
+def file_records(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
+    """Files by their names, as JSON tells of them."""
     return {name: FileRecord(nbytes, sha256) for name, (nbytes, sha256) in described.items()}
-
-
-def _check_types(manifest: Manifest) -> None:
-    """Raise `ValueError` for values that no writer writes."""
-    plan = manifest.plan
-    _check("plan.field", plan.field, isinstance(plan.field, str))
-    _check("plan.type_id", plan.type_id, _is_count(plan.type_id))
-    _check("plan.options", plan.options, isinstance(plan.options, dict))
-    _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
-    _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
-    if plan.tokenizer_fingerprint is not None:
-        _check("plan.vocab_size", plan.vocab_size, _is_count(plan.vocab_size))
-    _check("tokenizer_file", manifest.tokenizer_file, isinstance(manifest.tokenizer_file, str | None))
-    names = [shard.name for shard in manifest.shards]
-    _check("shards", names, len(set(names)) == len(names))
-    for shard in manifest.shards:
-        _check("a shard's name", shard.name, isinstance(shard.name, str))
-        for name in (*_TOTALS, "source_sha256"):
-            value = getattr(shard, name)
-            _check(
-                f"{shard.name}'s {name}", value, isinstance(value, str) if "sha" in name else _is_count(value)
-            )
-        buckets = shard.bucket_documents
-        if buckets is not None:
-            adds_up = all(map(_is_count, buckets)) and sum(buckets) == shard.num_documents
-            _check(f"{shard.name}'s bucket_documents", buckets, adds_up)
-    for name, record in manifest.all_files.items():
-        _check(f"the size of {name}", record.nbytes, _is_count(record.nbytes))
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
-
-
-def _check(name: str, value: object, is_right: bool) -> None:
-    if not is_right:
-        raise ValueError(f"{name} is {value!r:.200}")

@@ -17,7 +17,7 @@ from tokjax.store.fields import (
     TokenizedTextField,
 )
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
-from tokjax.store.manifest import read_manifest
+from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.remote import RemoteDirectory
 
 if TYPE_CHECKING:
@@ -49,9 +49,11 @@ def open_dataset(
             files are fetched when they are first needed.
         tokenizer: if given, a dataset of ids must have been made with an equal one. One of texts is tokenized
             by it.
-        verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it;
-            without, only sizes and shapes are checked.)
-        cache_bytes: keep the sequences that were read last in memory, up to so many bytes: for slow storage.
+        verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it.
+            Without, only sizes and shapes are checked, and that no other dataset was put in the place of
+            this one; of a URL not even that.)
+        cache_bytes: keep the sequences that were read last in memory, in so many bytes with all that it takes
+            to keep them: for slow storage.
             `dataset.cache_stats` tells how often they were there.
         download_dir: where the files of a URL are kept, for this run and later ones; `None` for a temporary
             directory.
@@ -62,21 +64,22 @@ def open_dataset(
         DatasetCorruptError: a file is missing, or of another size than the manifest says.
     """
     remote = RemoteDirectory(str(path), download_dir) if is_url(path) else None
-    directory = Path(path) if remote is None else remote.local
-    if remote is None and not directory.exists():
-        raise DatasetIncompleteError(f"no dataset at {directory}: {_why_missing(directory)}")
+    directory = Path(path).resolve() if remote is None else remote.local
+    location = str(remote or directory)
+    if not directory.exists():
+        raise DatasetIncompleteError(f"no dataset at {location}: {_why_missing(directory)}")
     manifest = read_manifest(directory) if remote is None else remote.manifest()
     plan = manifest.plan
     if plan.type_id not in _KINDS:
         known = ", ".join(str(type_id) for type_id in _KINDS)
         raise DatasetMismatchError(
-            f"{directory} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}"
+            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}"
         )
     if tokenizer is not None and plan.tokenizer_fingerprint is not None:
         given = protocol.fingerprint(tokenizer)
         if given != plan.tokenizer_fingerprint:
             raise DatasetMismatchError(
-                f"{directory} was made with another tokenizer: it records fingerprint "
+                f"{location} was made with another tokenizer: it records fingerprint "
                 f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
                 f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
             )
@@ -91,13 +94,12 @@ def open_dataset(
 
 
 def _why_missing(directory: Path) -> str:
-    target = directory.resolve()
-    if replaced_path(target).exists():
+    if replaced_path(directory).exists():
         return (
             f"its writer was killed while it replaced it; run write_dataset again, or rename "
-            f"{replaced_path(target).name} to {target.name} to have the former one back"
+            f"{replaced_path(directory).name} to {directory.name} to have the former one back"
         )
-    if incomplete_path(target).exists():
-        left = incomplete_path(target).name
+    if incomplete_path(directory).exists():
+        left = incomplete_path(directory).name
         return f"its writer did not finish (it left {left}); run write_dataset again"
     return "nothing is there; make it with write_dataset"

@@ -53,25 +53,29 @@ def has_progress(directory: Path) -> bool:
         return False
 
 
-def read_progress(directory: Path) -> Progress | None:
+def read_progress(directory: Path, place: object) -> Progress | None:
     """How far a writer came; `None` if it began nothing, or was a version that is not this one.
 
     A last line without an end was being written when the writer was stopped; its shard is not counted.
 
+    Args:
+        directory: where the record is.
+        place: what errors call that.
+
     Raises:
         DatasetCorruptError: the record is damaged or altered.
     """
-    path = directory / PROGRESS_FILE
+    path, hint = f"{place}/{PROGRESS_FILE}", f"to begin anew, pass overwrite=True, or delete {place}"
     try:
-        *lines, _ = path.read_bytes().split(b"\n")
-        plan, *shards = (unsealed(line, path, _FORMAT) for line in lines)
+        *lines, _ = (directory / PROGRESS_FILE).read_bytes().split(b"\n")
+        plan, *shards = (unsealed(line, path, _FORMAT, hint) for line in lines)
         return Progress(Plan(**plan["plan"]), tuple(shard_of(shard["shard"]) for shard in shards))
     except (FileNotFoundError, DatasetMismatchError):
         return None
     except DatasetCorruptError:
         raise
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error}; delete {directory}") from error
+        raise DatasetCorruptError(f"{path} is damaged: {error}; {hint}") from error
 
 
 def _line_of_shard(shard: Shard) -> bytes:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from tokjax._files import sha256_of, sha256_of_file
 from tokjax._urls import file_system, temporary_directory
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
-from tokjax.store.manifest import MANIFEST_FILE, manifest_of
+from tokjax.store.manifest import MANIFEST_FILE
+from tokjax.store.manifest_reading import manifest_of
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +34,7 @@ class RemoteDirectory:
 
     def __init__(self, url: str, download_dir: str | os.PathLike[str] | None = None) -> None:
         self.url = url.rstrip("/")
-        self._download_dir = None if download_dir is None else Path(download_dir)
+        self._download_dir = None if download_dir is None else Path(download_dir).resolve()
         self._fetched: set[str] = set()
         self._lock = threading.Lock()
 

@@ -109,7 +109,7 @@ class ShardWriter:
         columns = {
             "doc_id": np.array(doc_ids, np.uint64).view(np.int64),
             "length": np.diff(splits),
-            "was_cut": encoded.was_cut[first:last].astype(np.int64),
+            "num_dropped": encoded.num_dropped[first:last],
             **{name: values[first:last] for name, values in encoded.columns.items()},
         }
         self._parts.append(_Part(encoded.data[splits[0] : splits[-1]], columns, num_bytes))
@@ -133,8 +133,10 @@ class ShardWriter:
 
     def _write(self, name: str, parts: list[_Part], source_sha256: str) -> None:
         columns = {key: np.concatenate([part.columns[key] for part in parts]) for key in parts[0].columns}
-        lengths, was_cut = columns.pop("length"), columns.pop("was_cut")
+        lengths, num_dropped = columns.pop("length"), columns.pop("num_dropped")
         doc_ids = columns.pop("doc_id").view(np.uint64)
+        running = np.arange(self._first_document, self._first_document + len(doc_ids), dtype=np.uint64)
+        is_numbered = np.array_equal(doc_ids, running)
         data = [part.data for part in parts]
         buckets = None
         if isinstance(self._field, BucketedTokenField):
@@ -145,7 +147,6 @@ class ShardWriter:
         is_text = self._field.DATA == "text"
         files[f"{name}.{'byte_length' if is_text else 'num_tokens'}.npy"] = [_compact(lengths)]
         files |= {f"{name}.{key}.npy": [_compact(values)] for key, values in columns.items()}
-        running = np.arange(self._first_document, self._first_document + len(doc_ids), dtype=np.uint64)
         if not np.array_equal(doc_ids, running):  # (the running count needs no file)
             files[f"{name}.doc_id.npy"] = [_compact(doc_ids)]
         records = {
@@ -158,7 +159,9 @@ class ShardWriter:
             int(lengths.sum()),
             len(doc_ids),
             num_bytes,
-            int(was_cut.sum()),
+            int(np.count_nonzero(num_dropped)),
+            int(num_dropped.sum()),
+            is_numbered,
             buckets,
             source_sha256,
             records,

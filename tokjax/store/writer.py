@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -28,7 +26,14 @@ from tokjax.errors import (
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 from tokjax.store.dataset import Dataset
-from tokjax.store.feed import Document, DocumentSource, SourceHash, documents_of, source_record
+from tokjax.store.feed import (
+    DEFAULT_COLUMN,
+    Document,
+    DocumentSource,
+    documents_of,
+    source_record,
+    with_files,
+)
 from tokjax.store.fields import Field
 from tokjax.store.filling import Job, fill_shards
 from tokjax.store.manifest import (
@@ -37,9 +42,9 @@ from tokjax.store.manifest import (
     Manifest,
     Plan,
     Shard,
-    read_manifest,
     write_manifest,
 )
+from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.progress import (
     PROGRESS_FILE,
     Progress,
@@ -49,9 +54,10 @@ from tokjax.store.progress import (
     read_progress,
 )
 from tokjax.store.remote import RemoteDirectory
-from tokjax.text.files import text_files
+from tokjax.store.resuming import begin, check_files, progress_in, unchanged
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable
 
 DEFAULT_SHARD_SIZE = 30_000_000
@@ -95,7 +101,7 @@ def write_dataset(
     path: str | os.PathLike[str],
     *,
     separator: str | None = None,
-    text_column: str = "text",
+    text_column: str = DEFAULT_COLUMN,
     shard_size: int = DEFAULT_SHARD_SIZE,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -117,7 +123,8 @@ def write_dataset(
         field: what to store.
         path: where the dataset shall be: a directory, or a URL (with the extra `tokjax[remote]`).
         separator: what stands between documents in a text or a file; `None` if each is one.
-        text_column: where the text of a record is.
+        text_column: where the text of a record is, also in files of records that are not given by
+            `text_files(paths, field=...)`.
         shard_size: a shard is closed by the document that fills it to so many ids (of `RawTextField`: bytes).
         workers: how many batches of documents are encoded at a time; `None` for as many as there are
             processors.
@@ -142,17 +149,20 @@ def write_dataset(
         )
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
-    if isinstance(source, (str, os.PathLike)):
-        source = text_files(source)  # (once, so that what is at URLs is fetched once)
+    if separator is not None and not (isinstance(separator, str) and separator):
+        raise InvalidArgumentError(
+            f"separator must be a text, or None if each text is one document; got {separator!r}"
+        )
+    source = with_files(source, text_column)
     about = source_record(source, separator)
     read = partial(documents_of, source, separator, text_column)
     job = Job(field, plan, read(), about, at_once, executor, progress)
-    anew = read if overwrite and not isinstance(source, Iterator) else None  # (which can't be read again)
+    anew = None if isinstance(source, Iterator) else read  # (which can't be read again)
     if is_url(path):
         return _write_remotely(RemoteDirectory(str(path)), job, anew, overwrite=overwrite)
     target = Path(path).resolve()
     if target.exists() and not overwrite:
-        manifest = _unchanged(lambda: read_manifest(target), job, target)
+        manifest = unchanged(lambda: read_manifest(target), job, target)
         try:
             Dataset(target, manifest).verify()
         except DatasetError as error:
@@ -161,8 +171,9 @@ def write_dataset(
             ) from error
         return written(manifest, target)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        there = partial(_progress_in, directory)
-        job, finished = _begin(job, there, partial(_check_files, directory), directory, anew)
+        there = partial(progress_in, directory)
+        check = partial(check_files, directory)
+        job, finished = begin(job, there, check, directory, anew, overwrite=overwrite)
         _delete_others(directory, finished)
         begin_progress(directory, Progress(plan, finished))
         shards = fill_shards(job, directory, finished, partial(add_progress, directory))
@@ -181,14 +192,15 @@ def _write_remotely(
         directory = Path(staging)
         if remote.read(MANIFEST_FILE) is not None:
             if not overwrite:
-                return written(_unchanged(remote.manifest, job, remote), remote.url)
+                return written(unchanged(remote.manifest, job, remote), remote.url)
             for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, remote.names())):
                 remote.remove(name)
         begun = remote.read(PROGRESS_FILE)
         if begun is not None:
             (directory / PROGRESS_FILE).write_bytes(begun)
-        there = partial(read_progress, directory)
-        job, finished = _begin(job, there, partial(_check_remote_files, remote), remote, anew)
+        there = partial(read_progress, directory, remote)
+        check = partial(_check_remote_files, remote)
+        job, finished = begin(job, there, check, remote, anew, overwrite=overwrite)
 
         def publish(shard: Shard) -> None:
             for name in shard.files:
@@ -198,6 +210,7 @@ def _write_remotely(
             remote.put(directory / PROGRESS_FILE)
 
         begin_progress(directory, Progress(job.plan, finished))
+        _delete_other_remote_files(remote, finished, directory / PROGRESS_FILE)
         shards = fill_shards(job, directory, finished, publish)
         manifest = finish(directory, job.field, job.plan, job.source, shards)
         for name in (*manifest.files, MANIFEST_FILE):
@@ -226,86 +239,6 @@ def plan_of(field: Field, shard_size: int) -> Plan:
     )
 
 
-def _unchanged(manifest_there: Callable[[], Manifest], job: Job, place: object) -> Manifest:
-    """What is there, if it is what would be written."""
-    try:
-        manifest = manifest_there()
-    except DatasetError as error:
-        raise DatasetExistsError(f"{place} exists; to replace it, pass overwrite=True ({error})") from None
-    hint = "to replace it, pass overwrite=True"
-    _compare(job.plan, manifest.plan, f"{place} exists, and was written", hint)
-    different = _first_difference(job.documents, manifest.shards)
-    if different is None and next(job.documents, None) is not None:
-        different = "the source now has more documents"
-    if different is not None:
-        raise DatasetExistsError(f"{place} exists, and was written from another source ({different}); {hint}")
-    return manifest
-
-
-def _progress_in(directory: Path) -> Progress | None:
-    """How far a writer came that was stopped, perhaps at the very end."""
-    progress = read_progress(directory)
-    if progress is None and (directory / MANIFEST_FILE).is_file():
-        manifest = read_manifest(directory)
-        progress = Progress(manifest.plan, manifest.shards)
-    return progress
-
-
-def _begin(
-    job: Job,
-    there: Callable[[], Progress | None],
-    check: Callable[[tuple[Shard, ...]], None],
-    place: object,
-    anew: Callable[[], Iterator[Document]] | None,
-) -> tuple[Job, tuple[Shard, ...]]:
-    """What is left to do, and the shards that a writer that was stopped has finished.
-
-    Args:
-        job: what is to be written.
-        there: reads how far a writer came.
-        check: refuses shards that are not as they were written.
-        place: what errors call it.
-        anew: reads the documents from the start; `None` if what is there may not be given up.
-    """
-    try:
-        finished = _finished_shards(there(), job, place)
-        check(finished)
-    except DatasetError:
-        if anew is None:
-            raise
-        return job._replace(documents=anew()), ()
-    return job, finished
-
-
-def _finished_shards(progress: Progress | None, job: Job, place: object) -> tuple[Shard, ...]:
-    """The shards that a writer that was stopped has finished. The documents in them are read over."""
-    if progress is None:
-        return ()
-    hint = "to begin anew, pass overwrite=True, or delete it"
-    _compare(job.plan, progress.plan, f"{place} was begun", hint, DatasetMismatchError)
-    finished = progress.shards
-    if finished and finished[-1].num_items < job.plan.shard_size:
-        finished = finished[:-1]  # (it was the last one; the source may go on now)
-    different = _first_difference(job.documents, finished)
-    if different is not None:
-        raise DatasetMismatchError(
-            f"{place} was begun from another source ({different}); pass the same one; {hint}"
-        )
-    return finished
-
-
-def _check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
-    """Refuse finished shards that were altered."""
-    records = {name: record for shard in finished for name, record in shard.files.items()}
-    for name, record in records.items():
-        file = directory / name
-        if not file.is_file() or sha256_of_file(file) != record.sha256:
-            raise DatasetMismatchError(
-                f"{file}, which a writer that was stopped had finished, was altered; to begin anew, pass "
-                f"overwrite=True, or delete {directory}"
-            )
-
-
 def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) -> None:
     for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
         if not remote.has(name, record):
@@ -323,29 +256,14 @@ def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
             entry.unlink()
 
 
-def _first_difference(documents: Iterator[Document], shards: tuple[Shard, ...]) -> str | None:
-    """Where documents are not those of some shards; all of these are read."""
-    seen = 0
-    for shard in shards:
-        digest, count = SourceHash(), 0
-        for doc_id, text in itertools.islice(documents, shard.num_documents):
-            digest.add([doc_id], [text])
-            count += 1
-        if count < shard.num_documents:
-            return f"it now ends after {seen + count} documents"
-        if digest.pop() != shard.source_sha256:
-            return f"documents {seen} to {seen + count - 1} are others"
-        seen += count
-    return None
-
-
-def _compare(
-    plan: Plan, there: Plan, what: str, hint: str, error: type[DatasetError] = DatasetExistsError
-) -> None:
-    for name in Plan.__slots__:
-        now, then = getattr(plan, name), getattr(there, name)
-        if now != then:
-            raise error(f"{what} with {name}={then!r}, not {now!r}; {hint}")
+def _delete_other_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...], progress: Path) -> None:
+    """The same at a URL: first the record is put there, so that it never names what was deleted."""
+    kept = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
+    others = set(filter(DATASET.own_files.fullmatch, remote.names())) - kept
+    if others:
+        remote.put(progress)
+    for name in others:
+        remote.remove(name)
 
 
 def finish(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from tokjax._optional import import_optional
+from tokjax._urls import place_of
 from tokjax.errors import SourceError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
 from tokjax.text.files import format_of, is_compressed
@@ -63,7 +64,7 @@ class FileChunk:
             file.seek(self.start)
             data = file.read(self.nbytes)
         if len(data) < self.nbytes:
-            raise SourceError(f"{self.path}: became shorter while it was read; nothing was kept")
+            raise SourceError(f"{place_of(self.path)}: became shorter while it was read; nothing was kept")
         return data
 
 
@@ -143,7 +144,7 @@ def _compressed_chunks(
     path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
 ) -> Iterator[FileChunk]:
     if not path.stat().st_size:
-        raise SourceError(f"{path}: is empty, which no gzip file is: cut short?")
+        raise SourceError(f"{place_of(path)}: is empty, which no gzip file is: cut short?")
     with path.open("rb") as compressed, gzip.GzipFile(fileobj=compressed) as file:
         start = done = 0
         held = b""
@@ -163,7 +164,7 @@ def _decompressed(path: Path, file: gzip.GzipFile, size: int) -> bytes:
     try:
         return file.read(size)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise SourceError(f"{path}: cut short or damaged, or not gzip: {error}") from error
+        raise SourceError(f"{place_of(path)}: cut short or damaged, or not gzip: {error}") from error
 
 
 def _last_cut(held: bytes, field: str | None, separators: Sequence[bytes], *, safe_cuts: bool) -> int:
@@ -186,7 +187,7 @@ def _texts_of_lines(data: bytes, field: str, path: Path, start: int) -> Iterator
     place = start
     for line in data.split(b"\n"):
         if line.strip():
-            text = _text_of_record(line, field, f"{path}, the line at byte {place}")
+            text = _text_of_record(line, field, f"{place_of(path)}, the line at byte {place}")
             if text is not None:
                 yield text
         place += len(line) + 1
@@ -213,7 +214,7 @@ def _text_of_record(line: bytes, field: str, where: str) -> str | None:
 
 
 def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk]:
-    purpose = f"reading {path}"
+    purpose = f"reading {place_of(path)}"
     pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
     parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
     try:
@@ -233,21 +234,23 @@ def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk
             if texts:
                 yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
     except UnicodeDecodeError as error:
-        raise SourceError(f"{path}: the column {column!r} holds bytes that are no UTF-8: {error}") from error
+        raise SourceError(
+            f"{place_of(path)}: the column {column!r} holds bytes that are no UTF-8: {error}"
+        ) from error
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
-        raise SourceError(f"{path}: cut short or damaged, or not Parquet: {error}") from error
+        raise SourceError(f"{place_of(path)}: cut short or damaged, or not Parquet: {error}") from error
 
 
 def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
     if schema.names.count(column) != 1:
         many = "there are several columns" if column in schema.names else "there is no column"
         raise SourceError(
-            f"{path}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
+            f"{place_of(path)}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
         )
     kind = schema.field(column).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
     texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
     if str(kind) not in texts:
-        raise SourceError(f"{path}: the column {column!r} holds {kind}, not strings")
+        raise SourceError(f"{place_of(path)}: the column {column!r} holds {kind}, not strings")

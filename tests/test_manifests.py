@@ -1,0 +1,92 @@
+"""Manifests that no writer wrote, with a checksum that is right: refused when they are opened, by name."""
+
+import json
+
+import pytest
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.test_conversion import TOKENIZER
+from tokjax._files import checksum_of_json
+
+FIELDS = {
+    "raw": tokjax.RawTextField(),
+    "tokenized": tokjax.TokenizedTextField(TOKENIZER),
+    "packed": tokjax.PackedTokenField(TOKENIZER),
+    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
+}
+
+
+def forge(path, change):
+    """Alter a manifest, and seal it again."""
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest.pop("checksum")
+    change(manifest)
+    manifest["checksum"] = checksum_of_json(manifest)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def options(**changes):
+    return lambda manifest: manifest["plan"]["options"].update(changes)
+
+
+def shard(**changes):
+    return lambda manifest: manifest["shards"][0].update(changes)
+
+
+@pytest.mark.parametrize(
+    ("field", "change", "message"),
+    [
+        ("packed", lambda m: m["plan"].update(options={}), "plan.options lacks '(chunk_tokens|a.*)'"),
+        ("packed", lambda m: m["plan"]["options"].pop("chunk_tokens"), "plan.options lacks 'chunk_tokens'"),
+        ("packed", options(chunk_size=3), "plan.options has an unknown 'chunk_size'"),
+        ("packed", options(chunk_tokens="x"), r"plan.options\['chunk_tokens'\] is 'x'"),
+        ("packed", options(chunk_tokens=0), r"plan.options\['chunk_tokens'\] is 0"),
+        ("packed", options(add_eos_between_docs=1), r"plan.options\['add_eos_between_docs'\] is 1"),
+        ("packed", options(allowed_special=[1]), r"plan.options\['allowed_special'\] is \[1\]"),
+        ("tokenized", options(max_tokens=True), r"plan.options\['max_tokens'\] is True"),
+        ("tokenized", options(add_special_tokens=None), r"plan.options\['add_special_tokens'\] is None"),
+        ("raw", options(max_chars=-1), r"plan.options\['max_chars'\] is -1"),
+        ("bucketed", options(bucket_boundaries=8), r"plan.options\['bucket_boundaries'\] is 8"),
+        ("bucketed", options(bucket_boundaries=[]), r"plan.options\['bucket_boundaries'\] is \[\]"),
+        ("bucketed", options(bucket_boundaries=[60, 20, 100]), r"'bucket_boundaries'\] is \[60, 20, 100\]"),
+        ("bucketed", options(max_tokens=None), r"plan.options\['bucket_boundaries'\] is \[20, 60, 100\]"),
+        ("bucketed", shard(bucket_documents=None), "shard-00000's bucket_documents is None"),
+        ("bucketed", shard(bucket_documents=[6]), r"shard-00000's bucket_documents is \(6,\)"),
+        ("packed", shard(bucket_documents=[6]), r"shard-00000's bucket_documents is \(6,\)"),
+        ("packed", shard(is_numbered=1), "shard-00000's is_numbered is 1"),
+        ("packed", shard(num_dropped=-1), "shard-00000's num_dropped is -1"),
+        ("packed", lambda m: m.update(source=5), "source is 5"),
+        ("packed", lambda m: m.update(source={"files": [1]}), r"source is {'files': \[1\]}"),
+        ("packed", lambda m: m["source"].update(files=[1]), r"source is {'files': \[1\]"),
+        ("packed", lambda m: m["source"].update(separator=1), "source is .*'separator': 1"),
+        ("packed", lambda m: m.update(source={"converted": 1, "num_bytes": 1}), "source is {'converted': 1"),
+        ("packed", lambda m: m.update(tokenizer_file="none.json"), r"tokenizer_file is 'none\.json'"),
+        ("packed", lambda m: m.update(tokenizer_file=5), "tokenizer_file is 5"),
+        ("packed", lambda m: m["plan"].update(tokenizer_fingerprint=None), "tokenizer_fingerprint is None"),
+        ("raw", lambda m: m["plan"].update(tokenizer_fingerprint="x"), "tokenizer_fingerprint is 'x'"),
+        ("packed", lambda m: m["plan"].update(vocab_size=None), "plan.vocab_size is None"),
+        ("packed", lambda m: next(iter(m["files"].values())).__setitem__(1, 7), "the SHA-256 of .* is 7"),
+    ],
+)
+def test_what_no_writer_writes(tmp_path, field, change, message):
+    text, path = tmp_path / "a.txt", tmp_path / "data"
+    text.write_text("|".join(CORPUS))
+    tokjax.write_dataset(text, FIELDS[field], path, separator="|")
+    forge(path, change)
+    with pytest.raises(tokjax.DatasetCorruptError, match=f"lacks a field, or has a wrong one: .*{message}"):
+        tokjax.open_dataset(path)
+
+
+def test_a_tokenizer_s_file_is_one_of_the_files(tmp_path):
+    tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
+    forge(tmp_path / "data", lambda m: m["files"].clear())
+    with pytest.raises(tokjax.DatasetCorruptError, match=r"tokenizer_file is 'tokenizer\.tokjax\.json'"):
+        tokjax.open_dataset(tmp_path / "data")
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_what_writers_write_is_accepted(tmp_path, field):
+    tokjax.write_dataset(CORPUS, FIELDS[field], tmp_path / "data")
+    forge(tmp_path / "data", lambda _: None)
+    assert len(tokjax.open_dataset(tmp_path / "data")) == len(CORPUS)
