@@ -109,6 +109,10 @@ def test_additive_masks_give_no_nan(dtype):
 def test_masks_refuse():
     with pytest.raises(tokjax.InvalidArgumentError, match="give attention_mask, segment_ids or in_prefix"):
         tokjax.make_attention_mask()
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"one shape, and these have .*\(2, 3\), .*\(2, 4\)"
+    ):
+        tokjax.make_attention_mask(attention_mask=np.ones((2, 3)), segment_ids=np.ones((2, 4), np.int32))
     with pytest.raises(tokjax.InvalidArgumentError, match="pass causal=True"):
         tokjax.make_attention_mask(attention_mask=np.ones((1, 2)), causal=False, window=2)
     with pytest.raises(tokjax.InvalidArgumentError, match="window must be at least 1"):

@@ -1,12 +1,13 @@
-"""Whatever stands for results, as one `Ragged`."""
+"""What batching functions are given: results as one `Ragged`, rows of tokens, and masks beside them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from tokjax._namespace import is_jax
+from tokjax._namespace import Array, as_int32, as_mask, is_jax
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import COLUMNS, Ragged, splits_from_lengths
 from tokjax.records import Results, TokenizationBatch, TokenizationResult
@@ -35,6 +36,33 @@ def as_ragged(results: Results) -> Ragged:
     columns = {name: _joined(rows, name) for name in COLUMNS[1:]}
     ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
     return Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
+
+
+def tokens_of(ids: Array) -> Any:
+    """`ids` as `int32`, with an axis for the places of a row."""
+    tokens = as_int32("ids", ids)
+    if tokens.ndim == 0:
+        raise InvalidArgumentError("ids must have shape (..., length), not ()")
+    return tokens
+
+
+def _of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
+    """`array`, if it is as large as the tokens."""
+    if array.shape != tokens.shape:
+        raise InvalidArgumentError(
+            f"{name} has shape {array.shape}, and ids {tokens.shape}; they must be equal"
+        )
+    return array
+
+
+def mask_beside(xp: Any, name: str, values: Any, tokens: Any) -> Any:
+    """True where `values` are not 0, if they are as many as the tokens."""
+    return _of_the_same_shape(name, as_mask(xp, values), tokens)
+
+
+def integers_beside(name: str, values: Any, tokens: Any) -> Any:
+    """`values` as `int32`, if they are as many as the tokens."""
+    return _of_the_same_shape(name, as_int32(name, values), tokens)
 
 
 def _joined(

@@ -135,14 +135,17 @@ def make_attention_mask(
     >>> make_attention_mask(attention_mask=np.array([[1, 1, 0]])).astype(int).tolist()
     [[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
     """
-    given = [array for array in (attention_mask, segment_ids, in_prefix) if array is not None]
-    if not given:
+    named = {"attention_mask": attention_mask, "segment_ids": segment_ids, "in_prefix": in_prefix}
+    shapes = {name: np.shape(array) for name, array in named.items() if array is not None}
+    if not shapes:
         raise InvalidArgumentError(
             "give attention_mask, segment_ids or in_prefix; a mask of the length alone is causal_mask(length)"
         )
+    if len(set(shapes.values())) > 1:
+        raise InvalidArgumentError(f"arrays of a batch must have one shape, and these have {shapes}")
     if window is not None and not causal:
         raise InvalidArgumentError("window is how far back a causal mask looks; pass causal=True")
-    length = given[0].shape[-1]
+    length = next(iter(shapes.values()))[-1]
     parts: list[Any] = []
     if causal:
         before = causal_mask(length) if window is None else sliding_window_mask(length, window)
@@ -154,7 +157,7 @@ def make_attention_mask(
     mask = parts[0]
     for part in parts[1:]:
         mask = mask & part
-    return see_themselves(mask & namespace(*given).ones((length, 1), bool))
+    return see_themselves(mask & namespace(*named.values()).ones((length, 1), bool))
 
 
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:

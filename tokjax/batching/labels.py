@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from tokjax._checks import check_id
-from tokjax._namespace import Array, as_int32, as_mask, either, namespace, suffix_minimum
-from tokjax.errors import InvalidArgumentError
+from tokjax._namespace import Array, as_int32, either, namespace, suffix_minimum
+from tokjax.batching._inputs import integers_beside, mask_beside
 
 
 class CausalLMBatch(NamedTuple):
@@ -59,9 +59,9 @@ def causal_lm_labels(
     tokens = as_int32("ids", ids)
     rows = _Rows(
         tokens,
-        _shaped("attention_mask", as_mask(xp, attention_mask), tokens),
-        None if segment_ids is None else _shaped("segment_ids", as_int32("segment_ids", segment_ids), tokens),
-        None if loss_mask is None else _shaped("loss_mask", as_mask(xp, loss_mask), tokens),
+        mask_beside(xp, "attention_mask", attention_mask, tokens),
+        None if segment_ids is None else integers_beside("segment_ids", segment_ids, tokens),
+        None if loss_mask is None else mask_beside(xp, "loss_mask", loss_mask, tokens),
         xp.asarray(ignore_index, dtype=np.int32),
     )
     if tokens.shape[-1] == 0:
@@ -148,9 +148,3 @@ def _shifted(ids: Array, by: int, ignore_index: int) -> Array:
     xp = namespace(ids)
     values = as_int32("ids", ids)
     return xp.where(values == np.int32(ignore_index), values, values + np.int32(by))  # type: ignore[no-any-return]
-
-
-def _shaped(name: str, array: Any, ids: Any) -> Any:
-    if array.shape != ids.shape:
-        raise InvalidArgumentError(f"{name} has shape {array.shape}, and ids {ids.shape}; they must be equal")
-    return array

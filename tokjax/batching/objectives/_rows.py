@@ -1,4 +1,4 @@
-"""Rows of tokens, and of masks beside them."""
+"""What stays of rows, moved together."""
 
 from __future__ import annotations
 
@@ -7,30 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._namespace import Array, as_int32, as_mask, namespace
-from tokjax.errors import InvalidArgumentError
-
-
-def tokens_of(ids: Array) -> Any:
-    """`ids` as `int32`, with an axis for the places of a row."""
-    tokens = as_int32("ids", ids)
-    if tokens.ndim == 0:
-        raise InvalidArgumentError("ids must have shape (..., length), not ()")
-    return tokens
-
-
-def of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
-    """`array`, if it is as large as the tokens."""
-    if array.shape != tokens.shape:
-        raise InvalidArgumentError(
-            f"{name} has shape {array.shape}, and ids {tokens.shape}; they must be equal"
-        )
-    return array
-
-
-def mask_beside(xp: Any, name: str, values: Any, tokens: Any) -> Any:
-    """True where `values` are not 0, if they are as many as the tokens."""
-    return of_the_same_shape(name, as_mask(xp, values), tokens)
+from tokjax._namespace import namespace
 
 
 def compacted(values: Any, keep: Any, width: int, fill: Any) -> Any:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._namespace import Array, as_int32, namespace, suffix_minimum
+from tokjax.batching._inputs import tokens_of
 from tokjax.batching.masks import create_attention_mask
-from tokjax.batching.objectives._rows import tokens_of
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ import numpy as np
 
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, namespace
+from tokjax.batching._inputs import mask_beside, tokens_of
 from tokjax.batching.objectives._noise import NoiseCounts, random_noise
-from tokjax.batching.objectives._rows import compacted, mask_beside, tokens_of
+from tokjax.batching.objectives._rows import compacted
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tokjax._checks import check_id, checked_float, checked_int
 from tokjax._namespace import Array, as_int32, namespace, suffix_minimum
-from tokjax.batching.objectives._rows import mask_beside, of_the_same_shape, tokens_of
+from tokjax.batching._inputs import integers_beside, mask_beside, tokens_of
 from tokjax.batching.objectives.draws import below, checked_draws
 from tokjax.errors import InvalidArgumentError
 
@@ -93,7 +93,7 @@ def masked_lm(
     if attention_mask is not None:
         eligible &= mask_beside(xp, "attention_mask", attention_mask, tokens)
     if word_ids is not None:
-        words = of_the_same_shape("word_ids", as_int32("word_ids", word_ids), tokens)
+        words = integers_beside("word_ids", word_ids, tokens)
         eligible &= words >= 0
         choosing = xp.take_along_axis(choosing, _ends_of_words(xp, words, sequence_ids), axis=-1)
     chosen = eligible & (choosing < chance)
@@ -121,7 +121,7 @@ def _ends_of_words(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
     """The place of the last token of each token's word."""
     ends = words[..., 1:] != words[..., :-1]
     if sequence_ids is not None:
-        texts = of_the_same_shape("sequence_ids", as_int32("sequence_ids", sequence_ids), words)
+        texts = integers_beside("sequence_ids", sequence_ids, words)
         ends |= texts[..., 1:] != texts[..., :-1]
     ends = xp.concatenate([ends, xp.ones_like(words[..., :1], dtype=bool)], axis=-1)
     length = words.shape[-1]

@@ -10,8 +10,8 @@ import numpy as np
 
 from tokjax._checks import check_id, checked_float
 from tokjax._namespace import Array, namespace
+from tokjax.batching._inputs import tokens_of
 from tokjax.batching.objectives._noise import NoiseCounts, noise_counts
-from tokjax.batching.objectives._rows import tokens_of
 from tokjax.batching.objectives.corruption import DenoisingBatch, checked_layout, corrupted
 from tokjax.batching.objectives.draws import checked_draws
 from tokjax.errors import InvalidArgumentError

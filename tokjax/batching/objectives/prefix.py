@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tokjax._namespace import Array, namespace
+from tokjax.batching._inputs import mask_beside, tokens_of
 from tokjax.batching.labels import causal_lm_labels
-from tokjax.batching.objectives._rows import mask_beside, tokens_of
 from tokjax.batching.objectives.draws import below, checked_draws
 
 

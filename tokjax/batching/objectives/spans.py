@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._checks import checked_float, checked_int
+from tokjax.batching._inputs import tokens_of
 from tokjax.batching.objectives._noise import NoiseCounts, noise_counts
-from tokjax.batching.objectives._rows import tokens_of
 from tokjax.batching.objectives.corruption import DenoisingBatch, checked_layout, corrupted
 from tokjax.batching.objectives.draws import checked_draws
 from tokjax.errors import InvalidArgumentError
