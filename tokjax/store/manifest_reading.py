@@ -108,7 +108,7 @@ def _check_plan(plan: Plan) -> None:
 
 def _check_options(plan: Plan) -> None:
     wanted = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer"}
-    for name in wanted ^ plan.options.keys():
+    for name in sorted(wanted ^ plan.options.keys()):
         raise ValueError(f"plan.options {'lacks' if name in wanted else 'has an unknown'} {name!r}")
     for name, value in plan.options.items():
         _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
