@@ -38,5 +38,5 @@ def agree_in_jax(function, expected, arrays):
     assert_same(expected, function(*moved), jax.Array)
     assert_same(expected, jax.jit(function)(*moved), jax.Array)
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
-    mapped = jax.vmap(function)(*stacked)
+    mapped = jax.jit(jax.vmap(function))(*stacked)  # (by itself, vmap compiles operation by operation)
     assert_same(expected, jax.tree.map(lambda x: x[1], mapped), jax.Array)
