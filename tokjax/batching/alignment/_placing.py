@@ -167,12 +167,20 @@ def _bisected(xp: Any, low: Array, high: Array, steps: int, values: Array, targe
     if not values.shape[0]:
         return low
     last = values.shape[0] - 1
-    for _ in range(steps):
-        middle = (low + high) // 2
+
+    def halved(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) >> 1
         is_less = (values[xp.minimum(middle, last)] < targets) & (low < high)
-        low = xp.where(is_less, middle + 1, low)
-        high = xp.where(is_less, high, middle)
-    return low
+        return xp.where(is_less, middle + 1, low), xp.where(is_less, high, middle)
+
+    if xp is np:
+        for step in range(steps):
+            low, high = halved(step, (low, high))
+        return low
+    import jax  # noqa: PLC0415 (loaded already)
+
+    return jax.lax.fori_loop(0, steps, halved, (low, high))[0]  # type: ignore[no-any-return]
 
 
 def _filled(xp: Any, labels: Array, found: Found, tags: Array) -> Array:

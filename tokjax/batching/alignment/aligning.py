@@ -106,7 +106,7 @@ def align_spans(
     array([-100,    1,    2,    0], dtype=int32)
     """
     check_id("ignore_index", ignore_index)
-    tagset = TagSet(tuple(labels), scheme)
+    tagset = TagSet(labels, scheme)
     if on_partial not in ("include", "exclude", "error"):
         raise InvalidArgumentError(f"on_partial must be 'include', 'exclude' or 'error', not {on_partial!r}")
     tokens = token_rows(offsets, word_ids)

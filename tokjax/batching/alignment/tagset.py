@@ -12,7 +12,7 @@ from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -42,7 +42,7 @@ class TagSet:
     | `"IOE2"` | `E` | `I E` | `I I E` |
 
     Attributes:
-        labels: what spans are labelled with, none of them twice.
+        labels: what spans are labelled with, none of them twice; kept as a tuple.
         scheme: `"BIO"`, `"BILOU"`, `"IO"` or `"IOE2"`.
 
     Raises:
@@ -52,7 +52,7 @@ class TagSet:
     ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG')
     """
 
-    labels: tuple[str, ...]
+    labels: Sequence[str]
     scheme: Scheme = "BIO"
 
     def __post_init__(self) -> None:
