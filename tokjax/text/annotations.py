@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _TAG = re.compile(r"O|[BIELSU]-\S+")
-_BLANKS = re.compile(r"[ \t]+")
 _DOCUMENT = "-DOCSTART-"
 
 
@@ -68,9 +67,9 @@ def read_conll(
     rows: list[tuple[str, str]] = []
     width = None
     for where, line in _lines(Path(path)):
-        columns = [part.strip() for part in line.split("\t")] if "\t" in line else _BLANKS.split(line.strip())
-        starts_document = columns[0] == _DOCUMENT
-        if starts_document or columns == [""]:
+        columns = _columns(line)
+        starts_document = _column(columns, 0) == _DOCUMENT
+        if starts_document or not any(columns):
             if rows and (starts_document or unit == "sentence"):
                 texts.append(_tagged_text(rows))
                 rows = []
@@ -140,6 +139,12 @@ def _tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
         place, can_go_on, last = stop + 1, role in "BI", label
     words = tuple(word for word, _ in rows)
     return AnnotatedText(" ".join(words), tuple(spans), words, tuple(tags))
+
+
+def _columns(line: str) -> list[str]:
+    if "\t" in line:
+        return [part.strip(" ") for part in line.split("\t")]
+    return [part for part in line.split(" ") if part]  # and not at other white space, which words may hold
 
 
 def _column(columns: Sequence[str], number: int) -> str:

@@ -44,7 +44,7 @@ def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: 
         windows: of `encode_windows`, with offsets.
         values: labels, scores or whatever there is for each token of each window, `(n, ...)`: of an array of
             shape `(windows, length, ...)` it is `array[attention_mask == 1]`.
-        stride: what `encode_windows` was given.
+        stride: what `encode_windows` was given; that it is another is noticed in most cases, not in all.
         sequence_id: which text of a pair was cut into windows.
 
     Returns:
@@ -78,7 +78,11 @@ def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: 
     is_new = np.diff(places[order], prepend=-1) > 0
     best = tokens[order[is_new]]
     offsets = batch.offsets[best]
-    if len(best) != splits[-1] or not np.array_equal(offsets[places], batch.offsets[tokens]):
+    is_start = np.zeros(len(best) + 1, bool)
+    is_start[splits] = True
+    goes_back = (offsets[1:] < offsets[:-1]).any(axis=1) & ~is_start[1:-1]
+    is_whole = len(best) == splits[-1] and np.array_equal(offsets[places], batch.offsets[tokens])
+    if not is_whole or goes_back.any():
         raise InvalidArgumentError(
             f"the windows don't follow on each other with stride={stride} and sequence_id={sequence_id}; "
             "pass what encode_windows was given"
