@@ -61,29 +61,30 @@ def trimmed(tokens: Tokens, texts: Sequence[Text]) -> NDArray[np.int64]:
     encoded = [to_utf8(text) for text in texts]
     splits = splits_from_lengths(map(len, encoded))
     lengths = np.diff(tokens.row_splits)
-    spans = tokens.offsets.astype(np.int64)
-    covers = spans[:, 0] < spans[:, 1]
+    starts, stops = tokens.offsets.T.astype(np.int64)
     ends = np.repeat(np.diff(splits) + 1, lengths)
-    if (covers & (spans[:, 1] > ends)).any():
-        token = int(np.flatnonzero(covers & (spans[:, 1] > ends))[0])
+    beyond = stops > ends
+    if beyond.any():
+        token = int(np.flatnonzero(beyond)[0])
         raise OffsetsContractError(
-            f"text {tokens.row_of(token)}: a token has the span {tuple(spans[token].tolist())}, and the text "
-            f"has {ends[token] - 1} bytes; is it the text that was encoded? (see tokenization_view)"
+            f"text {tokens.row_of(token)}: a token has the span {tuple(tokens.offsets[token].tolist())}, and "
+            f"the text has {ends[token] - 1} bytes; is it the text that was encoded? (see tokenization_view)"
         )
-    shift = (np.repeat(splits[:-1], lengths) - 1)[covers]
-    starts, stops = spans[covers].T + shift
+    shift = np.repeat(splits[:-1], lengths) - 1
+    starts += shift
+    stops += shift
     _leave_white_space(_is_white_space(b"".join(encoded)), starts, stops)
-    spans[covers] = np.stack([starts, stops], axis=1) - shift[:, None]
-    return spans
+    return np.stack([starts - shift, stops - shift], axis=1)
 
 
 def _leave_white_space(blank: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
     """Move `starts` on and `stops` back to where a byte is not blank, but not past each other."""
     edges = np.flatnonzero(np.diff(blank, prepend=False, append=False))
     run_starts, run_stops = edges[::2], edges[1::2]
-    lead = np.flatnonzero(blank[starts])
+    blank = np.append(blank, False)
+    lead = np.flatnonzero((starts < stops) & blank.take(starts, mode="clip"))
     starts[lead] = np.minimum(run_stops[np.searchsorted(run_starts, starts[lead], "right") - 1], stops[lead])
-    trail = np.flatnonzero(blank[stops - 1] & (starts < stops))
+    trail = np.flatnonzero((starts < stops) & blank.take(stops - 1, mode="clip"))
     stops[trail] = run_starts[np.searchsorted(run_starts, stops[trail] - 1, "right") - 1]
 
 
