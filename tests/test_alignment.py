@@ -3,6 +3,7 @@
 import pickle
 import re
 from functools import cache, partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -165,6 +166,14 @@ def test_the_edges_under_jit(shape, width):
     align = aligner(tokjax.TagSet(LABELS), "include")
     assert_same(align(offsets, spans), jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)), jax.Array)
     assert align(np.array([(1, 2), (2, 4)]), np.array([(1, 4, 1)])).labels.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize("on_partial", ["include", "exclude"])
+def test_a_span_to_the_end_of_int32(on_partial):
+    align = aligner(tokjax.TagSet(LABELS), on_partial)
+    offsets, spans = np.array([(1, 3), (3, 5)]), np.array([(1, 2**31 - 1, 0)])
+    assert align(offsets, spans).labels.tolist() == [1, 2]
+    assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
 
 
 def test_arrays_over_a_mesh():
@@ -606,3 +615,17 @@ def test_many_texts_at_once(tokenizer, corpus):
         alone = tokjax.align_spans(batch[row], in_bytes[row], labels=["PER"], texts=[texts[row]])
         part = slice(*batch.row_splits[row : row + 2])
         assert aligned.labels[part].tolist() == alone.labels.tolist()
+
+
+def test_the_table_of_the_page_is_what_its_snippet_gives():
+    page = (Path(__file__).parents[1] / "docs" / "alignment.md").read_text()
+    names = {}
+    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
+    rows = {
+        name: [cell.strip("` ") for cell in cells.split("|")]
+        for name, cells in re.findall(r"^\| (token|bytes|tag) \|(.*)\|$", page, re.MULTILINE)
+    }
+    result = names["result"]
+    assert rows["token"] == [token.replace(" ", "␣") for token in result.tokens]
+    assert rows["bytes"] == [f"{start}–{stop}" for start, stop in result.offsets.tolist()]
+    assert rows["tag"] == names["tags"]

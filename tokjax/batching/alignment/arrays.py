@@ -112,7 +112,8 @@ def _in_order(xp: Any, spans: Array, num_labels: int) -> _Sorted:
     is_valid = (starts >= 1) & (starts < stops) & (classes >= 0) & (classes < num_labels)
     order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, stable=True)
     nowhere = np.int32(0)
-    starts, stops = xp.where(is_valid, starts, nowhere), xp.where(is_valid, stops, nowhere)
+    starts = xp.where(is_valid, starts, nowhere)
+    stops = xp.where(is_valid, xp.minimum(stops, _LAST_START - 1), nowhere)  # so that one more still fits
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
     return _Sorted(*columns, order)  # type: ignore[call-arg]
 

@@ -175,7 +175,9 @@ def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
     wrong = (starts < 1) | (starts >= stops)
     if wrong.any():
         _refuse_place(spans, int(np.flatnonzero(wrong)[0]))
-    order = np.argsort(rows * (starts.max(initial=0) + 1) + starts, kind="stable")
+    order = np.arange(len(starts))
+    if ((starts[1:] < starts[:-1]) & (rows[1:] == rows[:-1])).any():
+        order = np.lexsort((starts, rows))
     overlap = (starts[order[1:]] < stops[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
     if overlap.any():
         at = int(np.flatnonzero(overlap)[0])
