@@ -49,9 +49,9 @@ def test_train_lm_on_no_corpus(tmp_path, corpus):
     assert "Traceback" not in done.stderr
 
 
-def run_pipeline(*arguments):
+def run_example(name, *arguments):
     return subprocess.run(
-        [sys.executable, EXAMPLES / "pipeline.py", *map(str, arguments)],
+        [sys.executable, EXAMPLES / name, *map(str, arguments)],
         capture_output=True,
         text=True,
         check=False,
@@ -62,7 +62,7 @@ def run_pipeline(*arguments):
 def test_pipeline(tmp_path):
     (tmp_path / "corpus.txt").write_text("\n\n".join("low lower lowest " * (i % 40 + 1) for i in range(200)))
     small = ["--corpus", tmp_path / "corpus.txt", "--vocab-size", 280, "--batch-size", 8, "--steps", 40]
-    done = run_pipeline(*small)
+    done = run_example("pipeline.py", *small)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CausalLMBatch: 8 rows of" in done.stdout
     traces, rungs = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
@@ -70,9 +70,50 @@ def test_pipeline(tmp_path):
     assert "loss" in done.stdout
     (tmp_path / "tiny.txt").write_text("tiny")
     for corpus in ("tiny.txt", "missing.txt"):
-        failed = run_pipeline("--corpus", tmp_path / corpus)
+        failed = run_example("pipeline.py", "--corpus", tmp_path / corpus)
         assert failed.returncode == 1
         assert failed.stderr.startswith("error: ")
+
+
+def conll_of_sentences(count):
+    """People come after a title, and places after "in"; no name is there twice."""
+    names = [
+        f"{a}{b}{c}" for a in ("Ka", "Lo", "Mi", "Nu") for b in ("ré", "so", "ta", "vo") for c in "abcdefgh"
+    ]
+    lines = []
+    for i in range(count):
+        person, place = names[2 * i], names[2 * i + 1]
+        words = [("Mr", "O"), (person, "I-PER"), ("lives", "O"), ("in", "O"), (place, "I-LOC"), (".", "O")]
+        lines += [f"{word} {tag}" for word, tag in words] + [""]
+    return "\n".join(lines)
+
+
+def test_ner_on_conll(tmp_path):
+    path = tmp_path / "people.conll"
+    path.write_text(conll_of_sentences(60), encoding="utf-8")
+    done = run_example("ner.py", "--data", path, "--steps", 100, "--vocab-size", 300)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "54 texts, 108 spans; held out 6" in done.stdout
+    [row] = [line for line in done.stdout.splitlines() if "│ all " in line]
+    assert float(row.split("│")[4]) > 0.9
+
+
+def test_ner_on_docstrings():
+    done = run_example("ner.py", "--texts", 100, "--steps", 2, "--vocab-size", 400)
+    assert "whole spans in held-out texts" in done.stdout, done.stdout + done.stderr
+    assert "no better than known names" in done.stdout
+    assert done.returncode == 1
+
+
+@pytest.mark.parametrize("content", [None, "", "one line\n"])
+def test_ner_on_no_data(tmp_path, content):
+    path = tmp_path / "words.conll"
+    if content is not None:
+        path.write_text(content)
+    done = run_example("ner.py", "--data", path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)

@@ -1,5 +1,56 @@
 from . import testing as testing
 from . import trainer as trainer
+from .batching.alignment.aligning import (
+    SpanLabels as SpanLabels,
+)
+from .batching.alignment.aligning import (
+    align_spans as align_spans,
+)
+from .batching.alignment.arrays import (
+    align_span_arrays as align_span_arrays,
+)
+from .batching.alignment.decoding import (
+    spans_from_labels as spans_from_labels,
+)
+from .batching.alignment.spans import (
+    SpanColumns as SpanColumns,
+)
+from .batching.alignment.spans import (
+    pad_spans as pad_spans,
+)
+from .batching.alignment.spans import (
+    span_columns as span_columns,
+)
+from .batching.alignment.spans import (
+    spans_from_characters as spans_from_characters,
+)
+from .batching.alignment.spans import (
+    spans_to_characters as spans_to_characters,
+)
+from .batching.alignment.spans import (
+    split_layers as split_layers,
+)
+from .batching.alignment.tagset import (
+    TagSet as TagSet,
+)
+from .batching.alignment.trimming import (
+    trim_offsets as trim_offsets,
+)
+from .batching.alignment.windows import (
+    MergedWindows as MergedWindows,
+)
+from .batching.alignment.windows import (
+    merge_windows as merge_windows,
+)
+from .batching.alignment.words import (
+    labels_from_words as labels_from_words,
+)
+from .batching.alignment.words import (
+    word_ids_from_spans as word_ids_from_spans,
+)
+from .batching.alignment.words import (
+    words_from_labels as words_from_labels,
+)
 from .batching.attention import (
     additive_mask as additive_mask,
 )
@@ -527,6 +578,15 @@ from .store.writer import (
 )
 from .store.writer import (
     write_dataset as write_dataset,
+)
+from .text.annotations import (
+    AnnotatedText as AnnotatedText,
+)
+from .text.annotations import (
+    read_conll as read_conll,
+)
+from .text.annotations import (
+    read_spacy as read_spacy,
 )
 from .text.chunks import (
     find_chunk_boundaries as find_chunk_boundaries,

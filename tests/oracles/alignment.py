@@ -1,0 +1,125 @@
+"""Alignment by loops over tokens, spans and characters."""
+
+import itertools
+
+PLACES = {  # inside, first, last, alone
+    "BIO": "IBIB",
+    "BILOU": "IBLU",
+    "IO": "IIII",
+    "IOE2": "IIEE",
+}
+
+
+def tags_of(offsets, spans, scheme="BIO", on_partial="include", words=None):
+    """A tag for each token, `None` where it has no bytes or is no first subword, and the tokens of each span.
+
+    Spans may overlap; they are served in the order of their starts.
+    """
+    counted, seen = [], None
+    for token, (start, stop) in enumerate(offsets):
+        if start < stop:
+            if words is None or words[token] != seen:
+                counted.append(token)
+            seen = None if words is None else words[token]
+    owner = {}
+    for number in sorted(range(len(spans)), key=lambda number: spans[number][0]):
+        start, stop, _ = spans[number]
+        for token in counted:
+            token_bytes = set(range(*offsets[token]))
+            span_bytes = set(range(start, stop))
+            wanted = token_bytes & span_bytes if on_partial == "include" else token_bytes <= span_bytes
+            if wanted and token not in owner:
+                owner[token] = number
+    tags = [None] * len(offsets)
+    for token in counted:
+        tags[token] = "O"
+    for number, (_, _, label) in enumerate(spans):
+        tokens = [token for token in counted if owner.get(token) == number]
+        for token in tokens:
+            place = (token == tokens[0]) + 2 * (token == tokens[-1])
+            tags[token] = f"{PLACES[scheme][place]}-{label}"
+    return tags, [sum(owner.get(token) == number for token in counted) for number in range(len(spans))]
+
+
+def lenient_chunks(tags):
+    """Chunks `(first, last, label)` as seqeval's `get_entities` finds them; `L` is its `E`, `U` its `S`."""
+    chunks, begin = [], 0
+    before, before_label = "O", ""
+    for place, tag in enumerate([*tags, "O"]):
+        role, _, label = tag.partition("-")
+        role = {"L": "E", "U": "S"}.get(role, role)
+        ends = (
+            before in ("E", "S")
+            or (before in ("B", "I") and role in ("B", "S", "O"))
+            or (before != "O" and before_label != label)
+        )
+        if ends and before != "O":
+            chunks.append((begin, place - 1, before_label))
+        begins = (
+            role in ("B", "S")
+            or (before in ("E", "S", "O") and role in ("E", "I"))
+            or (role != "O" and before_label != label)
+        )
+        if begins:
+            begin = place
+        before, before_label = role, label
+    return chunks
+
+
+def strict_chunks(tags, scheme):
+    """Chunks that are whole: all stretches of tokens whose tags are those of one span, and none longer."""
+    chunks = []
+    for first, last in itertools.combinations_with_replacement(range(len(tags)), 2):
+        length = last - first + 1
+        label = tags[first].partition("-")[2]
+        expected = [f"{PLACES[scheme][(i == 0) + 2 * (i == length - 1)]}-{label}" for i in range(length)]
+        if tags[first] != "O" and tags[first : last + 1] == expected:
+            chunks.append((first, last, label))
+    return [
+        (first, last, label)
+        for first, last, label in chunks
+        if not any(
+            (other_first, other_last) != (first, last) and other_first <= first and last <= other_last
+            for other_first, other_last, _ in chunks
+        )
+    ]
+
+
+def layers_of(spans):
+    """Greedy: the longest first, each into the first layer where it meets no other."""
+    layers = []
+    for span in sorted(spans, key=lambda span: (-(span[1] - span[0]), span[0])):
+        taken = set(range(span[0], span[1]))
+        for layer in layers:
+            if not any(taken & set(range(other[0], other[1])) for other in layer):
+                layer.append(span)
+                break
+        else:
+            layers.append([span])
+    return [sorted(layer) for layer in layers]
+
+
+def word_of(token, words):
+    """The word that a token is of, by its bytes; -1 for none."""
+    mine = set(range(*token))
+    for number, word in enumerate(words):
+        if mine and mine <= set(range(*word)):
+            return number
+    shared = [len(mine & set(range(*word))) for word in words]
+    return shared.index(max(shared)) if max(shared, default=0) else -1
+
+
+def merged(windows, context):
+    """Of windows `[(first token in the text, values)]`, each token's value where most is seen around it.
+
+    `context` is the number of tokens of the text.
+    """
+    best = {}
+    for start, values in windows:
+        for i, value in enumerate(values):
+            before = i if start else context
+            after = len(values) - 1 - i if start + len(values) < context else context
+            seen = min(before, after)
+            if start + i not in best or seen > best[start + i][0]:
+                best[start + i] = (seen, value)
+    return [best[i][1] for i in range(context)]

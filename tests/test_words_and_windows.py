@@ -1,0 +1,227 @@
+"""Labels of words and of windows to labels of tokens and texts, against loops."""
+
+from collections import Counter
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import tokjax
+from tests.oracles import alignment as oracle
+from tests.strategies import hard_texts
+from tests.test_alignment import SCHEMES, schemes
+from tests.test_batching import agree, assert_same
+
+LABELS = ("PER", "ORG")
+LENGTH, WORDS = 8, 4
+
+
+@st.composite
+def words_of_tokens(draw):
+    """Two rows of word ids, -1 at their ends."""
+    rows = []
+    for _ in range(2):
+        words = [word for word in range(WORDS) for _ in range(draw(st.integers(0, 3)))][: LENGTH - 1]
+        rows.append(([-1, *words] + [-1] * LENGTH)[:LENGTH])
+    return np.array(rows, np.int32)
+
+
+def rows_of(elements, length):
+    row = st.lists(elements, min_size=length, max_size=length)
+    return st.lists(row, min_size=2, max_size=2).map(partial(np.array, dtype=np.int32))
+
+
+@cache
+def labeller(label_all_tokens, tagset):
+    return lambda words, labels: tokjax.labels_from_words(
+        words, labels, label_all_tokens=label_all_tokens, tagset=tagset
+    )
+
+
+@cache
+def reader(method, tagset):
+    return lambda words, labels: tokjax.words_from_labels(
+        words, labels, num_words=WORDS, method=method, tagset=tagset
+    )
+
+
+def tokens_of(row, word):
+    return [place for place, of in enumerate(row) if of == word]
+
+
+@given(words_of_tokens(), rows_of(st.sampled_from([-100, 0, 1, 2, 3, 4]), WORDS), st.booleans())
+def test_labels_from_words(words, labels, label_all_tokens):
+    given_labels = agree(labeller(label_all_tokens, None), words, labels)
+    for i, row in enumerate(words.tolist()):
+        expected = [-100] * LENGTH
+        for word in range(WORDS):
+            for place in tokens_of(row, word)[: None if label_all_tokens else 1]:
+                expected[place] = labels[i, word]
+        assert given_labels[i].tolist() == expected
+
+
+@given(words_of_tokens(), schemes, st.data())
+def test_tags_of_words(words, scheme, data):
+    """The tags of spans of words become those of the same spans of tokens, and come back."""
+    tagset = tokjax.TagSet(LABELS, scheme)
+    word_offsets = [(word + 1, word + 2) for word in range(WORDS)]
+    edges = sorted(data.draw(st.lists(st.integers(1, WORDS + 1), max_size=4, unique=True)))
+    spans = [
+        (a, b, data.draw(st.sampled_from(LABELS))) for a, b in zip(edges[::2], edges[1::2], strict=False)
+    ]
+    tags = tagset.ids_of(oracle.tags_of(word_offsets, spans, scheme)[0])
+    tags = np.broadcast_to(tags, (2, WORDS))
+    of_tokens = agree(labeller(True, tagset), words, tags)
+    back = agree(reader("majority", tagset), words, of_tokens)
+    for i, row in enumerate(words.tolist()):
+        complete = set(range(WORDS)) <= set(row)
+        offsets = [(0, 0) if word < 0 else word_offsets[word] for word in row]
+        if complete:
+            expected = oracle.tags_of(offsets, spans, scheme)[0]
+            assert of_tokens[i].tolist() == [-100 if tag is None else tagset.id_of(tag) for tag in expected]
+        assert back[i].tolist() == [tags[i, w] if w in row else -100 for w in range(WORDS)]
+
+
+@given(words_of_tokens(), rows_of(st.sampled_from([-100, 0, 1, 2, 3, 4]), LENGTH))
+def test_words_from_labels(words, labels):
+    tagset = tokjax.TagSet(LABELS)
+    first = agree(reader("first", None), words, labels)
+    majority = agree(reader("majority", tagset), words, labels)
+    for i, row in enumerate(words.tolist()):
+        for word in range(WORDS):
+            said = [labels[i, place] for place in tokens_of(row, word) if labels[i, place] != -100]
+            assert first[i, word] == (said[0] if said else -100)
+            votes = Counter(tagset.class_of_tag[tag] for tag in said)  # in the order of what is said first
+            winner = max(votes, key=votes.get, default=None)
+            if winner is None:
+                assert majority[i, word] == -100
+            else:
+                assert tagset.class_of_tag[majority[i, word]] == winner
+                begins = bool(winner >= 0) and tagset.tags[said[0]] == f"B-{LABELS[winner]}"
+                assert tagset.tags[majority[i, word]].startswith("B") is begins
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (3,)])
+def test_the_edges_under_jit(shape):
+    tagset, words = tokjax.TagSet(LABELS), np.zeros(shape, np.int32)
+    for count in (0, 2):
+        labels = np.ones((*shape[:-1], count), np.int32)
+        spans = np.ones((*shape[:-1], count, 2), np.int32)
+        for function, arrays in (
+            (partial(tokjax.labels_from_words, label_all_tokens=True, tagset=tagset), (words, labels)),
+            (
+                partial(tokjax.words_from_labels, num_words=count, method="majority", tagset=tagset),
+                (words, words),
+            ),
+            (tokjax.word_ids_from_spans, (np.stack([words, words], axis=-1), spans)),
+        ):
+            moved = jax.tree.map(jnp.asarray, arrays)
+            assert_same(function(*arrays), jax.jit(function)(*moved), jax.Array)
+
+
+spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0], sum(span)))
+
+
+@given(rows_of(spans, 4), rows_of(spans, 3))
+def test_word_ids_from_spans(tokens, words):
+    found = agree(tokjax.word_ids_from_spans, tokens, words)
+    for i in range(2):
+        expected = [oracle.word_of(token, words[i].tolist()) for token in tokens[i].tolist()]
+        assert found[i].tolist() == expected
+
+
+def test_words_are_refused():
+    tokens = np.zeros((2, 3), int)
+    for call, message in (
+        (
+            lambda: tokjax.labels_from_words(tokens, tokens[:1]),
+            r"word_labels has shape \(1, 3\), and the tokens",
+        ),
+        (lambda: tokjax.words_from_labels(tokens, tokens[0], num_words=1), "labels has shape"),
+        (lambda: tokjax.words_from_labels(tokens, tokens, num_words=-1), "num_words must be at least 0"),
+        (lambda: tokjax.words_from_labels(tokens, tokens, num_words=1, method="last"), "not 'last'"),
+        (lambda: tokjax.words_from_labels(tokens, tokens, num_words=1, method="majority"), "pass tagset="),
+        (lambda: tokjax.word_ids_from_spans(tokens, tokens), r"offsets must have shape \(..., n, 2\)"),
+        (
+            lambda: tokjax.word_ids_from_spans(np.zeros((1, 3, 2), int), np.zeros((2, 3, 2), int)),
+            "leading axes must be equal",
+        ),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            call()
+
+
+@settings(max_examples=40)
+@given(st.lists(hard_texts, max_size=3), st.integers(1, 6), st.data())
+def test_merge_windows(tokenizer, texts, room, data):
+    stride = data.draw(st.integers(0, room - 1))
+    windows = tokjax.encode_windows(
+        tokenizer, texts, max_length=room + 1, stride=stride, disallowed_special=(), allowed_special=()
+    )
+    whole = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
+    values = np.arange(len(windows.batch.ids))
+    merged = tokjax.merge_windows(windows, values, stride=stride)
+    assert merged.row_splits.tolist() == whole.row_splits.tolist()
+    assert merged.offsets.tolist() == whole.offsets.tolist()
+    expected = []
+    for text, length in enumerate(whole.lengths.tolist()):
+        parts, start = [], 0
+        for window in np.flatnonzero(windows.text_ids == text).tolist():
+            part = slice(*windows.batch.row_splits[window : window + 2])
+            inner = values[part][windows.batch.sequence_ids[part] == 0].tolist()
+            parts.append((start, inner))
+            start += room - stride
+        expected += oracle.merged(parts, length)
+    assert merged.values.tolist() == expected
+    assert windows.batch.ids[merged.values].tolist() == whole.ids.tolist()
+    scores = jnp.stack([jnp.asarray(values)] * 2, axis=1)
+    assert tokjax.merge_windows(windows, scores, stride=stride).values.tolist() == [[v, v] for v in expected]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_labels_through_windows(tokenizer, scheme):
+    """Spans that no window cuts in its middle come back whole from what the windows say."""
+    text = "low lower widest newest " * 8
+    words = [(m, m + 5, "PER") for m in range(5, len(text), 24)]
+    windows = tokjax.encode_windows(tokenizer, [text], max_length=17, stride=10)
+    spans_of_windows = [words] * len(windows.text_ids)
+    aligned = tokjax.align_spans(windows.batch, spans_of_windows, labels=LABELS, scheme=scheme)
+    merged = tokjax.merge_windows(windows, aligned.labels, stride=10)
+    tagset = tokjax.TagSet(LABELS, scheme)
+    assert tokjax.spans_from_labels(merged.offsets, merged.values, tagset, texts=[text]) == words
+
+
+def test_pairs_in_windows():
+    bert = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "c", "d", "?"])
+    windows = tokjax.encode_windows(
+        bert, ["? ?"], ["a b c d"], max_length=8, stride=1, truncation="only_second"
+    )
+    merged = tokjax.merge_windows(windows, windows.batch.ids, stride=1, sequence_id=1)
+    assert merged.values.tolist() == [3, 4, 5, 6]
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match="sequence_id=0; pass what encode_windows was given"
+    ):
+        tokjax.merge_windows(windows, windows.batch.ids, stride=1)
+
+
+def test_windows_are_refused(tokenizer):
+    windows = tokjax.encode_windows(tokenizer, ["it's we've I'll they'd"], max_length=5, stride=2)
+    values = np.zeros(len(windows.batch.ids))
+    for stride in (0, 1, 3):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=f"don't follow on each other with stride={stride}"
+        ):
+            tokjax.merge_windows(windows, values, stride=stride)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"array\[attention_mask == 1\]"):
+        tokjax.merge_windows(windows, values[1:], stride=2)
+    with pytest.raises(tokjax.InvalidArgumentError, match="stride must be at least 0"):
+        tokjax.merge_windows(windows, values, stride=-1)
+    bare = tokjax.encode_windows(tokenizer, ["low"], max_length=4, return_offsets=False)
+    with pytest.raises(tokjax.InvalidArgumentError, match="no offsets; encode with return_offsets=True"):
+        tokjax.merge_windows(bare, values, stride=0)
+    with pytest.raises(tokjax.InvalidArgumentError, match="outside of jax.jit"):
+        jax.jit(lambda v: tokjax.merge_windows(windows, v, stride=2))(values)

@@ -1,0 +1,264 @@
+"""Labelled spans of texts: as lists that people write, and as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tokjax._checks import checked_int
+from tokjax._namespace import Array, as_integers
+from tokjax.errors import InvalidArgumentError, OffsetsContractError
+from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
+from tokjax.ragged import ranges, splits_from_lengths
+from tokjax.utf8 import nbytes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tokjax.utf8 import Text
+
+LabelledSpan: TypeAlias = tuple[int, int, str]
+"""A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
+
+
+class SpanColumns(NamedTuple):
+    """The labelled spans of many texts as flat columns; those of text `i` are `row_splits[i]` and on.
+
+    Attributes:
+        starts: the first byte of each, from 1, `int64`, shape `(spans,)`.
+        stops: one past the last byte, `int64`, shape `(spans,)`.
+        classes: the label, as a place in the labels, `int32`, shape `(spans,)`.
+        row_splits: where the spans of each text begin, `int64`, shape `(texts + 1,)`.
+    """
+
+    starts: Array
+    stops: Array
+    classes: Array
+    row_splits: Array
+
+
+def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str]) -> SpanColumns:
+    """Lists of spans as columns, once, for functions that are called often.
+
+    Args:
+        spans: for each text its spans `(start, stop, label)`, 1-based bytes, in any order.
+        labels: what spans may be labelled with.
+
+    Raises:
+        InvalidArgumentError: a span is no such triple, or its label is none of `labels`.
+
+    >>> span_columns([[(1, 6, "PER")], []], ["PER"]).row_splits
+    array([0, 1, 1])
+    """
+    rows = list(spans)
+    class_of = {label: i for i, label in enumerate(labels)}
+    try:
+        splits = splits_from_lengths(map(len, rows))
+        flat = list(chain.from_iterable(rows))
+        if sum(map(len, flat)) != 3 * len(flat):
+            raise ValueError
+        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
+        classes = np.fromiter(map(class_of.__getitem__, map(itemgetter(2), flat)), np.int32, len(flat))
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+        raise InvalidArgumentError(_first_wrong_span(rows, class_of)) from None
+    return SpanColumns(starts, stops, classes, splits)
+
+
+def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
+    """The spans of each text in a row of its own, for `align_span_arrays`. Runs on the host.
+
+    Args:
+        spans: columns, of `span_columns`.
+        length: spans a row; by default as many as the text with most of them has.
+
+    Returns:
+        `int32`, shape `(texts, length, 3)`: start, stop and class; padding is `(0, 0, -1)`.
+
+    Raises:
+        InvalidArgumentError: a text has more spans than `length`.
+
+    >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
+    [[[1, 6, 0]], [[0, 0, -1]]]
+    """
+    counts = np.diff(as_integers("row_splits", spans.row_splits, np.int64))
+    longest = int(counts.max(initial=0))
+    width = longest if length is None else checked_int("length", length, least=0)
+    if longest > width:
+        raise InvalidArgumentError(
+            f"text {counts.argmax()} has {longest} spans, more than length={width}; pass a greater length"
+        )
+    padded = np.full((len(counts), width, 3), (0, 0, -1), np.int32)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    for column, values in enumerate(spans[:3]):
+        padded[rows, ranges(0, counts), column] = as_integers(spans._fields[column], values, np.int32)
+    return padded
+
+
+def spans_from_characters(
+    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
+) -> list[list[LabelledSpan]]:
+    """Spans of 0-based characters (`text[start:stop]`) as spans of 1-based bytes.
+
+    Args:
+        texts: what the spans are places in.
+        spans: for each text its spans `(start, stop, label)`.
+
+    Raises:
+        OffsetsContractError: a span is not in its text.
+        InvalidArgumentError: there are not as many rows of spans as texts.
+
+    >>> spans_from_characters(["Zoë 🙃"], [[(0, 3, "PER"), (4, 5, "MISC")]])
+    [[(1, 5, 'PER'), (6, 10, 'MISC')]]
+    """
+    return _converted(texts, spans, char_to_byte_spans)
+
+
+def spans_to_characters(
+    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
+) -> list[list[LabelledSpan]]:
+    """Spans of 1-based bytes as spans of 0-based characters, for `text[start:stop]`.
+
+    A span that starts or stops inside a character is rounded outward.
+
+    Args:
+        texts: what the spans are places in.
+        spans: for each text its spans `(start, stop, label)`.
+
+    Raises:
+        OffsetsContractError: a span is not in its text.
+        InvalidArgumentError: there are not as many rows of spans as texts.
+
+    >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
+    [[(0, 3, 'PER'), (4, 5, 'MISC')]]
+    """
+    return _converted(texts, spans, byte_to_char_spans)
+
+
+def split_layers(spans: Iterable[LabelledSpan]) -> list[list[LabelledSpan]]:
+    """The spans of one text, apart so that in no layer two of them overlap.
+
+    The longest come first, of equal ones the earliest, then the one given first; each goes into the first
+    layer that has room for it. So outer spans come before those nested in them.
+
+    Returns:
+        As many layers as are needed, each in the order of the text; none for no spans.
+
+    >>> split_layers([(12, 18, "LOC"), (1, 18, "ORG"), (20, 24, "PER")])
+    [[(1, 18, 'ORG'), (20, 24, 'PER')], [(12, 18, 'LOC')]]
+    """
+    layers: list[list[LabelledSpan]] = []
+    for span in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
+        for layer in layers:
+            if all(span[1] <= other[0] or other[1] <= span[0] for other in layer):
+                layer.append(span)
+                break
+        else:
+            layers.append([span])
+    return [sorted(layer) for layer in layers]
+
+
+def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
+    """The order that sorts spans by text, and by their place in it.
+
+    Raises:
+        InvalidArgumentError: a span is empty, or two of one text overlap.
+        OffsetsContractError: a span is no place in a text.
+    """
+    starts, stops = np.asarray(spans.starts), np.asarray(spans.stops)
+    rows = np.repeat(np.arange(len(spans.row_splits) - 1), np.diff(spans.row_splits))
+    wrong = (starts < 1) | (starts >= stops)
+    if wrong.any():
+        _refuse_place(spans, int(np.flatnonzero(wrong)[0]))
+    order = np.arange(len(starts))
+    if ((starts[1:] < starts[:-1]) & (rows[1:] == rows[:-1])).any():
+        order = np.lexsort((starts, rows))
+    overlap = (starts[order[1:]] < stops[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
+    if overlap.any():
+        at = int(np.flatnonzero(overlap)[0])
+        first, second = order[at : at + 2].tolist()
+        raise InvalidArgumentError(
+            f"text {rows[first]}: the spans {_shown(spans, first)} and {_shown(spans, second)} overlap, "
+            "and a token has one label; align each layer of split_layers(spans) on its own"
+        )
+    return order
+
+
+def refuse_spans_beyond(spans: SpanColumns, texts: Sequence[Text]) -> None:
+    """Raise `OffsetsContractError` for a span that is not in its text."""
+    counts = np.diff(spans.row_splits)
+    ends = np.repeat(np.fromiter(map(nbytes_of, texts), np.int64, len(texts)), counts) + 1
+    beyond = np.asarray(spans.stops) > ends
+    if beyond.any():
+        span = int(np.flatnonzero(beyond)[0])
+        raise OffsetsContractError(
+            f"text {_row_of(spans, span)}: the span {_shown(spans, span)} ends after the text, whose last "
+            f"byte is {ends[span] - 1}"
+        )
+
+
+def describe_span(spans: SpanColumns, span: int, labels: Sequence[str]) -> str:
+    """A span of the columns as one reads it: its text, its place, its label."""
+    return f"text {_row_of(spans, span)}: span {_shown(spans, span)} {labels[int(spans.classes[span])]!r}"
+
+
+def _refuse_place(spans: SpanColumns, span: int) -> None:
+    where = f"text {_row_of(spans, span)}: the span {_shown(spans, span)}"
+    if spans.starts[span] < 1 or spans.starts[span] > spans.stops[span]:
+        raise OffsetsContractError(
+            f"{where} must keep 1 <= start < stop: bytes are counted from 1; for 0-based characters pass "
+            "spans_from_characters(texts, spans)"
+        )
+    raise InvalidArgumentError(f"{where} is empty, and no token lies in it; leave it out")
+
+
+def _row_of(spans: SpanColumns, span: int) -> int:
+    return int(np.searchsorted(spans.row_splits, span, "right")) - 1
+
+
+def _shown(spans: SpanColumns, span: int) -> str:
+    return f"({spans.starts[span]}, {spans.stops[span]})"
+
+
+def _first_wrong_span(rows: Sequence[Any], class_of: dict[str, int]) -> str:
+    """What is wrong with spans that can't be made columns."""
+    for row, given in enumerate(rows):
+        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
+            return f"the spans of text {row} must be a list of (start, stop, label), not {given!r:.80}"
+        for span in given:
+            if not isinstance(span, Sequence) or len(span) != 3:
+                return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
+            start, stop, label = span
+            if not isinstance(label, str) or label not in class_of:
+                return f"text {row}: the span {span!r:.80} has a label that is none of {[*class_of]}"
+            for place in (start, stop):
+                if isinstance(place, bool) or not hasattr(place, "__index__") or abs(place) >= 2**62:
+                    return f"text {row}: the span {span!r:.80} has a place that is no integer of a text"
+    return "spans must be, for each text, a list of (start, stop, label)"
+
+
+def _converted(
+    texts: Sequence[Text],
+    spans: Sequence[Sequence[LabelledSpan]],
+    convert: Callable[[Text, Any], NDArray[np.int64]],
+) -> list[list[LabelledSpan]]:
+    check_rows("spans", len(spans), len(texts))
+    converted: list[list[LabelledSpan]] = []
+    for row, (text, given) in enumerate(zip(texts, spans, strict=True)):
+        try:
+            places = convert(text, [span[:2] for span in given]).tolist()
+        except OffsetsContractError as error:
+            raise OffsetsContractError(f"text {row}: {error}") from error
+        converted.append([(*place, span[2]) for place, span in zip(places, given, strict=True)])
+    return converted
+
+
+def check_rows(name: str, given: int, texts: int) -> None:
+    """Refuse what is not there once for each text."""
+    if given != texts:
+        raise InvalidArgumentError(f"{name} has {given} rows, and there are {texts} texts; pass one for each")

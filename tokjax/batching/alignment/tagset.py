@@ -1,0 +1,185 @@
+"""Tag vocabularies: what a token is called that lies in a labelled span."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from tokjax._namespace import as_integers
+from tokjax.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax._namespace import Array
+
+Scheme: TypeAlias = Literal["BIO", "BILOU", "IO", "IOE2"]
+
+FIRST, LAST = 1, 2
+"""The bits of a token's place in a span: 0 is inside, 3 is alone."""
+_ROLE_AT_PLACE = {"BIO": "IBIB", "BILOU": "IBLU", "IO": "IIII", "IOE2": "IIEE"}
+_ROLES = {"BIO": "BI", "BILOU": "BILU", "IO": "I", "IOE2": "IE"}
+_BEFORE_MORE, _AFTER_MORE = "BI", "ILE"
+
+
+@dataclass(frozen=True)
+class TagSet:
+    """The tags of a scheme for some labels, and their ids.
+
+    `O` has id 0. The tags of each label follow together, labels in the order given, and in each the roles
+    `B`, `I`, `L`, `U` (or `I`, `E`) in this order, as far as the scheme has them.
+
+    | scheme | a span of one token | of two | of three |
+    |---|---|---|---|
+    | `"BIO"` (IOB2) | `B` | `B I` | `B I I` |
+    | `"BILOU"` | `U` | `B L` | `B I L` |
+    | `"IO"` | `I` | `I I` | `I I I` |
+    | `"IOE2"` | `E` | `I E` | `I I E` |
+
+    Attributes:
+        labels: what spans are labelled with, none of them twice; kept as a tuple.
+        scheme: `"BIO"`, `"BILOU"`, `"IO"` or `"IOE2"`.
+
+    Raises:
+        InvalidArgumentError: labels that are no strings or there twice, or an unknown scheme.
+
+    >>> TagSet(("PER", "ORG")).tags
+    ('O', 'B-PER', 'I-PER', 'B-ORG', 'I-ORG')
+    """
+
+    labels: Sequence[str]
+    scheme: Scheme = "BIO"
+
+    def __post_init__(self) -> None:
+        """Check the labels, and keep them as a tuple."""
+        given: object = self.labels
+        if isinstance(given, str):
+            raise InvalidArgumentError(
+                f"labels must be a sequence of labels, not {given!r}; pass [{given!r}]"
+            )
+        object.__setattr__(self, "labels", tuple(self.labels))
+        for label in self.labels:
+            if not isinstance(label, str) or not label:
+                raise InvalidArgumentError(f"labels must be strings with something in them, not {label!r}")
+            if self.labels.count(label) > 1:
+                raise InvalidArgumentError(f"labels holds {label!r} more than once")
+        if self.scheme not in _ROLES:
+            known = ", ".join(map(repr, _ROLES))
+            raise InvalidArgumentError(f"scheme must be {known}, not {self.scheme!r}")
+
+    def __len__(self) -> int:
+        """How many tags there are."""
+        return 1 + self.num_roles * len(self.labels)
+
+    @cached_property
+    def tags(self) -> tuple[str, ...]:
+        """All tags; the place of each is its id."""
+        return ("O", *(f"{role}-{label}" for label in self.labels for role in _ROLES[self.scheme]))
+
+    def id_of(self, tag: str) -> int:
+        """The id of a tag.
+
+        >>> TagSet(("PER", "ORG")).id_of("B-ORG")
+        3
+        """
+        try:
+            return self._ids[tag]
+        except KeyError:
+            raise InvalidArgumentError(f"there is no tag {tag!r}; the tags are {self._shown}") from None
+
+    def ids_of(self, tags: Iterable[str]) -> NDArray[np.int32]:
+        """The ids of tags, `int32`, shape `(n,)`."""
+        return np.fromiter(map(self.id_of, tags), np.int32)
+
+    def tags_of(self, ids: Array | Iterable[int], *, ignore_index: int = -100) -> list[str]:
+        """The tags of ids, shape `(n,)`; `ignore_index` is `"_"`.
+
+        >>> TagSet(("PER", "ORG")).tags_of([0, 3, -100])
+        ['O', 'B-ORG', '_']
+        """
+        known = self.checked_ids(np.asarray(ids), ignore_index)
+        return ["_" if id_ == ignore_index else self.tags[id_] for id_ in known.tolist()]
+
+    def checked_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
+        """Ids on the host, all of which are tags or `ignore_index`."""
+        known = as_integers("tag ids", ids, np.int32)
+        wrong = ((known < 0) | (known >= len(self))) & (known != ignore_index)
+        if wrong.any():
+            raise InvalidArgumentError(
+                f"{known[wrong].flat[0]} is no tag: there are {len(self)}, from 0, and ignore_index is "
+                f"{ignore_index}; the tags are {self._shown}"
+            )
+        return known
+
+    @property
+    def num_roles(self) -> int:
+        """How many tags each label has."""
+        return len(_ROLES[self.scheme])
+
+    @cached_property
+    def role_at_place(self) -> NDArray[np.int32]:
+        """Which of a label's tags a token has at each place of a span, `int32`, shape `(4,)`."""
+        return np.array([_ROLES[self.scheme].index(role) for role in _ROLE_AT_PLACE[self.scheme]], np.int32)
+
+    @cached_property
+    def class_of_tag(self) -> NDArray[np.int32]:
+        """Which label each tag is of, -1 for `O`, `int32`, shape `(tags,)`."""
+        classes = np.arange(len(self.labels), dtype=np.int32)
+        return np.append(np.int32(-1), np.repeat(classes, self.num_roles))
+
+    @cached_property
+    def can_open(self) -> NDArray[np.bool_]:
+        """Whether a valid span can begin with each tag, shape `(tags,)`."""
+        placed = _ROLE_AT_PLACE[self.scheme]
+        return self._with_roles(placed[FIRST] + placed[FIRST | LAST])
+
+    @cached_property
+    def can_close(self) -> NDArray[np.bool_]:
+        """Whether a valid span can end with each tag, shape `(tags,)`."""
+        placed = _ROLE_AT_PLACE[self.scheme]
+        return self._with_roles(placed[LAST] + placed[FIRST | LAST])
+
+    @cached_property
+    def before_more(self) -> NDArray[np.bool_]:
+        """Whether a span can go on after each tag, shape `(tags,)`."""
+        return self._with_roles(_BEFORE_MORE)
+
+    @cached_property
+    def after_more(self) -> NDArray[np.bool_]:
+        """Whether a span can have begun before each tag, shape `(tags,)`."""
+        return self._with_roles(_AFTER_MORE)
+
+    @cached_property
+    def marked_place(self) -> NDArray[np.int32]:
+        """What each tag says of a token's place, beyond that it is in a span, `int32`, shape `(tags,)`."""
+        inside = self._with_roles(_ROLE_AT_PLACE[self.scheme][0])
+        place = np.where(self.can_open, FIRST, 0) + np.where(self.can_close, LAST, 0)
+        return np.where(inside, 0, place).astype(np.int32)
+
+    @cached_property
+    def tag_of_subword(self) -> NDArray[np.int32]:
+        """The tag of a word's token at each place of the word, by the word's tag, `int32`, `(tags, 4)`.
+
+        A word tagged `B` is `B I I` in three tokens, one tagged `U` is `B I L`.
+        """
+        place = np.arange(4) & self.marked_place[:, None]
+        tags = 1 + self.class_of_tag[:, None] * self.num_roles + self.role_at_place[place]
+        tags[0] = 0
+        return np.asarray(tags, np.int32)
+
+    def _with_roles(self, roles: str) -> NDArray[np.bool_]:
+        return np.array([tag != "O" and tag[0] in roles for tag in self.tags])
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        return {tag: id_ for id_, tag in enumerate(self.tags)}
+
+    @property
+    def _shown(self) -> str:
+        shown = ", ".join(self.tags[:12])
+        return shown if len(self) <= 12 else f"{shown}, ..."
