@@ -139,12 +139,13 @@ def test_packing_changes_no_output_and_no_gradient(documents, options):
 
     packed_batch = tiny_transformer.packed_batch(blocks, **options)
     padded_batch = tiny_transformer.padded_batch(padded, **options)
-    packed_logits = np.asarray(tiny_transformer.logits(params, *packed_batch[:3]))
-    padded_logits = np.asarray(tiny_transformer.logits(params, *padded_batch[:3]))
+    logits = jax.jit(tiny_transformer.logits)
+    packed_logits = np.asarray(logits(params, *packed_batch[:3]))
+    padded_logits = np.asarray(logits(params, *padded_batch[:3]))
     for row, document in enumerate(documents):
         of_row = np.asarray(blocks.document_ids) == row
         np.testing.assert_allclose(packed_logits[of_row], padded_logits[row, : len(document)], atol=2e-5)
-    gradients = [jax.grad(summed)(params, batch) for batch in (packed_batch, padded_batch)]
+    gradients = [jax.jit(jax.grad(summed))(params, batch) for batch in (packed_batch, padded_batch)]
     for ours, theirs in zip(*map(jax.tree.leaves, gradients), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-4, rtol=1e-4)
 
@@ -173,8 +174,9 @@ def test_without_segments_it_would_leak(documents):
     params = tiny_transformer.parameters(20, 16)
     ids, positions, mask, labels = tiny_transformer.packed_batch(blocks)
     leaking = tokjax.make_attention_mask(attention_mask=blocks.attention_mask)
-    right = tiny_transformer.total_loss(params, ids, positions, mask, labels)[0]
-    wrong = tiny_transformer.total_loss(params, ids, positions, leaking, labels)[0]
+    total_loss = jax.jit(tiny_transformer.total_loss)
+    right = total_loss(params, ids, positions, mask, labels)[0]
+    wrong = total_loss(params, ids, positions, leaking, labels)[0]
     assert abs(float(right - wrong)) > 1
 
 

@@ -1,5 +1,7 @@
 """The smallest transformer that attends, knows positions, and learns: to see what masks and packing do."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
@@ -63,11 +65,13 @@ def train(params, batches, learning_rate=0.05):
     return losses
 
 
+@partial(jax.jit, static_argnames=("causal", "window"))
 def packed_batch(blocks, **options):
     mask = tokjax.make_attention_mask(segment_ids=blocks.segment_ids, **options)
     return blocks.ids, blocks.positions, mask, blocks.labels()
 
 
+@partial(jax.jit, static_argnames=("causal", "window"))
 def padded_batch(padded, **options):
     positions = jnp.maximum(jnp.cumsum(padded.attention_mask, axis=1) - 1, 0)
     mask = tokjax.make_attention_mask(attention_mask=padded.attention_mask, **options)
