@@ -1,9 +1,7 @@
-"""Spans to labels of tokens and back, against loops over bytes, on any layout of tokens and on real ones."""
+"""Spans to labels of tokens, against loops over bytes, on any layout of tokens and on real ones."""
 
-import pickle
 import re
 from functools import cache, partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,59 +12,18 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
-from tests.strategies import any_strings, hard_texts
 from tests.test_batching import agree, assert_same
-
-SCHEMES = ["BIO", "BILOU", "IO", "IOE2"]
-LABELS = ("PER", "ORG", "A-B")
-schemes = st.sampled_from(SCHEMES)
-
-
-@st.composite
-def token_rows(draw, max_size=8):
-    """Offsets in the order of a text: with gaps, inserted and trimmed tokens, and such as share bytes."""
-    offsets, place = [], 1
-    for kind in draw(st.lists(st.sampled_from("tttttgsed"), max_size=max_size)):
-        if kind == "s":
-            offsets.append((0, 0))
-        elif kind == "e":
-            offsets.append((place, place))
-        elif kind == "d" and offsets and offsets[-1][0]:
-            offsets.append(offsets[-1])
-        else:
-            place += kind == "g"
-            stop = place + draw(st.integers(1, 3))
-            offsets.append((place, stop))
-            place = stop
-    return offsets
-
-
-@st.composite
-def disjoint_spans(draw, last=20):
-    edges = sorted(draw(st.lists(st.integers(1, last), max_size=8)))
-    pairs = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=False) if a < b]
-    return draw(st.permutations([(a, b, draw(st.sampled_from(LABELS))) for a, b in pairs]))
-
-
-def array(offsets):
-    return np.array(offsets, np.int64).reshape(-1, 2)
-
-
-def words_of(tokens):
-    return np.arange(len(tokens)) // 2
-
-
-def as_ids(tagset, tags, ignore_index=-100):
-    return [ignore_index if tag is None else tagset.id_of(tag) for tag in tags]
-
-
-def ragged_of(rows):
-    return tokjax.make_ragged(
-        np.zeros(sum(map(len, rows)), int),
-        np.cumsum([0, *map(len, rows)]),
-        offsets=array([span for row in rows for span in row]),
-        word_ids=np.concatenate([np.zeros(0, int), *map(words_of, rows)]),
-    )
+from tests.token_layouts import (
+    LABELS,
+    SCHEMES,
+    array,
+    as_ids,
+    disjoint_spans,
+    ragged_of,
+    schemes,
+    token_rows,
+    words_of,
+)
 
 
 @given(
@@ -394,217 +351,6 @@ def test_arrays_that_are_refused():
         tokjax.pad_spans(columns, length=1)
 
 
-def test_tag_sets():
-    expected = {
-        "BIO": "O B-PER I-PER B-ORG I-ORG",
-        "BILOU": "O B-PER I-PER L-PER U-PER B-ORG I-ORG L-ORG U-ORG",
-        "IO": "O I-PER I-ORG",
-        "IOE2": "O I-PER E-PER I-ORG E-ORG",
-    }
-    for scheme, tags in expected.items():
-        tagset = tokjax.TagSet(["PER", "ORG"], scheme)
-        assert " ".join(tagset.tags) == tags
-        assert len(tagset) == len(tagset.tags)
-        assert tagset.ids_of(tagset.tags).tolist() == list(range(len(tagset)))
-        assert tagset.tags_of([*range(len(tagset)), -100]) == [*tagset.tags, "_"]
-        assert pickle.loads(pickle.dumps(tagset)) == tagset == tokjax.TagSet(("PER", "ORG"), scheme)
-        assert hash(tagset) == hash(tokjax.TagSet(("PER", "ORG"), scheme))
-    with pytest.raises(tokjax.InvalidArgumentError, match="no tag 'B-DOG'; the tags are O, I-PER, I-ORG"):
-        tokjax.TagSet(["PER", "ORG"], "IO").id_of("B-DOG")
-    with pytest.raises(tokjax.InvalidArgumentError, match="7 is no tag: there are 7, from 0"):
-        tokjax.TagSet(LABELS).tags_of([7])
-
-
-nested_spans = st.lists(
-    st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from(LABELS)).map(
-        lambda span: (span[0], span[0] + span[1], span[2])
-    ),
-    max_size=8,
-)
-
-
-@given(nested_spans)
-def test_layers(spans):
-    layers = tokjax.split_layers(spans)
-    assert layers == oracle.layers_of(spans)
-    assert sorted(span for layer in layers for span in layer) == sorted(spans)
-    for layer in layers:
-        tokjax.align_spans(array([]), layer, labels=LABELS)
-
-
-@given(st.lists(st.tuples(hard_texts, st.randoms(use_true_random=False)), max_size=3))
-def test_characters_to_bytes_and_back(given_texts):
-    texts, spans = [], []
-    for text, random in given_texts:
-        places = sorted(random.choices(range(len(text) + 1), k=2))
-        texts.append(text)
-        spans.append([(*places, "PER")])
-    in_bytes = tokjax.spans_from_characters(texts, spans)
-    for text, [(start, stop, _)], [(first, last, label)] in zip(texts, spans, in_bytes, strict=True):
-        assert tokjax.to_utf8(text)[first - 1 : last - 1] == tokjax.to_utf8(text[start:stop])
-        assert label == "PER"
-    assert tokjax.spans_to_characters(texts, in_bytes) == spans
-
-
-def test_characters_that_are_not_there():
-    with pytest.raises(tokjax.OffsetsContractError, match=r"text 1: span 0 is \(0, 4\)"):
-        tokjax.spans_from_characters(["a", "é"], [[], [(0, 4, "PER")]])
-    with pytest.raises(tokjax.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
-        tokjax.spans_to_characters(["a", "b"], [[]])
-
-
-@given(st.lists(hard_texts | any_strings | st.binary(max_size=12), max_size=3))
-def test_trim_offsets(tokenizer, texts):
-    batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
-    for row, (text, trimmed) in enumerate(zip(texts, _trimmed_rows(batch, texts), strict=True)):
-        data = tokjax.to_utf8(text)
-        white = set()
-        for character in re.finditer(r"\s", data.decode("utf-8", "surrogateescape")):
-            if character.group().isspace():
-                start = len(character.string[: character.start()].encode("utf-8", "surrogateescape")) + 1
-                white |= set(range(start, start + len(character.group().encode())))
-        for before, after in zip(batch[row].offsets.tolist(), trimmed, strict=True):
-            solid = [place for place in range(*before) if place not in white]
-            empty = before if before[0] == before[1] else [before[1]] * 2
-            assert after == ([solid[0], solid[-1] + 1] if solid else empty)
-
-
-def _trimmed_rows(batch, texts):
-    trimmed = tokjax.trim_offsets(batch, texts).tolist()
-    splits = batch.row_splits.tolist()
-    return [trimmed[start:stop] for start, stop in zip(splits, splits[1:], strict=False)]
-
-
-def char_to_token_loop(encoding, spans, tagset):
-    """What is usually written: every character of a span, one call each."""
-    labels = [-100 if start == stop else 0 for start, stop in encoding.offsets]
-    for start, stop, label in spans:
-        tokens = []
-        for character in range(start, stop):
-            token = encoding.char_to_token(character)
-            if token is not None and token not in tokens:
-                tokens.append(token)
-        for token in tokens:
-            labels[token] = tagset.id_of(("B-" if token == tokens[0] else "I-") + label)
-    return labels
-
-
-def test_like_a_loop_over_char_to_token(tokenizer, corpus, tmp_path):
-    """Words of real text as spans; tokens that end inside a character are left out: the loop misses them."""
-    from tokenizers import Tokenizer
-
-    tokjax.export_tokenizer(tokenizer, tmp_path / "hf", "huggingface")
-    [path] = (tmp_path / "hf").rglob("tokenizer.json") if (tmp_path / "hf").is_dir() else [tmp_path / "hf"]
-    peer, tagset = Tokenizer.from_file(str(path)), tokjax.TagSet(("PER",))
-    for text in corpus:
-        if not text.isascii():
-            continue
-        spans = [(*match.span(), "PER") for match in re.finditer(r"[A-Za-z]+", text)][::2]
-        expected = char_to_token_loop(peer.encode(text, add_special_tokens=False), spans, tagset)
-        result = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
-        [in_bytes] = tokjax.spans_from_characters([text], [spans])
-        assert tokjax.align_spans(result, in_bytes, labels=["PER"]).labels.tolist() == expected
-
-
-@given(hard_texts, st.data(), st.sampled_from(["BIO", "BILOU", "IOE2"]), st.booleans())
-def test_the_round_trip(tokenizer, text, data, scheme, strict):
-    """Labels of any spans that are made of whole tokens give those spans again."""
-    result = tokjax.encode_result(tokenizer, text, disallowed_special=())
-    offsets = result.offsets[result.offsets[:, 0] < result.offsets[:, 1]].tolist()
-    edges = sorted(data.draw(st.lists(st.integers(0, len(offsets)), max_size=6, unique=True)))
-    spans = [
-        (offsets[first][0], offsets[after - 1][1], data.draw(st.sampled_from(LABELS)))
-        for first, after in zip(edges[::2], edges[1::2], strict=False)
-    ]
-    for on_partial in ("include", "exclude", "error"):
-        aligned = tokjax.align_spans(result, spans, labels=LABELS, scheme=scheme, on_partial=on_partial)
-        read = tokjax.spans_from_labels(result, aligned.labels, tokjax.TagSet(LABELS, scheme), strict=strict)
-        assert read == spans
-    touching = any(a[1] == b[0] and a[2] == b[2] for a, b in zip(spans, spans[1:], strict=False))
-    aligned = tokjax.align_spans(result, spans, labels=LABELS, scheme="IO")
-    read = tokjax.spans_from_labels(result, aligned.labels, tokjax.TagSet(LABELS, "IO"), strict=strict)
-    assert (read == spans) is not touching
-
-
-@given(token_rows(), st.data(), schemes, st.booleans(), st.booleans())
-def test_spans_from_any_labels(tokens, data, scheme, strict, first_subword_only):
-    tagset = tokjax.TagSet(LABELS, scheme)
-    tags = data.draw(
-        st.lists(st.sampled_from([*tagset.tags, None]), min_size=len(tokens), max_size=len(tokens))
-    )
-    words = words_of(tokens)
-    read = tokjax.spans_from_labels(
-        array(tokens),
-        np.array(as_ids(tagset, tags), np.int32),
-        tagset,
-        strict=strict,
-        first_subword_only=first_subword_only,
-        word_ids=words if first_subword_only else None,
-    )
-    covering = [i for i, (start, stop) in enumerate(tokens) if start < stop]
-    counted = [i for i in covering if tags[i] is not None]
-    if first_subword_only:
-        counted = [i for k, i in enumerate(counted) if not k or words[counted[k - 1]] != words[i]]
-    found = [tags[i] for i in counted]
-    chunks = oracle.strict_chunks(found, scheme) if strict else oracle.lenient_chunks(found)
-    expected = []
-    for first, last, label in chunks:
-        end = counted[last]
-        if first_subword_only:
-            end = max(i for i in covering if words[i] == words[end])
-        expected.append((tokens[counted[first]][0], tokens[end][1], label))
-    assert read == expected
-
-
-@given(st.lists(token_rows(), max_size=4), st.data(), schemes)
-def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
-    tagset = tokjax.TagSet(LABELS, scheme)
-    n = sum(map(len, rows))
-    tags = np.array(data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=n, max_size=n)), np.int32)
-    splits = np.cumsum([0, *map(len, rows)])
-    alone = [
-        tokjax.spans_from_labels(array(row), tags[start : start + len(row)], tagset)
-        for row, start in zip(rows, splits.tolist(), strict=False)
-    ]
-    assert tokjax.spans_from_labels(ragged_of(rows), tags, tagset) == alone
-    ragged = ragged_of(rows)
-    padded = tokjax.collate_padded_batch(ragged._replace(ids=tags), pad_id=0)  # padding is told by its span
-    assert tokjax.spans_from_labels(padded.offsets, padded.ids, tagset) == alone
-    assert tokjax.spans_from_labels(jnp.asarray(padded.offsets), jnp.asarray(padded.ids), tagset) == alone
-
-
-def test_spans_without_their_white_space():
-    offsets, tagset = array([(1, 4), (4, 9), (9, 10)]), tokjax.TagSet(LABELS)
-    read = partial(tokjax.spans_from_labels, offsets, np.array([0, 1, 0]), tagset)
-    assert read() == [(4, 9, "PER")]
-    assert read(texts=["New York."]) == [(5, 9, "PER")]
-
-
-def test_labels_that_are_refused():
-    offsets, tagset = array([(1, 4), (4, 9)]), tokjax.TagSet(LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="tag_ids has 1 tags, and there are 2 tokens"):
-        tokjax.spans_from_labels(offsets, np.array([0]), tagset)
-    with pytest.raises(tokjax.InvalidArgumentError, match="-1 is no tag: there are 7"):
-        tokjax.spans_from_labels(offsets, np.array([0, -1]), tagset)
-    with pytest.raises(tokjax.InvalidArgumentError, match="call it outside"):
-        jax.jit(lambda tags: tokjax.spans_from_labels(offsets, tags, tagset))(np.array([0, 1]))
-
-
-def test_first_subwords_round_trip(tokenizer):
-    text = "naïve café résumé 日本語 👩‍👩‍👧 newest"
-    words = [(m.start(), m.end(), "PER" if i % 2 else "ORG") for i, m in enumerate(re.finditer(r"\S+", text))]
-    [spans] = tokjax.spans_from_characters([text], [words])
-    result = tokjax.encode_result(tokenizer, text.split(" "), is_pretokenized=True)
-    options = {"texts": [text], "first_subword_only": True}
-    for scheme in SCHEMES:
-        aligned = tokjax.align_spans(result, spans, labels=LABELS, scheme=scheme, **options)
-        assert (aligned.labels != -100).sum() == len(words)
-        tagset = tokjax.TagSet(LABELS, scheme)
-        assert tokjax.spans_from_labels(result, aligned.labels, tagset, **options) == spans
-        everything = tokjax.align_spans(result, spans, labels=LABELS, scheme=scheme, texts=[text]).labels
-        assert tokjax.spans_from_labels(result, everything, tagset, texts=[text]) == spans
-
-
 def test_many_texts_at_once(tokenizer, corpus):
     texts = corpus * 50
     spans = [[(*m.span(), "PER") for m in re.finditer(r"\w+", text)] for text in texts]
@@ -615,17 +361,3 @@ def test_many_texts_at_once(tokenizer, corpus):
         alone = tokjax.align_spans(batch[row], in_bytes[row], labels=["PER"], texts=[texts[row]])
         part = slice(*batch.row_splits[row : row + 2])
         assert aligned.labels[part].tolist() == alone.labels.tolist()
-
-
-def test_the_table_of_the_page_is_what_its_snippet_gives():
-    page = (Path(__file__).parents[1] / "docs" / "alignment.md").read_text()
-    names = {}
-    exec(re.search(r"```python\n(.*?)```", page, re.DOTALL).group(1), names)
-    rows = {
-        name: [cell.strip("` ") for cell in cells.split("|")]
-        for name, cells in re.findall(r"^\| (token|bytes|tag) \|(.*)\|$", page, re.MULTILINE)
-    }
-    result = names["result"]
-    assert rows["token"] == [token.replace(" ", "␣") for token in result.tokens]
-    assert rows["bytes"] == [f"{start}–{stop}" for start, stop in result.offsets.tolist()]
-    assert rows["tag"] == names["tags"]

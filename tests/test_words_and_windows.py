@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import tokjax
 from tests.oracles import alignment as oracle
 from tests.strategies import hard_texts
-from tests.test_alignment import SCHEMES, schemes
 from tests.test_batching import agree, assert_same
+from tests.token_layouts import SCHEMES, schemes
 
 LABELS = ("PER", "ORG")
 LENGTH, WORDS = 8, 4

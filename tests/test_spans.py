@@ -1,0 +1,94 @@
+"""Labelled spans of texts, tag sets, layers, and tokens without their white space."""
+
+import pickle
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.oracles import alignment as oracle
+from tests.strategies import any_strings, hard_texts
+from tests.token_layouts import LABELS, array
+
+
+def test_tag_sets():
+    expected = {
+        "BIO": "O B-PER I-PER B-ORG I-ORG",
+        "BILOU": "O B-PER I-PER L-PER U-PER B-ORG I-ORG L-ORG U-ORG",
+        "IO": "O I-PER I-ORG",
+        "IOE2": "O I-PER E-PER I-ORG E-ORG",
+    }
+    for scheme, tags in expected.items():
+        tagset = tokjax.TagSet(["PER", "ORG"], scheme)
+        assert " ".join(tagset.tags) == tags
+        assert len(tagset) == len(tagset.tags)
+        assert tagset.ids_of(tagset.tags).tolist() == list(range(len(tagset)))
+        assert tagset.tags_of([*range(len(tagset)), -100]) == [*tagset.tags, "_"]
+        assert pickle.loads(pickle.dumps(tagset)) == tagset == tokjax.TagSet(("PER", "ORG"), scheme)
+        assert hash(tagset) == hash(tokjax.TagSet(("PER", "ORG"), scheme))
+    with pytest.raises(tokjax.InvalidArgumentError, match="no tag 'B-DOG'; the tags are O, I-PER, I-ORG"):
+        tokjax.TagSet(["PER", "ORG"], "IO").id_of("B-DOG")
+    with pytest.raises(tokjax.InvalidArgumentError, match="7 is no tag: there are 7, from 0"):
+        tokjax.TagSet(LABELS).tags_of([7])
+
+
+nested_spans = st.lists(
+    st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from(LABELS)).map(
+        lambda span: (span[0], span[0] + span[1], span[2])
+    ),
+    max_size=8,
+)
+
+
+@given(nested_spans)
+def test_layers(spans):
+    layers = tokjax.split_layers(spans)
+    assert layers == oracle.layers_of(spans)
+    assert sorted(span for layer in layers for span in layer) == sorted(spans)
+    for layer in layers:
+        tokjax.align_spans(array([]), layer, labels=LABELS)
+
+
+@given(st.lists(st.tuples(hard_texts, st.randoms(use_true_random=False)), max_size=3))
+def test_characters_to_bytes_and_back(given_texts):
+    texts, spans = [], []
+    for text, random in given_texts:
+        places = sorted(random.choices(range(len(text) + 1), k=2))
+        texts.append(text)
+        spans.append([(*places, "PER")])
+    in_bytes = tokjax.spans_from_characters(texts, spans)
+    for text, [(start, stop, _)], [(first, last, label)] in zip(texts, spans, in_bytes, strict=True):
+        assert tokjax.to_utf8(text)[first - 1 : last - 1] == tokjax.to_utf8(text[start:stop])
+        assert label == "PER"
+    assert tokjax.spans_to_characters(texts, in_bytes) == spans
+
+
+def test_characters_that_are_not_there():
+    with pytest.raises(tokjax.OffsetsContractError, match=r"text 1: span 0 is \(0, 4\)"):
+        tokjax.spans_from_characters(["a", "é"], [[], [(0, 4, "PER")]])
+    with pytest.raises(tokjax.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
+        tokjax.spans_to_characters(["a", "b"], [[]])
+
+
+@given(st.lists(hard_texts | any_strings | st.binary(max_size=12), max_size=3))
+def test_trim_offsets(tokenizer, texts):
+    batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
+    for row, (text, trimmed) in enumerate(zip(texts, _trimmed_rows(batch, texts), strict=True)):
+        data = tokjax.to_utf8(text)
+        white = set()
+        for character in re.finditer(r"\s", data.decode("utf-8", "surrogateescape")):
+            if character.group().isspace():
+                start = len(character.string[: character.start()].encode("utf-8", "surrogateescape")) + 1
+                white |= set(range(start, start + len(character.group().encode())))
+        for before, after in zip(batch[row].offsets.tolist(), trimmed, strict=True):
+            solid = [place for place in range(*before) if place not in white]
+            empty = before if before[0] == before[1] else [before[1]] * 2
+            assert after == ([solid[0], solid[-1] + 1] if solid else empty)
+
+
+def _trimmed_rows(batch, texts):
+    trimmed = tokjax.trim_offsets(batch, texts).tolist()
+    splits = batch.row_splits.tolist()
+    return [trimmed[start:stop] for start, stop in zip(splits, splits[1:], strict=False)]
