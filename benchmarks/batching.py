@@ -8,6 +8,8 @@ TEXT is real text, whose documents give the distribution of lengths; RANKS a tik
 from __future__ import annotations
 
 import argparse
+import re
+import tempfile
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 BLOCK = 2048
 ROWS, LENGTH = 1024, 2048
 VOCAB_SIZE = 50_257
-IGNORED = -100
+NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?: [A-Z][a-z]+)*")
 
 
 def collation(lengths: NDArray[np.int64]) -> Contenders:
@@ -195,6 +197,41 @@ def masking(lengths: NDArray[np.int64]) -> Contenders:
     }
 
 
+def alignment(text: Path, ranks: Path) -> Contenders:
+    """Capitalised words of 10,000 paragraphs as entities; tokens and their places are there already."""
+    from tokenizers import Tokenizer  # noqa: PLC0415
+
+    parts = text.read_bytes()[:20_000_000].decode("utf-8", "ignore").split("\n\n")
+    texts = [part for part in parts if len(part) > 200 and "<|" not in part][:10_000]
+    entities = [[(*match.span(), "NAME") for match in NAME.finditer(part)] for part in texts]
+    tokenizer = tokjax.load_tokenizer(ranks)
+    batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
+    spans = tokjax.spans_from_characters(texts, entities)
+    columns = tokjax.span_columns(spans, ["NAME"])
+    with tempfile.TemporaryDirectory() as name:
+        exported = tokjax.export_tokenizer(tokenizer, Path(name) / "tokenizer.json", "huggingface")
+        encodings = Tokenizer.from_file(str(exported[0])).encode_batch(texts, add_special_tokens=False)
+
+    def by_loop() -> list[list[int]]:
+        rows = []
+        for encoding, row in zip(encodings, entities, strict=True):
+            tags = [0] * len(encoding)
+            for start, stop, _ in row:
+                first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
+                tags[first : last + 1] = [1, *[2] * (last - first)]
+            rows.append(tags)
+        return rows
+
+    by_arrays = tokjax.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
+    if by_arrays != [tag for row in by_loop() for tag in row]:
+        raise SystemExit("the loop gives other labels")
+    return {
+        "tokjax, spans in arrays": lambda: tokjax.align_spans(batch, columns, labels=["NAME"]),
+        "tokjax, spans in lists": lambda: tokjax.align_spans(batch, spans, labels=["NAME"]),
+        "loop over char_to_token": by_loop,
+    }
+
+
 def measured(contenders: Contenders, rounds: int, **more: Any) -> dict[str, Any]:
     """Milliseconds of each."""
     seconds = interleaved(contenders, rounds)
@@ -232,6 +269,7 @@ def main() -> None:
             "collation": measured(collation(lengths), 20 * args.rounds),
             "jitted": {name: measured(each, 4 * args.rounds) for name, each in jitted(lengths).items()},
             "masking": measured(masking(lengths), 4 * args.rounds),
+            "alignment": measured(alignment(args.text, args.ranks), args.rounds),
             "planning": measured(plans, args.rounds, fill=plan_fill),
             "planning, 50,000": measured(planning_beside_trl(million[:50_000]), args.rounds),
             "packing": measured(packs, args.rounds, fill=pack_fill),
