@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 BLOCK = 2048
 ROWS, LENGTH = 1024, 2048
 VOCAB_SIZE = 50_257
-NAME = re.compile(r"(?<=[a-z,] )[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+NAME = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
 
 
 def collation(lengths: NDArray[np.int64]) -> Contenders:
@@ -212,7 +212,18 @@ def alignment(text: Path, ranks: Path) -> Contenders:
         exported = tokjax.export_tokenizer(tokenizer, Path(name) / "tokenizer.json", "huggingface")
         encodings = Tokenizer.from_file(str(exported[0])).encode_batch(texts, add_special_tokens=False)
 
-    def by_loop() -> list[list[int]]:
+    def by_characters() -> list[list[int]]:
+        rows = []
+        for encoding, row in zip(encodings, entities, strict=True):
+            tags = [0] * len(encoding.tokens)
+            for start, stop, _ in row:
+                places = {encoding.char_to_token(character) for character in range(start, stop)}
+                for place in places - {None}:
+                    tags[place] = 1 if place == min(places) else 2
+            rows.append(tags)
+        return rows
+
+    def by_ends() -> list[list[int]]:
         rows = []
         for encoding, row in zip(encodings, entities, strict=True):
             tags = [0] * len(encoding)
@@ -223,12 +234,14 @@ def alignment(text: Path, ranks: Path) -> Contenders:
         return rows
 
     by_arrays = tokjax.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
-    if by_arrays != [tag for row in by_loop() for tag in row]:
-        raise SystemExit("the loop gives other labels")
+    for loop in (by_characters, by_ends):
+        if by_arrays != [tag for row in loop() for tag in row]:
+            raise SystemExit(f"{loop.__name__} gives other labels")
     return {
         "tokjax, spans in arrays": lambda: tokjax.align_spans(batch, columns, labels=["NAME"]),
         "tokjax, spans in lists": lambda: tokjax.align_spans(batch, spans, labels=["NAME"]),
-        "loop over char_to_token": by_loop,
+        "char_to_token of each character": by_characters,
+        "char_to_token of both ends": by_ends,
     }
 
 
