@@ -72,7 +72,10 @@ def test_characters_that_are_not_there():
         tokjax.spans_to_characters(["a", "b"], [[]])
 
 
-@given(st.lists(hard_texts | any_strings | st.binary(max_size=12), max_size=3))
+white_texts = st.text(" \n\x1f\x85\xa0\u1680\u2003\u202f\u3000\u200ba中🙂", max_size=8)
+
+
+@given(st.lists(white_texts | hard_texts | any_strings | st.binary(max_size=12), max_size=3))
 def test_trim_offsets(tokenizer, texts):
     batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
     for row, (text, trimmed) in enumerate(zip(texts, _trimmed_rows(batch, texts), strict=True)):

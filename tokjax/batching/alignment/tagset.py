@@ -156,10 +156,9 @@ class TagSet:
 
     @cached_property
     def marked_place(self) -> NDArray[np.int32]:
-        """What each tag says of a token's place, beyond that it is in a span, `int32`, shape `(tags,)`."""
-        inside = self._with_roles(_ROLE_AT_PLACE[self.scheme][0])
+        """The places of a span, as bits, that each tag can have, `int32`, shape `(tags,)`."""
         place = np.where(self.can_open, FIRST, 0) + np.where(self.can_close, LAST, 0)
-        return np.where(inside, 0, place).astype(np.int32)
+        return place.astype(np.int32)
 
     @cached_property
     def tag_of_subword(self) -> NDArray[np.int32]:

@@ -197,7 +197,6 @@ def _check_order(tokens: Tokens, found: Covering) -> None:
     pairs = np.flatnonzero(back)
     rows = np.searchsorted(found.high, pairs, "right")
     in_a_row = (rows < len(found.high)) & (found.low.take(rows, mode="clip") <= pairs)
-    in_a_row &= pairs + 1 < found.high.take(rows, mode="clip")
     falls = (found.starts[pairs] > found.starts[pairs + 1]) | (found.stops[pairs] > found.stops[pairs + 1])
     pairs = pairs[in_a_row & falls]
     if len(pairs):
