@@ -2,7 +2,8 @@
 
     python -m benchmarks.batching TEXT RANKS [--rounds 5]
 
-TEXT is real text, whose documents give the distribution of lengths; RANKS a tiktoken file.
+TEXT is real text, whose documents give the distribution of lengths; RANKS a tiktoken file. TRL is needed,
+without the libraries that it trains with: `pip install --no-deps trl`.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ def planning_beside_trl(lengths: NDArray[np.int64]) -> Contenders:
 
 
 def packing(lengths: NDArray[np.int64]) -> tuple[Contenders, dict[str, float]]:
-    """Whole documents to blocks of ids, segments and positions."""
+    """Whole documents to blocks, each in its own form: TRL gives ids and lengths, others positions too."""
     import grain.python as grain  # noqa: PLC0415
     from datasets import Dataset, disable_progress_bars  # noqa: PLC0415
     from grain.experimental import BestFitPackIterDataset, FirstFitPackIterDataset  # noqa: PLC0415

@@ -1,8 +1,11 @@
 """`import tokjax` is cheap, and its names are what they say."""
 
 import importlib
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -20,6 +23,17 @@ def loaded_after(statement):
 
 def test_import_loads_nothing_heavy():
     assert loaded_after("import tokjax") == []
+
+
+def test_extras_that_errors_name_are_there():
+    root = Path(tokjax.__file__).parent
+    named = {
+        extra
+        for path in root.rglob("*.py")
+        for extra in re.findall(r'import_optional\([^)]*extra="([^"]+)"', path.read_text())
+    }
+    extras = tomllib.loads((root.parent / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {"report", "grain", "torch"} <= named <= extras.keys()
 
 
 def test_the_check_can_fail():

@@ -262,8 +262,9 @@ def packed():
 
 def test_views(packed):
     assert packed.ids.tolist() == [[5, 6, 7, 9, 9], [8, 0, 0, 0, 0]]
-    assert packed.labels().tolist() == [[6, 7, -100, 9, -100], [-100] * 5]
-    assert packed.labels(loss_mask=packed.ids != 7, ignore_index=-1).tolist()[0] == [6, -1, -1, 9, -1]
+    assert packed.causal_lm_labels().tolist() == [[6, 7, -100, 9, -100], [-100] * 5]
+    answers = packed.causal_lm_labels(loss_mask=packed.ids != 7, ignore_index=-1)
+    assert answers[0].tolist() == [6, -1, -1, 9, -1]
     assert packed.lengths.tolist() == [5, 1]
     assert packed.cu_seqlens(2).tolist() == [[0, 3, 5], [0, 1, 1]]
 

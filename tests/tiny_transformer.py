@@ -68,7 +68,7 @@ def train(params, batches, learning_rate=0.05):
 @partial(jax.jit, static_argnames=("causal", "window"))
 def packed_batch(blocks, **options):
     mask = tokjax.make_attention_mask(segment_ids=blocks.segment_ids, **options)
-    return blocks.ids, blocks.positions, mask, blocks.labels()
+    return blocks.ids, blocks.positions, mask, blocks.causal_lm_labels()
 
 
 @partial(jax.jit, static_argnames=("causal", "window"))

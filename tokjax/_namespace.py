@@ -121,6 +121,39 @@ def suffix_minimum(values: Array) -> Array:
     return np.minimum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
 
 
+def prefix_maximum(values: Array) -> Array:
+    """The maximum of each value and all that come before it along the last axis.
+
+    Args:
+        values: integers, shape `(..., length)`.
+
+    Returns:
+        An array of the same kind, shape and dtype.
+    """
+    if isinstance(values, np.ndarray):
+        return np.maximum.accumulate(values, axis=-1)
+    import jax  # noqa: PLC0415 (loaded already)
+
+    return jax.lax.cummax(values, axis=values.ndim - 1)
+
+
+def put(values: Array, places: Any, new: Any, where: Any) -> Array:
+    """`values` with others at some places; a NumPy array is written to.
+
+    Args:
+        values: shape `(n,)`.
+        places: where others go, `int32` below `n`, all different where they count, shape `(m,)`.
+        new: what goes there, shape `(m,)`.
+        where: which of the places count, `bool`, shape `(m,)`.
+    """
+    if isinstance(values, np.ndarray):
+        values[places[where]] = new[where]
+        return values
+    xp = namespace(values)
+    outside = values.shape[0]
+    return values.at[xp.where(where, places, outside)].set(new, mode="drop")
+
+
 def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
     """`flat[index]` where `present`, else `fill`; an empty `flat` gives `fill` throughout.
 

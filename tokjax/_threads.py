@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import pickle
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tokjax._checks import checked_int
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-    from concurrent.futures import Executor, Future
+    from concurrent.futures import Future
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -23,6 +26,20 @@ def num_threads(threads: int | None) -> int:
     if threads is not None:
         return checked_int("threads", threads, least=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_executor(executor: object) -> None:
+    """Refuse what is no executor, nor `None` for threads of this process."""
+    if executor is not None and not isinstance(executor, Executor):
+        raise InvalidArgumentError(
+            f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
+        )
+
+
+@lru_cache(maxsize=4)
+def unpickled(pickled: bytes) -> Any:
+    """What was pickled; a worker that is sent the same with every task unpickles it once."""
+    return pickle.loads(pickled)
 
 
 def map_in_threads(

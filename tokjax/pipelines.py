@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import importlib
 import itertools
 import pickle
 import sys
-from concurrent.futures import Executor
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tokjax._checks import checked_int
 from tokjax._display import name_of
+from tokjax._optional import import_optional
 from tokjax._shapes import shapes_in
-from tokjax._threads import map_in_threads
+from tokjax._threads import check_executor, map_in_threads, unpickled
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from concurrent.futures import Executor
 
 Item = TypeVar("Item")
 
@@ -84,14 +84,8 @@ class Pipeline:
         [1, 3]
         """
         at_once = checked_int("workers", workers, least=1)
-        if executor is None:
-            return map_in_threads(self._run, enumerate(items), at_once)
-        if not isinstance(executor, Executor):
-            raise InvalidArgumentError(
-                f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass "
-                "workers=N"
-            )
-        run = partial(_run_elsewhere, self._pickled())
+        check_executor(executor)
+        run = self._run if executor is None else partial(_run_elsewhere, self._pickled())
         return map_in_threads(run, enumerate(items), at_once, executor)
 
     def describe(self, example: Any) -> str:
@@ -203,7 +197,7 @@ def grain_map(function: Callable[[Any], Any]) -> Any:
     Args:
         function: takes one element, and gives one.
     """
-    transforms: Any = importlib.import_module("grain.transforms")
+    transforms: Any = import_optional("grain.transforms", extra="grain", purpose="grain_map")
 
     class FunctionMap(transforms.Map):  # type: ignore[misc]
         def map(self, element: Any) -> Any:
@@ -234,10 +228,5 @@ def _applied(step: Step, value: Any) -> Any:
 
 def _run_elsewhere(pickled: bytes, numbered: tuple[int, Any]) -> Any:
     """Run a pipeline in a worker, which has it unpickled once."""
-    return _unpickled(pickled)._run(numbered)
-
-
-@lru_cache(maxsize=4)
-def _unpickled(pickled: bytes) -> Pipeline:
-    pipe: Pipeline = pickle.loads(pickled)
-    return pipe
+    pipe: Pipeline = unpickled(pickled)
+    return pipe._run(numbered)

@@ -46,7 +46,7 @@ def tokens_of(ids: Array) -> Any:
     return tokens
 
 
-def _of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
+def of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
     """`array`, if it is as large as the tokens."""
     if array.shape != tokens.shape:
         raise InvalidArgumentError(
@@ -57,12 +57,12 @@ def _of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
 
 def mask_beside(xp: Any, name: str, values: Any, tokens: Any) -> Any:
     """True where `values` are not 0, if they are as many as the tokens."""
-    return _of_the_same_shape(name, as_mask(xp, values), tokens)
+    return of_the_same_shape(name, as_mask(xp, values), tokens)
 
 
 def integers_beside(name: str, values: Any, tokens: Any) -> Any:
     """`values` as `int32`, if they are as many as the tokens."""
-    return _of_the_same_shape(name, as_int32(name, values), tokens)
+    return of_the_same_shape(name, as_int32(name, values), tokens)
 
 
 def _joined(

@@ -174,7 +174,7 @@ def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
         Of that type, and the shape of `mask`.
 
     >>> additive_mask(np.array([True, False])).tolist()
-    [0.0, -1.7014118346046923e+38]
+    [0.0, -1.7014117331926443e+38]
     """
     xp = namespace(mask)
     name = np.dtype(dtype).name

@@ -33,7 +33,7 @@ class PackedBlocks(NamedTuple):
     document_ids: Array
     total_tokens: Array
 
-    def labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
+    def causal_lm_labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
         """The next id within each segment, as `causal_lm_labels` gives it: `(blocks, block_size)`.
 
         Args:
@@ -63,7 +63,7 @@ class PackedBlocks(NamedTuple):
         They count where `targets_segmentation` is not 0, and hold the id 0 elsewhere. All are `int32`,
         `(blocks, block_size)`.
         """
-        labels = self.labels(ignore_index=-1)
+        labels = self.causal_lm_labels(ignore_index=-1)
         xp = namespace(labels)
         counts = labels >= 0
         nothing = np.int32(0)
@@ -98,7 +98,7 @@ class PackedBlocks(NamedTuple):
             `tokens` and `segment_ids` (of its attention mask; -1 on padding), `int32`, and `loss_weight`,
             `float32`, all `(blocks, block_size)`.
         """
-        labels = self.labels(ignore_index=-1)
+        labels = self.causal_lm_labels(ignore_index=-1)
         xp = namespace(labels)
         return {
             "tokens": self.ids,

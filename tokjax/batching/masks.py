@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, is_traced, namespace
+from tokjax._namespace import Array, as_int32, is_traced, namespace, put
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -97,14 +97,8 @@ def _first_stops(xp: Any, ends: Array, count: int) -> Array:
     """One past each of the first `count` true places, then the size of the array."""
     size = ends.shape[0]
     order = xp.cumsum(ends.astype(np.int32), dtype=np.int32) - np.int32(1)
-    slot = xp.where(ends & (order < np.int32(count)), order, np.int32(count))
-    stops = xp.full(count + 1, size, dtype=np.int32)
-    places = xp.arange(1, size + 1, dtype=np.int32)
-    if xp is np:
-        stops[slot] = places
-    else:
-        stops = stops.at[slot].set(places)
-    return stops[:count]  # type: ignore[no-any-return]
+    stops = xp.full(count, size, dtype=np.int32)
+    return put(stops, order, xp.arange(1, size + 1, dtype=np.int32), ends & (order < np.int32(count)))
 
 
 def _refuse_more_documents(ends: Array, max_documents: int) -> None:

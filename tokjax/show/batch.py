@@ -11,7 +11,7 @@ from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax._display import visible
 from tokjax._namespace import as_integers
-from tokjax.batching._inputs import as_ragged
+from tokjax.batching._inputs import as_ragged, of_the_same_shape
 from tokjax.errors import InvalidArgumentError
 from tokjax.records import TokenizationResult
 from tokjax.show.shown import Piece, ShownBatch, ShownRow
@@ -128,12 +128,7 @@ def _places_of(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> _P
         values = getattr(columns, name, None) if given is None else given
         if values is None:
             return None
-        array = np.asarray(values)
-        if array.shape != ids.shape:
-            raise InvalidArgumentError(
-                f"{name} has shape {array.shape}, and ids {ids.shape}; make them equal"
-            )
-        return array.reshape(-1)
+        return of_the_same_shape(name, np.asarray(values), ids).reshape(-1)  # type: ignore[no-any-return]
 
     mask, segments = column("attention_mask"), column("segment_ids")
     targets, in_loss = column("labels", labels), column("loss_mask", loss_mask)

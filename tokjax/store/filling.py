@@ -6,11 +6,11 @@ import itertools
 import pickle
 from concurrent.futures import BrokenExecutor
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._progress import progress_bar
-from tokjax._threads import map_in_threads
+from tokjax._threads import map_in_threads, unpickled
 from tokjax.errors import DatasetError
 from tokjax.store.encoding import Documents, Encoded, encode_documents
 from tokjax.store.feed import batches_of
@@ -96,13 +96,7 @@ def _encoded(job: Job) -> Iterator[tuple[Documents, Encoded]]:
 
 def _encode_elsewhere(pickled_field: bytes, documents: Documents) -> Encoded:
     """Encode documents in a worker, which has the field unpickled once."""
-    return encode_documents(_unpickled(pickled_field), documents, threads=1)
-
-
-@lru_cache(maxsize=4)
-def _unpickled(pickled_field: bytes) -> Field:
-    field: Field = pickle.loads(pickled_field)
-    return field
+    return encode_documents(unpickled(pickled_field), documents, threads=1)
 
 
 @contextmanager

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import tempfile
 from collections.abc import Iterator
-from concurrent.futures import Executor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax._directories import DirectoryKind, exclusive_place
 from tokjax._files import sha256_of_file
-from tokjax._threads import num_threads
+from tokjax._threads import check_executor, num_threads
 from tokjax._urls import is_url
 from tokjax.errors import (
     DatasetError,
@@ -59,6 +58,7 @@ from tokjax.store.resuming import begin, check_files, progress_in, unchanged
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
 DEFAULT_SHARD_SIZE = 30_000_000
 """The last shard is written when nothing is left to encode meanwhile: so it should not be large."""
@@ -143,10 +143,7 @@ def write_dataset(
         InvalidArgumentError: an argument or a document makes no sense.
         SourceError: a file of the source is damaged.
     """
-    if executor is not None and not isinstance(executor, Executor):
-        raise InvalidArgumentError(
-            f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
-        )
+    check_executor(executor)
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
     if separator is not None and not (isinstance(separator, str) and separator):

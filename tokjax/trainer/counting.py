@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
-from tokjax._threads import map_in_threads, num_threads
+from tokjax._threads import check_executor, map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models._chunks import as_segments, cut_into_words, gather
 from tokjax.models._pattern_cutter import PatternCutter
@@ -80,10 +80,7 @@ def count_pretokens(
     [(b'low', 1), (b' low', 1), (b' lower', 1)]
     """
     special = tuple(checked_special(special_tokens))
-    if executor is not None and not isinstance(executor, Executor):
-        raise InvalidArgumentError(
-            f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
-        )
+    check_executor(executor)
     at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
     seed = checked_int("seed", seed, least=0)
     sample = None if max_bytes is None else _Sample(checked_int("max_bytes", max_bytes, least=1), seed)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._namespace import prefix_maximum, put
 from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.ragged import ranges
 
@@ -77,7 +78,7 @@ def given_once(xp: Any, found: Found) -> Found:
     """Each token to the first of the spans that have it."""
     if not found.first.shape[0]:
         return found
-    reached = _running_maximum(xp, found.after)
+    reached = prefix_maximum(found.after)
     first = xp.maximum(found.first[1:], reached[:-1])
     first = xp.concatenate([found.first[:1], first])
     return Found(first, xp.maximum(first, found.after))
@@ -97,9 +98,9 @@ def tagged(xp: Any, labels: Array, found: Found, classes: Array, tagset: TagSet)
     tag = 1 + classes * np.int32(tagset.num_roles)
     roles = tagset.role_at_place
     labels = _filled(xp, labels, found, tag + roles[0])
-    labels = put(xp, labels, found.first, tag + roles[FIRST], counts > 1)
-    labels = put(xp, labels, found.after - 1, tag + roles[LAST], counts > 1)
-    return put(xp, labels, found.first, tag + roles[FIRST | LAST], counts == 1)
+    labels = put(labels, found.first, tag + roles[FIRST], counts > 1)
+    labels = put(labels, found.after - 1, tag + roles[LAST], counts > 1)
+    return put(labels, found.first, tag + roles[FIRST | LAST], counts == 1)
 
 
 def starts_word(xp: Any, covers: Array, words: Array) -> Array:
@@ -111,28 +112,10 @@ def starts_word(xp: Any, covers: Array, words: Array) -> Array:
         words: the word of each token, `(rows, length)`.
     """
     place = xp.arange(1, words.shape[1] + 1, dtype=np.int32)
-    seen = _running_maximum(xp, xp.where(covers, place, np.int32(0)))
+    seen = prefix_maximum(xp.where(covers, place, np.int32(0)))
     before = xp.concatenate([xp.zeros_like(seen[:, :1]), seen[:, :-1]], axis=1)
     last_word = xp.take_along_axis(words, xp.maximum(before - 1, 0), axis=1)
     return (before == 0) | (last_word != words)  # type: ignore[no-any-return]
-
-
-def put(xp: Any, values: Array, places: Array, new: Array, where: Array) -> Array:
-    """Flat `values` with `new` ones at some places; a NumPy array is written to."""
-    if xp is np:
-        values[places[where]] = new[where]
-        return values
-    outside = values.shape[0]
-    return values.at[xp.where(where, places, outside)].set(new, mode="drop")  # type: ignore[union-attr]
-
-
-def _running_maximum(xp: Any, values: Array) -> Array:
-    """The maximum of each value and all that come before it along the last axis."""
-    if xp is np:
-        return np.maximum.accumulate(values, axis=-1)
-    import jax  # noqa: PLC0415 (loaded already)
-
-    return jax.lax.cummax(values, axis=values.ndim - 1)  # type: ignore[arg-type]
 
 
 def _search(xp: Any, tokens: Rows, rows: Any) -> Callable[[Array, Array], Array]:

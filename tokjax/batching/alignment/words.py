@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, namespace
-from tokjax.batching.alignment._placing import put, starts_word
+from tokjax._namespace import Array, as_int32, namespace, put
+from tokjax.batching.alignment._placing import starts_word
 from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.errors import InvalidArgumentError
 
@@ -120,7 +120,7 @@ def words_from_labels(
 
     def of_each_word(values: Array, where: Array) -> Array:
         empty = xp.zeros(len(words) * num_words, np.int32) + ignored
-        return put(xp, empty, *(array.reshape(-1) for array in (slots, values, where)))
+        return put(empty, *(array.reshape(-1) for array in (slots, values, where)))
 
     result = of_each_word(given, says & starts_word(xp, says, words))
     if method == "majority" and tagset is not None:

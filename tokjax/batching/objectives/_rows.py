@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._namespace import namespace
+from tokjax._namespace import namespace, put
 
 
 def compacted(values: Any, keep: Any, width: int, fill: Any) -> Any:
@@ -25,11 +25,8 @@ def compacted(values: Any, keep: Any, width: int, fill: Any) -> Any:
     xp = namespace(values, keep, fill)
     *leading, n = values.shape
     rows = math.prod(leading)
-    slots = xp.where(keep, xp.cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1), np.int32(width))
-    index = (xp.arange(rows)[:, None], slots.reshape(rows, n))  # what is not kept goes past the width
-    result = xp.full((rows, width + 1), xp.asarray(fill, dtype=np.int32))
-    if xp is np:
-        result[index] = values.reshape(rows, n)
-    else:
-        result = result.at[index].set(values.reshape(rows, n))
-    return result[:, :width].reshape(*leading, width)
+    slots = (xp.cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)).reshape(rows, n)
+    places = slots + np.int32(width) * xp.arange(rows, dtype=np.int32)[:, None]
+    result = xp.full(rows * width, xp.asarray(fill, dtype=np.int32))
+    result = put(result, *(array.reshape(-1) for array in (places, values, keep)))
+    return result.reshape(*leading, width)
