@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.huggingface_tokenizers import pair_of
 from tests.strategies import byte_strings, hard_texts
-from tests.test_huggingface_json import pair_of
 from tokjax.testing import CHECKS, check_tokenizer
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
 from tokjax.utf8 import to_utf8

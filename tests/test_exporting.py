@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.huggingface_tokenizers import pair_of
 from tests.strategies import hard_texts
-from tests.test_huggingface_json import pair_of
 from tokjax.text.patterns import PATTERNS
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
 from tokjax.utf8 import is_encodable

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.huggingface_tokenizers import pair_of
 from tests.strategies import byte_strings, hard_texts
-from tests.test_huggingface_json import pair_of
 from tokjax.store.fields import field_of
 from tokjax.trainer import train_sentencepiece
 from tokjax.utf8 import to_utf8

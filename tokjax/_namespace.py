@@ -53,6 +53,8 @@ def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndar
         raise InvalidArgumentError(
             f"{name} must be an array of integers, not rows of unequal length"
         ) from None
+    if array.dtype == dtype:
+        return array
     if array.size == 0 and array.dtype.kind == "f":  # NumPy's dtype of an empty list
         array = array.astype(dtype)
     if array.dtype.kind not in "iub":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, is_traced, namespace, take_or_fill
+from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace, take_or_fill
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError
@@ -132,11 +134,12 @@ def pad_ragged(
         `int32` arrays of shape `(rows, length)`, of the kind that was given.
     """
     wanted = _checked_options(length, pad_id, pad_side, truncation, columns)
-    splits = as_int32("row_splits", ragged.row_splits)
+    xp = namespace(*ragged)
+    integers = partial(as_integers, dtype=np.int64) if xp is np else as_int32
+    splits = integers("row_splits", ragged.row_splits)
     starts, lengths = splits[:-1], splits[1:] - splits[:-1]
     if truncation is None:
         _refuse_long_rows(lengths, length)
-    xp = namespace(*ragged)
     kept = xp.minimum(lengths, np.int32(length))
     if truncation == "left":
         starts = starts + lengths - kept
@@ -177,7 +180,7 @@ def _scatter(
     rows = kept.astype(place.dtype)[:, None]
     present = place < rows if pad_side == "right" else place >= length - rows
     source = _source(starts, kept)
-    widths = {name: int(np.prod(column.shape[1:])) for name, column in flat.items()}
+    widths = {name: math.prod(column.shape[1:]) for name, column in flat.items()}
     # (One array for all columns: the allocator keeps a large one for the next batch.)
     block = np.empty((1 + sum(widths.values()), *present.shape), np.int32)
     block[0] = present
@@ -194,10 +197,10 @@ def _scatter(
 
 def _source(starts: Any, kept: Any) -> Any:
     """Which flat tokens are kept, in order: a slice of them where rows are whole."""
-    ends = starts + kept
-    if np.array_equal(starts[1:], ends[:-1]):
-        return slice(int(starts[0]), int(ends[-1])) if len(starts) else slice(0)
-    return ranges(starts, kept)
+    if not len(starts):
+        return slice(0)
+    first, last = int(starts[0]), int(starts[-1] + kept[-1])
+    return slice(first, last) if last - first == kept.sum() else ranges(starts, kept)
 
 
 def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
