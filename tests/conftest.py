@@ -75,3 +75,14 @@ def gpt2_ranks():
 @pytest.fixture(scope="session")
 def cl100k_ranks():
     return published_ranks("cl100k_base")
+
+
+@pytest.fixture
+def field(tokenizer):
+    return tokjax.PackedTokenField(tokenizer, chunk_tokens=8)
+
+
+@pytest.fixture
+def written(field, corpus, tmp_path):
+    tokjax.write_dataset(corpus * 5, field, tmp_path / "data", shard_size=200)
+    return tmp_path / "data"
