@@ -337,16 +337,6 @@ def test_julia_counts_from_one(row):
     assert agree(partial(tokjax.to_zero_based, ignore_index=-1), one_based).tolist() == row
 
 
-def test_batches_shard_over_devices():
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    packed = tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2, 3]] * 8), block_size=4, pad_id=0, eos_id=9)
-    columns = jax.device_put(packed[:3], sharding)
-    label = jax.jit(lambda i, m, s: tokjax.causal_lm_labels(i, m, segment_ids=s))
-    expected = tokjax.causal_lm_labels(packed.ids, packed.attention_mask, segment_ids=packed.segment_ids)
-    assert label(*columns).tolist() == expected.tolist()
-
-
 @pytest.mark.parametrize("rows", [[], [[]], [[], []], [[7]], [[1, 2, 3], [], [4]]])
 def test_the_edges_in_jax(rows):
     """Shapes with a zero in them, which a sample of examples may miss."""

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -59,33 +58,6 @@ def test_the_middle_is_the_same_in_jax(draws):
         column, np.array([0, 5, 5, 7, 10], np.int32), np.stack([column, column], 1), *[column] * 4
     )
     agree_in_jax(MIDDLE_LAST, MIDDLE_LAST(ragged, draws), (ragged, draws))
-
-
-def test_objectives_shard_over_devices():
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    rng = np.random.default_rng(0)
-    ids, mask = rng.integers(0, 50, (8, 32)), rng.integers(0, 2, (8, 32))
-    hide = partial(tokjax.masked_lm, mask_id=99, vocab_size=50)
-    corrupt = partial(
-        tokjax.denoising_mixture,
-        denoisers=tokjax.UL2_DENOISERS,
-        sentinel_ids=range(100, 120),
-        eos_id=60,
-        pad_id=61,
-    )
-    cases = [
-        (lambda i, m, d: hide(i, d, special_tokens_mask=m), (8, 3, 32)),
-        (corrupt, (8, 33)),
-        (tokjax.prefix_lm, (8,)),
-    ]
-    for function, shape in cases:
-        arrays = (ids.astype(np.int32), mask.astype(np.int32), tokjax.draw_uniform(rng, shape))
-        expected = function(*arrays)
-        found = jax.jit(function, in_shardings=sharding)(*jax.device_put(arrays, sharding))
-        for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
-            assert left.tolist() == right.tolist()
-            assert len(right.sharding.device_set) == 4
 
 
 @pytest.mark.parametrize("shape", [(1,), (0, 3), (3, 0), (2, 1, 3)])

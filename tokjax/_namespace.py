@@ -6,19 +6,14 @@ JAX is never imported here: if no one has imported it, no array can be one of it
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import jax
-
-Operand = TypeVar("Operand")
-Result = TypeVar("Result")
 
 Array: TypeAlias = "np.ndarray[Any, Any] | jax.Array"
 """An array of either kind. Functions give back the kind that they were given."""
@@ -84,96 +79,3 @@ def as_int32(name: str, values: Any) -> Any:
 def as_mask(xp: Any, values: Any) -> Any:
     """True where `values` (booleans or numbers, an array or a list) are not 0."""
     return xp.asarray(values).astype(bool)
-
-
-def either(
-    condition: Any,
-    then: Callable[[Operand], Result],
-    otherwise: Callable[[Operand], Result],
-    operand: Operand,
-) -> Result:
-    """What one of two functions gives; of traced arrays, the one is chosen when the program runs.
-
-    Args:
-        condition: boolean, shape `()`.
-        then: takes the operand if it is true.
-        otherwise: takes it if not; gives the same shapes and dtypes.
-        operand: a pytree of arrays.
-    """
-    if is_traced(condition):
-        import jax  # noqa: PLC0415 (loaded already)
-
-        return jax.lax.cond(condition, then, otherwise, operand)  # type: ignore[no-any-return]
-    return then(operand) if condition else otherwise(operand)
-
-
-def suffix_minimum(values: Array) -> Array:
-    """The minimum of each value and all that follow it along the last axis.
-
-    Args:
-        values: integers, shape `(..., length)`.
-
-    Returns:
-        An array of the same kind, shape and dtype.
-    """
-    if not isinstance(values, np.ndarray):
-        import jax  # noqa: PLC0415 (loaded already)
-
-        return jax.lax.cummin(values, axis=values.ndim - 1, reverse=True)
-    return np.minimum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
-
-
-def prefix_maximum(values: Array) -> Array:
-    """The maximum of each value and all that come before it along the last axis.
-
-    Args:
-        values: integers, shape `(..., length)`.
-
-    Returns:
-        An array of the same kind, shape and dtype.
-    """
-    if isinstance(values, np.ndarray):
-        return np.maximum.accumulate(values, axis=-1)
-    import jax  # noqa: PLC0415 (loaded already)
-
-    return jax.lax.cummax(values, axis=values.ndim - 1)
-
-
-def put(values: Array, places: Any, new: Any, where: Any) -> Array:
-    """`values` with others at some places; a NumPy array is written to.
-
-    Args:
-        values: shape `(n,)`.
-        places: where others go, `int32` below `n`, all different where they count, shape `(m,)`.
-        new: what goes there, shape `(m,)`.
-        where: which of the places count, `bool`, shape `(m,)`.
-    """
-    if isinstance(values, np.ndarray):
-        values[places[where]] = new[where]
-        return values
-    xp = namespace(values)
-    outside = values.shape[0]
-    return values.at[xp.where(where, places, outside)].set(new, mode="drop")
-
-
-def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
-    """`flat[index]` where `present`, else `fill`; an empty `flat` gives `fill` throughout.
-
-    Args:
-        name: what `flat` is, for errors.
-        flat: `(n, ...)`.
-        index: integers of any shape; its values matter only where `present`.
-        present: booleans, of the shape of `index`.
-        fill: the value of the absent places.
-
-    Returns:
-        `int32`, of the shape of `index`, then the trailing axes of `flat`.
-    """
-    xp = namespace(flat, index, fill)
-    filler = xp.asarray(fill, dtype=np.int32)
-    trailing = flat.shape[1:]
-    if flat.shape[0] == 0:
-        return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
-    taken = as_int32(name, xp.take(flat, xp.where(present, index, 0), axis=0))
-    shaped = present.reshape(present.shape + (1,) * len(trailing))
-    return xp.where(shaped, taken, filler)  # type: ignore[no-any-return]

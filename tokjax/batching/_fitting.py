@@ -6,7 +6,7 @@ there are different lengths and rooms, not pieces.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,31 +30,54 @@ def best_fit(lengths: NDArray[np.int64], block_size: int, max_pieces: int) -> ND
     Returns:
         The block of each piece, counted in the order in which blocks are begun, shape `(pieces,)`.
     """
-    blocks_with: defaultdict[int, list[NDArray[np.int64]]] = defaultdict(list)  # by their room
-    has_blocks = np.zeros(block_size + 1, bool)
+    open_blocks = _OpenBlocks(block_size)
     pieces = _Pieces(len(lengths), max_pieces)
-
-    def keep(blocks: NDArray[np.int64], room: NDArray[np.int64]) -> None:
-        """Note the room that is left in blocks; of most of them it is the same."""
-        for left in np.unique(room[room > 0]).tolist():
-            blocks_with[left].append(blocks[room == left])
-            has_blocks[left] = True
-
     for length, members in _longest_first(lengths):
         begin = 0
         while begin < len(members):
-            room = length + int(has_blocks[length:].argmax())  # (stops at the first one)
-            if not has_blocks[room]:
+            room = open_blocks.least_room(length)
+            if room == 0:
                 break
-            blocks = np.concatenate(blocks_with.pop(room))
-            has_blocks[room] = False
-            taken = pieces.put(members[begin:], blocks, np.full(len(blocks), room // length))
+            fitting = room // length
+            blocks = open_blocks.take(room, -(-(len(members) - begin) // fitting))
+            taken = pieces.put(members[begin:], blocks, np.full(len(blocks), fitting))
             begin += int(taken.sum())
-            keep(*pieces.still_open(blocks, room - taken * length))
+            open_blocks.add(*pieces.still_open(blocks, room - taken * length))
         if begin < len(members):
             blocks, taken = pieces.put_in_new(members[begin:], block_size // length)
-            keep(*pieces.still_open(blocks, block_size - taken * length))
+            open_blocks.add(*pieces.still_open(blocks, block_size - taken * length))
     return pieces.block_of
+
+
+class _OpenBlocks:
+    """Blocks that may take more, by the room that they have; of those with the same room, first come first."""
+
+    def __init__(self, block_size: int) -> None:
+        self._with_room: defaultdict[int, deque[NDArray[np.int64]]] = defaultdict(deque)
+        self._there_are = np.zeros(block_size + 1, bool)
+
+    def least_room(self, length: int) -> int:
+        """The least room of a block that is enough for a piece; 0 if there is no such block."""
+        room = length + int(self._there_are[length:].argmax())  # (stops at the first one)
+        return room if self._there_are[room] else 0
+
+    def take(self, room: int, count: int) -> NDArray[np.int64]:
+        """Take out up to `count` blocks with some room, at least one."""
+        waiting, found, missing = self._with_room[room], [], count
+        while waiting and missing > 0:
+            found.append(waiting[0][:missing])
+            waiting[0] = waiting[0][missing:]
+            missing -= len(found[-1])
+            if not len(waiting[0]):
+                waiting.popleft()
+        self._there_are[room] = len(waiting) > 0
+        return np.concatenate(found)
+
+    def add(self, blocks: NDArray[np.int64], room: NDArray[np.int64]) -> None:
+        """Note the room that is left in blocks; of most of them it is the same."""
+        for left in np.unique(room[room > 0]).tolist():
+            self._with_room[left].append(blocks[room == left])
+            self._there_are[left] = True
 
 
 def first_fit(lengths: NDArray[np.int64], block_size: int, max_pieces: int) -> NDArray[np.int64]:

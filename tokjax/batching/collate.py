@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tokjax._arrays import take_or_fill
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace, take_or_fill
+from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError
@@ -245,11 +246,10 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
             f"{lengths.shape}"
         )
     xp = namespace(rows, lengths)
-    batch, width = rows.shape
-    place = xp.arange(max_length, dtype=np.int32)
-    present = place[None, :] < xp.minimum(lengths, np.int32(width))[:, None]
-    index = xp.arange(batch, dtype=np.int32)[:, None] * np.int32(width) + place[None, :]
-    return take_or_fill("tokens", rows.reshape(-1), index, present, pad_value)
+    width = rows.shape[1]
+    present = xp.arange(max_length, dtype=np.int32) < xp.minimum(lengths, np.int32(width))[:, None]
+    shown = xp.pad(rows[:, :max_length], ((0, 0), (0, max(max_length - width, 0))))
+    return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
 
 
 def _target_length(

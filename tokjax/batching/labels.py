@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import either, suffix_minimum
 from tokjax._checks import check_id
-from tokjax._namespace import Array, as_int32, either, namespace, suffix_minimum
+from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import integers_beside, mask_beside
 
 

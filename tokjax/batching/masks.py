@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokjax._arrays import put
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, is_traced, namespace, put
+from tokjax._namespace import Array, as_int32, is_traced, namespace
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from tokjax._arrays import take_or_fill
 from tokjax._checks import check_id
-from tokjax._namespace import as_int32, is_traced, namespace, take_or_fill
+from tokjax._namespace import as_int32, is_traced, namespace
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.blocks import PackedBlocks
 from tokjax.batching.plans import PackingPlan, plan_packing

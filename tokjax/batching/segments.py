@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from tokjax._arrays import count_below
 from tokjax._checks import checked_int
 from tokjax._namespace import Array, as_int32, is_traced, namespace
 from tokjax.errors import InvalidArgumentError
@@ -52,18 +53,11 @@ def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
     checked_int("max_segments", max_segments, least=1)
     xp = namespace(segment_ids)
     segments = as_int32("segment_ids", segment_ids)
-    _refuse_more_segments(segments, max_segments)
-    *leading, length = segments.shape
-    rows = int(np.prod(leading))
-    # All rows as one rising sequence: padding is what comes after the last segment.
-    stride = np.int32(max_segments + 2)
+    _refuse_other_segments(segments, max_segments)
+    # Padding comes after the last segment, so that rows rise.
     last = np.int32(max_segments + 1)
-    own = xp.where(segments == 0, last, xp.minimum(segments, last)).reshape(rows, length)
-    row = xp.arange(rows, dtype=np.int32)[:, None]
-    wanted = row * stride + xp.arange(1, max_segments + 2, dtype=np.int32)
-    found = xp.searchsorted((row * stride + own).reshape(-1), wanted.reshape(-1)).astype(np.int32)
-    bounds = found.reshape(wanted.shape) - row * np.int32(length)
-    return bounds.reshape(*leading, max_segments + 1)  # type: ignore[no-any-return]
+    rising = xp.where(segments == 0, last, xp.minimum(segments, last))
+    return count_below(rising, xp.arange(1, max_segments + 2, dtype=np.int32))  # type: ignore[no-any-return]
 
 
 def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
@@ -87,7 +81,7 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
     return {"q_seqlen": seqlen, "kv_seqlen": seqlen, "q_offsets": offsets, "kv_offsets": offsets}
 
 
-def _refuse_more_segments(segments: Any, max_segments: int) -> None:
+def _refuse_other_segments(segments: Any, max_segments: int) -> None:
     if is_traced(segments) or segments.size == 0:
         return
     most = int(segments.max())
@@ -95,4 +89,10 @@ def _refuse_more_segments(segments: Any, max_segments: int) -> None:
         raise InvalidArgumentError(
             f"a row has {most} segments, more than max_segments={max_segments}; give a greater one, or plan "
             "with plan_packing(..., max_segments=...)"
+        )
+    before, after = segments[..., :-1], segments[..., 1:]
+    if bool(((after != 0) & ((after < before) | (before == 0))).any()):
+        raise InvalidArgumentError(
+            "segment_ids must rise along a row, with padding (0) behind the last segment, as pack_blocks "
+            "makes them"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._namespace import prefix_maximum, put
+from tokjax._arrays import prefix_maximum, put
 from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.ragged import ranges
 

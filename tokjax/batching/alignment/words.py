@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from tokjax._arrays import put
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, namespace, put
+from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import starts_word
 from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.errors import InvalidArgumentError

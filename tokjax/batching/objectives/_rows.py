@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
-from tokjax._namespace import namespace, put
+from tokjax._arrays import scattered
+from tokjax._namespace import namespace
 
 
 def compacted(values: Any, keep: Any, width: int, fill: Any) -> Any:
@@ -22,11 +22,5 @@ def compacted(values: Any, keep: Any, width: int, fill: Any) -> Any:
     Returns:
         `int32`, shape `(..., width)`.
     """
-    xp = namespace(values, keep, fill)
-    *leading, n = values.shape
-    rows = math.prod(leading)
-    slots = (xp.cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)).reshape(rows, n)
-    places = slots + np.int32(width) * xp.arange(rows, dtype=np.int32)[:, None]
-    result = xp.full(rows * width, xp.asarray(fill, dtype=np.int32))
-    result = put(result, *(array.reshape(-1) for array in (places, values, keep)))
-    return result.reshape(*leading, width)
+    slots = namespace(values, keep).cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)
+    return scattered(width, fill, slots, values, keep)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._namespace import Array, as_int32, namespace, suffix_minimum
+from tokjax._arrays import suffix_minimum
+from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import tokens_of
 from tokjax.batching.masks import create_attention_mask
 from tokjax.errors import InvalidArgumentError

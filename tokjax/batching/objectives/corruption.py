@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import taken
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import mask_beside, tokens_of
@@ -134,7 +135,8 @@ def corrupted(
     length = tokens.shape[-1]
     tokens = compacted(tokens, valid, length, 0)
     lengths = xp.sum(valid, axis=-1, dtype=np.int32)
-    spread = (xp.asarray(np.stack(table))[denoisers, lengths] for table in zip(*counts, strict=True))
+    row_of_tables = denoisers * np.int32(length + 1) + lengths
+    spread = (taken(np.concatenate(tables), row_of_tables) for tables in zip(*counts, strict=True))
     most = max(int(c.tokens.max()) for c in counts), max(int(c.kept.max()) for c in counts)
     noise = random_noise(draws, lengths, *spread, most=most)
     present = xp.arange(length, dtype=np.int32) < lengths[..., None]
@@ -155,7 +157,7 @@ def _with_sentinels(xp: Any, tokens: Any, hidden: Any, present: Any, sentinels: 
     before = xp.concatenate([xp.zeros_like(hidden[..., :1]), hidden[..., :-1]], axis=-1)
     begins = hidden & ~before
     number = xp.maximum(xp.cumsum(begins, axis=-1, dtype=np.int32) - np.int32(1), np.int32(0))
-    marked = xp.where(begins, xp.take(xp.asarray(sentinels), number, axis=0), tokens)
+    marked = xp.where(begins, taken(sentinels, number), tokens)
     return marked, begins | (present & ~hidden)
 
 

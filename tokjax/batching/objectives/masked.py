@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import suffix_minimum, taken
 from tokjax._checks import check_id, checked_float, checked_int
-from tokjax._namespace import Array, as_int32, namespace, suffix_minimum
+from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import integers_beside, mask_beside, tokens_of
 from tokjax.batching.objectives.draws import below, checked_draws
 from tokjax.errors import InvalidArgumentError
@@ -99,7 +100,7 @@ def masked_lm(
     chosen = eligible & (choosing < chance)
     result = xp.where(chosen & (treating < hidden), xp.asarray(mask_id, dtype=np.int32), tokens)
     if random_share > 0:
-        random_ids = _random_ids(xp, replacing, vocab_size, replacement_ids)
+        random_ids = _random_ids(replacing, vocab_size, replacement_ids)
         result = xp.where(chosen & (treating >= hidden) & (treating < replaced), random_ids, result)
     return MaskedLMBatch(result, xp.where(chosen, tokens, xp.asarray(ignore_index, dtype=np.int32)))
 
@@ -128,9 +129,7 @@ def _ends_of_words(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
     return suffix_minimum(xp.where(ends, xp.arange(length, dtype=np.int32), np.int32(length)))
 
 
-def _random_ids(
-    xp: Any, draws: Any, vocab_size: int | None, replacement_ids: Sequence[int] | Array | None
-) -> Any:
+def _random_ids(draws: Any, vocab_size: int | None, replacement_ids: Sequence[int] | Array | None) -> Any:
     if (vocab_size is None) == (replacement_ids is None):
         raise InvalidArgumentError(
             "give vocab_size or replacement_ids, one of the two, to draw random ids from; or random_share=0"
@@ -142,4 +141,4 @@ def _random_ids(
         raise InvalidArgumentError(
             f"replacement_ids must have shape (n,) and hold at least one id, not shape {pool.shape}"
         )
-    return xp.take(xp.asarray(pool), below(draws, pool.shape[0]), axis=0)
+    return taken(pool, below(draws, pool.shape[0]))

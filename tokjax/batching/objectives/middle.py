@@ -6,8 +6,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import take_or_fill
 from tokjax._checks import check_id, checked_float, checked_int
-from tokjax._namespace import Array, as_int32, is_traced, namespace, take_or_fill
+from tokjax._namespace import Array, as_int32, is_traced, namespace
 from tokjax.batching.objectives.draws import below, checked_draws
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import COLUMNS, Ragged
@@ -76,7 +77,6 @@ def fill_in_the_middle(
     xp = namespace(*ragged, draws)
     draws = checked_draws(draws, (ragged.num_rows, 4))
     splits = as_int32("row_splits", ragged.row_splits)
-    lengths = splits[1:] - splits[:-1]
     lengths = splits[1:] - splits[:-1]
     changed = (draws[:, 0] < cut_share) & (lengths >= _SHORTEST)
     new_splits = _splits(xp, lengths + np.int32(3) * changed.astype(np.int32))

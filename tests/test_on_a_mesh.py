@@ -1,0 +1,117 @@
+"""Rows over several devices, on meshes of both kinds: the same values, and results lie where rows do."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import tokjax
+
+ROWS, LENGTH = 8, 24
+RNG = np.random.default_rng(0)
+IDS = RNG.integers(0, 50, (ROWS, LENGTH)).astype(np.int32)
+HOLES = RNG.integers(0, 2, (ROWS, LENGTH)).astype(np.int32)
+LENGTHS = RNG.integers(1, LENGTH, ROWS).astype(np.int32)
+SEGMENTS = np.where(np.arange(LENGTH) < LENGTHS[:, None], np.sort(RNG.integers(1, 4, (ROWS, LENGTH))), 0)
+SEGMENTS = SEGMENTS.astype(np.int32)
+WORDS = np.sort(RNG.integers(0, 9, (ROWS, LENGTH))).astype(np.int32)
+SPECIAL_IDS = {"sentinel_ids": range(100, 120), "eos_id": 60, "pad_id": 61}
+
+
+def draws(*shape):
+    return tokjax.draw_uniform(np.random.default_rng(1), shape)
+
+
+OF_ROWS = {
+    "labels": (tokjax.causal_lm_labels, IDS, HOLES),
+    "labels of segments": (
+        lambda i, s: tokjax.causal_lm_labels(i, s > 0, segment_ids=s),
+        IDS,
+        SEGMENTS,
+    ),
+    "padded": (lambda i, n: tokjax.batch_pad_sequences(i, n, 30, -1), IDS, LENGTHS),
+    "cut": (lambda i, n: tokjax.batch_pad_sequences(i, n, 5, -1), IDS, LENGTHS),
+    "mask of lengths": (partial(tokjax.create_attention_mask, max_length=LENGTH), LENGTHS),
+    "cumulative lengths": (partial(tokjax.cu_seqlens, max_segments=5), SEGMENTS),
+    "segment lengths": (partial(tokjax.segment_lengths, max_segments=5), SEGMENTS),
+    "cuDNN's segments": (partial(tokjax.cudnn_segments, max_segments=5), SEGMENTS),
+    "attention": (lambda s: tokjax.make_attention_mask(segment_ids=s, window=3), SEGMENTS),
+    "attention to a prefix": (
+        lambda h, s: tokjax.make_attention_mask(in_prefix=h, attention_mask=s > 0),
+        HOLES,
+        SEGMENTS,
+    ),
+    "hidden tokens": (
+        lambda i, h, d: tokjax.masked_lm(i, d, mask_id=99, vocab_size=50, special_tokens_mask=h),
+        IDS,
+        HOLES,
+        draws(ROWS, 3, LENGTH),
+    ),
+    "hidden words": (
+        lambda i, h, w, d: tokjax.masked_lm(
+            i, d, mask_id=99, replacement_ids=[7, 8, 9], special_tokens_mask=h, word_ids=w
+        ),
+        IDS,
+        HOLES,
+        WORDS,
+        draws(ROWS, 3, LENGTH),
+    ),
+    "corrupted spans": (
+        partial(tokjax.span_corruption, **SPECIAL_IDS),
+        IDS,
+        HOLES,
+        draws(ROWS, LENGTH),
+    ),
+    "a mixture": (
+        partial(tokjax.denoising_mixture, denoisers=tokjax.UL2_DENOISERS, **SPECIAL_IDS),
+        IDS,
+        HOLES,
+        draws(ROWS, LENGTH + 1),
+    ),
+    "prefixes": (tokjax.prefix_lm, IDS, HOLES, draws(ROWS)),
+    "answers": (partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
+}
+RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
+PLAN = tokjax.plan_packing(RAGGED.lengths, 40, overlong="split")
+OF_FLAT_TOKENS = {
+    "padded": lambda r: tokjax.pad_ragged(r, length=30, pad_id=-1),
+    "packed": lambda r: tokjax.apply_packing(PLAN, r, pad_id=-1),
+    "middles": lambda r: tokjax.fill_in_the_middle(
+        r, draws(ROWS, 4), prefix_id=101, middle_id=102, suffix_id=103, size=ROWS * (LENGTH + 3)
+    ),
+}
+
+
+@pytest.fixture(params=[AxisType.Auto, AxisType.Explicit], ids=str)
+def mesh(request):
+    return jax.make_mesh((4,), ("data",), axis_types=(request.param,))
+
+
+def assert_equal(expected, found):
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        assert right.dtype == left.dtype
+        assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_rows(name, mesh):
+    function, *arrays = OF_ROWS[name]
+    placed = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("data")))
+    found = jax.jit(function)(*placed)
+    assert_equal(function(*arrays), found)
+    for leaf in jax.tree.leaves(found):
+        assert leaf.sharding.shard_shape(leaf.shape)[0] == ROWS // 4
+
+
+@pytest.mark.parametrize("name", OF_FLAT_TOKENS)
+@pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("data")])
+def test_flat_tokens(name, spec, mesh):
+    """Rows lie across devices here, so each device gets all of the result."""
+    function = OF_FLAT_TOKENS[name]
+    placed = RAGGED._replace(
+        ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
+        row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
+    )
+    assert_equal(function(RAGGED), jax.jit(function)(placed))
