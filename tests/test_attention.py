@@ -1,5 +1,7 @@
 """Masks against loops, and inside attention: packing changes no output, no gradient and no loss."""
 
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -79,6 +81,11 @@ def test_single_masks():
     assert prefix.astype(int).tolist() == [[loops(3, lambda q, k: k < 2 or k <= q)]]
 
 
+def test_without_causal_a_prefix_changes_nothing():
+    prefix = np.array([[1, 0, 0]])
+    assert tokjax.make_attention_mask(in_prefix=prefix, causal=False).all()
+
+
 def test_no_query_sees_nothing():
     left_padded = np.array([[0, 0, 1, 1]])
     mask = tokjax.make_attention_mask(attention_mask=left_padded)
@@ -102,17 +109,46 @@ def test_additive_masks_give_no_nan(dtype):
     added = traced + jnp.asarray(-100, dtype)
     assert jnp.isfinite(added).all()
     assert jnp.isfinite(jax.nn.softmax(added, axis=-1)).all()
-    with pytest.raises(tokjax.InvalidArgumentError, match="dtype must be one of float16, .*, not int32"):
-        tokjax.additive_mask(mask, np.int32)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, "foo"])
+def test_types_that_are_no_floats(dtype):
+    with pytest.raises(tokjax.InvalidArgumentError, match=f"dtype must be one of float16, .*, not {dtype!r}"):
+        tokjax.additive_mask(np.ones(2, bool), dtype)
+
+
+def test_a_type_that_jax_does_not_keep():
+    mask = np.array([True, False])
+    assert tokjax.additive_mask(mask, np.float64).tolist() == [0, np.finfo(np.float64).min / 2]
+    on_device = tokjax.additive_mask(jnp.asarray(mask), np.float64)
+    assert on_device.tolist() == tokjax.additive_mask(mask).tolist()
+
+
+def test_bfloat16_by_name_without_jax():
+    code = "import sys, tokjax; print(tokjax.additive_mask([True], 'bfloat16').dtype, 'jax' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["bfloat16", "False"]
+
+
+def test_a_jitted_mask_holds_no_table():
+    """A constant of all queries and keys would be compiled into the program."""
+    mask = jax.jit(lambda s: tokjax.make_attention_mask(segment_ids=s, in_prefix=s == 1, window=7))
+    assert len(mask.lower(jnp.ones((1, 1024), jnp.int32)).as_text()) < 20_000
 
 
 def test_masks_refuse():
     with pytest.raises(tokjax.InvalidArgumentError, match="give attention_mask, segment_ids or in_prefix"):
         tokjax.make_attention_mask()
     with pytest.raises(
-        tokjax.InvalidArgumentError, match=r"one shape, and these have .*\(2, 3\), .*\(2, 4\)"
+        tokjax.InvalidArgumentError, match=r"have one shape .*, and these have .*\(2, 3\), .*\(2, 4\)"
     ):
         tokjax.make_attention_mask(attention_mask=np.ones((2, 3)), segment_ids=np.ones((2, 4), np.int32))
+    for array in (np.int32(1), [[1], [1, 2]]):
+        for mask in (tokjax.padding_mask, tokjax.prefix_mask, tokjax.segment_mask):
+            with pytest.raises(tokjax.InvalidArgumentError, match=r"have shape \(\.\.\., length\)|unequal"):
+                mask(array)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"for other rows: .* \(2, 3\) and \(4, 3\)"):
+        tokjax.segment_mask(np.ones((2, 3), np.int32), np.ones((4, 3), np.int32))
     with pytest.raises(tokjax.InvalidArgumentError, match="pass causal=True"):
         tokjax.make_attention_mask(attention_mask=np.ones((1, 2)), causal=False, window=2)
     with pytest.raises(tokjax.InvalidArgumentError, match="window must be at least 1"):

@@ -324,6 +324,48 @@ def test_find_document_boundaries(row, spare):
     assert (padded[len(expected) :] == len(row)).all()
 
 
+def test_ids_of_julia_that_do_not_fit():
+    with pytest.raises(tokjax.InvalidArgumentError, match="holds 2147483647, and 2147483648 does not fit"):
+        tokjax.to_one_based(np.array([0, 2**31 - 1]))
+    with pytest.raises(tokjax.InvalidArgumentError, match="index is 1099511627776, which does not fit"):
+        tokjax.to_one_based(np.array([0]), ignore_index=2**40)
+
+
+def test_rows_far_into_a_flat_array():
+    ids = np.broadcast_to(np.int32(7), 3_000_000_000)
+    far = tokjax.Ragged(ids, np.array([2_999_999_997, 2_999_999_999, 3_000_000_000]))
+    assert tokjax.collate_padded_batch(far, pad_id=0).ids.tolist() == [[7, 7], [7, 0]]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: tokjax.causal_lm_labels(np.int32(1), np.int32(1)),
+            r"ids must have shape \(\.\.\., length\)",
+        ),
+        (
+            lambda: tokjax.causal_lm_labels([[1, 2]], [[1], [1, 2]]),
+            "attention_mask must be an array, not",
+        ),
+        (lambda: tokjax.pad_ragged([[1]], length=2, pad_id=0), r"pass tokjax\.ragged_from_rows\(rows\)"),
+    ],
+)
+def test_what_is_no_batch(call, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        call()
+
+
+def test_ids_of_padding_may_be_traced():
+    ragged = tokjax.ragged_from_rows([[5, 6], [7]])
+    found = jax.jit(lambda pad: tokjax.pad_ragged(ragged, length=2, pad_id=pad).ids)(3)
+    assert found.tolist() == [[5, 6], [7, 3]]
+    label = jax.jit(lambda i: tokjax.causal_lm_labels(np.array([[5, 6]]), np.ones((1, 2)), ignore_index=i))
+    assert label(-7).tolist() == [[6, -7]]
+    plan = tokjax.plan_packing(ragged.lengths, 4)
+    assert jax.jit(lambda p: tokjax.apply_packing(plan, ragged, pad_id=p).ids)(3).tolist() == [[5, 6, 7, 3]]
+
+
 def test_too_many_documents():
     with pytest.raises(tokjax.InvalidArgumentError, match="there are 3 documents, more than max_documents=2"):
         tokjax.find_document_boundaries(np.array([0, 0, 1]), 0, max_documents=2)

@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "tokjax"
 FLOORS = {
     "errors": 0,
+    "_arrays": 0,
     "_namespace": 0,
     "_files": 0,
     "_directories": 0,

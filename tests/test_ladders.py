@@ -110,6 +110,7 @@ def test_a_ladder_is_a_value():
     ("call", "message"),
     [
         (lambda: LengthBuckets([]), r"no bucket holds nothing; give LengthBuckets\(\[64, 128\]\)"),
+        (lambda: LengthBuckets(64), r"made of its lengths, not of 64; give LengthBuckets\(\[64, 128\]\)"),
         (lambda: LengthBuckets([64, 0]), "a bucket must be at least 1, not 0"),
         (lambda: LengthBuckets([1.5]), "a bucket must be an integer, not 1.5"),
         (lambda: LengthBuckets([4]).rung_of([1, 9]), r"a length is 9, and no bucket of \[4\] holds it"),

@@ -43,6 +43,11 @@ def test_shapes_of_draws():
     assert tokjax.draw_uniform(rng, ()).shape == ()
     with pytest.raises(tokjax.InvalidArgumentError, match="shape must be at least 0, not -1"):
         tokjax.draw_uniform(rng, (-1,))
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"must be a tuple, such as \(8, 512\), not 5"):
+        tokjax.draw_uniform(rng, 5)
+    for keys in (jax.random.split(jax.random.key(0), 3), jax.random.split(jax.random.PRNGKey(0), 3)):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"one key, and these are keys of shape \(3"):
+            tokjax.draw_uniform(keys, (2,))
 
 
 # Prefix language modelling
@@ -215,6 +220,13 @@ def test_only_answers_are_labels():
     assert labels[labels != -100].tolist() == [21, 22, im_end]
     prompt = tokjax.causal_lm_labels(ids, ids, loss_mask=tokjax.completion_loss_mask(np.array([8]), 12))
     assert prompt.tolist() == labels.tolist()
+
+
+def test_an_answer_without_an_end_stops_where_the_next_turn_starts():
+    mask = tokjax.assistant_loss_mask(np.array([8, 1, 5, 6, 8, 1, 7, 9, 3]), start_ids=[8, 1], end_ids=[9])
+    assert mask.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0]
+    mask = tokjax.assistant_loss_mask(np.array([8, 1, 5, 8, 1, 6]), start_ids=[8, 1], end_ids=[8])
+    assert mask.tolist() == [0, 0, 1, 1, 0, 1]  # (what opens a turn closes the one before)
 
 
 def test_templates_are_refused():

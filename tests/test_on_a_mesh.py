@@ -18,6 +18,7 @@ SEGMENTS = np.where(np.arange(LENGTH) < LENGTHS[:, None], np.sort(RNG.integers(1
 SEGMENTS = SEGMENTS.astype(np.int32)
 WORDS = np.sort(RNG.integers(0, 9, (ROWS, LENGTH))).astype(np.int32)
 SPECIAL_IDS = {"sentinel_ids": range(100, 120), "eos_id": 60, "pad_id": 61}
+DENOISERS = [*tokjax.UL2_DENOISERS, tokjax.Denoiser(0.25, None, mode_id=62)]
 
 
 def draws(*shape):
@@ -65,7 +66,7 @@ OF_ROWS = {
         draws(ROWS, LENGTH),
     ),
     "a mixture": (
-        partial(tokjax.denoising_mixture, denoisers=tokjax.UL2_DENOISERS, **SPECIAL_IDS),
+        partial(tokjax.denoising_mixture, denoisers=DENOISERS, **SPECIAL_IDS),
         IDS,
         HOLES,
         draws(ROWS, LENGTH + 1),

@@ -167,6 +167,37 @@ def test_parts_of_one_shape_compile_once():
     assert repr(traces[0]) == "PackingPlan(1 blocks of 6, traced)"
 
 
+def test_results_of_any_kind_are_packed():
+    tokenizer = tokjax.byte_level()
+    batch = tokjax.encode_batch_result(tokenizer, ["abc", "d"])
+    plan = tokjax.plan_packing([3, 1], 4)
+    expected = tokjax.apply_packing(plan, batch.ragged, pad_id=0).ids.tolist()
+    for results in (batch, list(batch)):
+        assert tokjax.apply_packing(plan, results, pad_id=0).ids.tolist() == expected
+        middles = tokjax.fill_in_the_middle(
+            results, np.zeros((2, 4), np.float32), prefix_id=256, middle_id=257, suffix_id=258
+        )
+        assert middles.lengths.tolist() == [6, 1]
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"tokjax\.ragged_from_rows\(rows\)"):
+        tokjax.apply_packing(plan, [[1, 2, 3], [4]], pad_id=0)
+
+
+def test_rows_with_room_behind_them():
+    """As `fill_in_the_middle(size=)` makes them; under jit it is not known how much of them are tokens."""
+    rows = tokjax.Ragged(np.array([1, 2, 3, 4, 0, 0], np.int32), np.array([0, 3, 4], np.int32))
+    plan = tokjax.plan_packing([3, 1], 2)
+    pack = partial(tokjax.apply_packing, plan, pad_id=0)
+    assert jax.jit(pack)(rows).ids.tolist() == pack(rows).ids.tolist() == [[1, 2], [3, 4]]
+    with pytest.raises(tokjax.InvalidArgumentError, match="rows of 4 tokens in all, and these have 3"):
+        jax.jit(pack)(rows._replace(ids=rows.ids[:3]))
+
+
+@pytest.mark.parametrize(("first", "stop"), [(0, "1"), (0.0, 1)])
+def test_parts_that_are_no_numbers(first, stop):
+    with pytest.raises(tokjax.InvalidArgumentError, match="(first|stop) must be an integer"):
+        tokjax.plan_packing([1], 1).part(first, stop)
+
+
 def test_a_full_plan_says_so():
     plan = tokjax.plan_packing([3, 2, 4, 1], 5, "best_fit")
     assert repr(plan) == "PackingPlan(2 blocks of 5, 4 pieces, 10 tokens, 100.00% full)"
@@ -250,6 +281,11 @@ def test_segments_of_one_row_and_too_many():
     assert tokjax.segment_lengths(np.zeros((0, 4), np.int32), 2).shape == (0, 2)
     with pytest.raises(tokjax.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"):
         tokjax.segment_lengths(np.array([[1, 2, 3]]), 2)
+    for row in ([0, 0, 1], [1, 0, 2], [2, 1]):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"rise along a row, with padding \(0\) behind"):
+            tokjax.cu_seqlens(np.array([row]), 2)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"segment_ids must have shape \(\.\.\., length\)"):
+        tokjax.cu_seqlens(np.int32(1), 2)
     traced = jax.jit(partial(tokjax.segment_lengths, max_segments=2))(jnp.array([[1, 2, 3, 3]]))
     assert traced.tolist() == [[1, 1]]
 
@@ -303,6 +339,15 @@ def test_grain_packs_alike():
         assert {name: values[i].tolist() for name, values in ours.items()} == {
             name: values.tolist() for name, values in theirs_too.items()
         }
+
+
+def test_transformers_finds_segments_where_positions_begin_again():
+    rows = tokjax.ragged_from_rows([[1, 2, 3, 4], [*range(11, 21)]])
+    options = {"strategy": "first_fit", "overlong": "split", "positions": "document"}
+    blocks = tokjax.pack_blocks(rows, block_size=8, pad_id=0, **options)
+    assert blocks.positions.tolist() == [[0, 1, 2, 3, 8, 9, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
+    found = jax.jit(tokjax.PackedBlocks.to_huggingface)(blocks)["position_ids"]
+    assert found.tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
 
 
 def test_transformers_flatten_alike():

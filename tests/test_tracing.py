@@ -202,6 +202,8 @@ def test_threads_share_one_count(table):
     [
         (lambda: limit_traces(3, 1), "limit_traces takes a function, not 3"),
         (lambda: limit_traces(jax.jit(embed), 1), r"embed is jitted already.*jax.jit\(limit_traces\(step"),
+        (lambda: limit_traces(partial(jax.jit(embed)), 1), "is jitted already"),
+        (lambda: limit_traces(max, 1), "max does not tell its arguments; call it in a function of your own"),
         (lambda: limit_traces(embed, 0), "most must be at least 1, not 0"),
         (lambda: limit_traces(embed, [4, 8]), r"most must be an integer, not \[4, 8\]"),
     ],

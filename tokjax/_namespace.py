@@ -76,6 +76,9 @@ def as_int32(name: str, values: Any) -> Any:
     return values.astype(np.int32)
 
 
-def as_mask(xp: Any, values: Any) -> Any:
+def as_mask(xp: Any, name: str, values: Any) -> Any:
     """True where `values` (booleans or numbers, an array or a list) are not 0."""
-    return xp.asarray(values).astype(bool)
+    try:
+        return xp.asarray(values).astype(bool)
+    except ValueError:
+        raise InvalidArgumentError(f"{name} must be an array, not rows of unequal length") from None

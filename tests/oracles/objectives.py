@@ -146,12 +146,17 @@ def middle_last(document, draws, rate, spm_rate, prefix_id, middle_id, suffix_id
 
 
 def assistant_mask(ids, start, end):
-    mask = [0] * len(ids)
-    for i in range(len(ids)):
-        if ids[i : i + len(start)] != start:
+    def places_of(template):
+        return [i for i in range(len(ids)) if ids[i : i + len(template)] == template]
+
+    mask = []
+    for place in range(len(ids)):
+        opened = max((i + len(start) for i in places_of(start) if i + len(start) <= place), default=None)
+        if opened is None:
+            mask.append(0)
             continue
-        for j in range(i + len(start), len(ids)):
-            mask[j] = 1
-            if j + 1 >= i + len(start) + len(end) and ids[j + 1 - len(end) : j + 1] == end:
-                break
+        closing = min((i for i in places_of(end) if i >= opened), default=len(ids))
+        opening = min((i for i in places_of(start) if i >= opened), default=len(ids))
+        stop = opening if opening < closing else closing + len(end)
+        mask.append(int(place < stop))
     return mask

@@ -50,7 +50,7 @@ def best_fit(lengths: NDArray[np.int64], block_size: int, max_pieces: int) -> ND
 
 
 class _OpenBlocks:
-    """Blocks that may take more, by the room that they have; of those with the same room, first come first."""
+    """Blocks that may take more, by the room that they have; of those with the same room in their order."""
 
     def __init__(self, block_size: int) -> None:
         self._with_room: defaultdict[int, deque[NDArray[np.int64]]] = defaultdict(deque)

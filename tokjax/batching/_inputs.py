@@ -38,12 +38,16 @@ def as_ragged(results: Results) -> Ragged:
     return Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
 
 
-def tokens_of(ids: Array) -> Any:
+def tokens_of(ids: Array, name: str = "ids") -> Any:
     """`ids` as `int32`, with an axis for the places of a row."""
-    tokens = as_int32("ids", ids)
-    if tokens.ndim == 0:
-        raise InvalidArgumentError("ids must have shape (..., length), not ()")
-    return tokens
+    return with_places(name, as_int32(name, ids))
+
+
+def with_places(name: str, array: Any) -> Any:
+    """`array`, if it has an axis for the places of a row."""
+    if array.ndim == 0:
+        raise InvalidArgumentError(f"{name} must have shape (..., length), not ()")
+    return array
 
 
 def of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
@@ -57,7 +61,7 @@ def of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
 
 def mask_beside(xp: Any, name: str, values: Any, tokens: Any) -> Any:
     """True where `values` are not 0, if they are as many as the tokens."""
-    return of_the_same_shape(name, as_mask(xp, values), tokens)
+    return of_the_same_shape(name, as_mask(xp, name, values), tokens)
 
 
 def integers_beside(name: str, values: Any, tokens: Any) -> Any:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._checks import checked_int
-from tokjax._namespace import Array, as_int32, as_mask, namespace
+from tokjax._namespace import Array, as_mask, namespace
+from tokjax.batching._inputs import tokens_of, with_places
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def padding_mask(attention_mask: Array) -> Array:
     Returns:
         `bool`, `(..., 1, 1, length)`.
     """
-    return as_mask(namespace(attention_mask), attention_mask)[..., None, None, :]  # type: ignore[no-any-return]
+    name = "attention_mask"
+    present = with_places(name, as_mask(namespace(attention_mask), name, attention_mask))
+    return present[..., None, None, :]  # type: ignore[no-any-return]
 
 
 def causal_mask(length: int) -> NDArray[np.bool_]:
@@ -39,12 +42,13 @@ def causal_mask(length: int) -> NDArray[np.bool_]:
         length: how many positions there are.
 
     Returns:
-        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too.
+        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too, where it becomes a part of the
+        compiled program. `make_attention_mask` makes it there instead, which long rows need.
 
     >>> causal_mask(2).tolist()
     [[[True, False], [True, True]]]
     """
-    return np.tri(checked_int("length", length, least=0), dtype=bool)[None]
+    return _looking_back(np, checked_int("length", length, least=0))  # type: ignore[no-any-return]
 
 
 def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
@@ -55,11 +59,20 @@ def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
         window: how many positions each sees at most, at least 1.
 
     Returns:
-        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too.
+        `bool`, `(1, length, length)`: a NumPy constant, as `causal_mask` is.
     """
     reach = checked_int("window", window, least=1)
-    visible: NDArray[np.bool_] = causal_mask(length) & ~np.tri(length, k=-reach, dtype=bool)
-    return visible
+    return _looking_back(np, checked_int("length", length, least=0), reach)  # type: ignore[no-any-return]
+
+
+def _looking_back(xp: Any, length: int, window: int | None = None) -> Any:
+    """Who sees whom if each sees only itself and before; `bool`, `(1, length, length)`."""
+    place = xp.arange(length, dtype=np.int32)
+    query = place[:, None]
+    visible = query >= place[None, :]
+    if window is not None:
+        visible &= query - np.int32(min(window, length)) < place[None, :]
+    return visible[None]
 
 
 def prefix_mask(in_prefix: Array) -> Array:
@@ -73,7 +86,7 @@ def prefix_mask(in_prefix: Array) -> Array:
         `bool`, `(..., 1, length, length)`.
     """
     marked = padding_mask(in_prefix)
-    return marked | causal_mask(marked.shape[-1])
+    return marked | _looking_back(namespace(marked), marked.shape[-1])  # type: ignore[no-any-return]
 
 
 def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
@@ -86,8 +99,13 @@ def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Ar
     Returns:
         `bool`, `(..., 1, queries, keys)`.
     """
-    queries = as_int32("segment_ids", segment_ids)
-    keys = queries if key_segment_ids is None else as_int32("key_segment_ids", key_segment_ids)
+    queries = tokens_of(segment_ids, "segment_ids")
+    keys = queries if key_segment_ids is None else tokens_of(key_segment_ids, "key_segment_ids")
+    if queries.shape[:-1] != keys.shape[:-1]:
+        raise InvalidArgumentError(
+            f"segment_ids and key_segment_ids are for other rows: they have shapes {queries.shape} and "
+            f"{keys.shape}, which may differ in the last axis only"
+        )
     return queries[..., None, :, None] == keys[..., None, None, :]  # type: ignore[no-any-return]
 
 
@@ -101,7 +119,7 @@ def see_themselves(mask: Array) -> Array:
         `bool`, of the same shape.
     """
     xp = namespace(mask)
-    visible = as_mask(xp, mask)
+    visible = as_mask(xp, "mask", mask)
     length = visible.shape[-1]
     if visible.ndim < 2 or visible.shape[-2] not in (1, length):
         raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
@@ -122,7 +140,8 @@ def make_attention_mask(
     Args:
         attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
         segment_ids: the documents of packed rows, 0 on padding, `(..., length)`.
-        in_prefix: 1 where all may look, as in `prefix_mask`, `(..., length)`.
+        in_prefix: 1 where all may look, as in `prefix_mask`, `(..., length)`. Without `causal` all look
+            there in any case.
         causal: whether a query sees nothing that comes after (but for a prefix).
         window: how many positions each sees at most, itself and those before; of a prefix, all stay visible.
 
@@ -141,23 +160,28 @@ def make_attention_mask(
         raise InvalidArgumentError(
             "give attention_mask, segment_ids or in_prefix; a mask of the length alone is causal_mask(length)"
         )
-    if len(set(shapes.values())) > 1:
-        raise InvalidArgumentError(f"arrays of a batch must have one shape, and these have {shapes}")
+    if len(set(shapes.values())) > 1 or () in shapes.values():
+        raise InvalidArgumentError(
+            f"arrays of a batch must have one shape (..., length), and these have {shapes}"
+        )
     if window is not None and not causal:
         raise InvalidArgumentError("window is how far back a causal mask looks; pass causal=True")
-    length = next(iter(shapes.values()))[-1]
+    shape = next(iter(shapes.values()))
+    length = shape[-1]
+    xp = namespace(*named.values())
     parts: list[Any] = []
     if causal:
-        before = causal_mask(length) if window is None else sliding_window_mask(length, window)
+        reach = None if window is None else checked_int("window", window, least=1)
+        before = _looking_back(xp, length, reach)
         parts.append(before if in_prefix is None else before | padding_mask(in_prefix))
     if segment_ids is not None:
         parts.append(segment_mask(segment_ids))
     if attention_mask is not None:
         parts.append(padding_mask(attention_mask))
-    mask = parts[0]
+    mask = parts[0] if parts else padding_mask(xp.ones(shape, bool))
     for part in parts[1:]:
         mask = mask & part
-    return see_themselves(mask & namespace(*named.values()).ones((length, 1), bool))
+    return see_themselves(mask & xp.ones((1, length, 1), bool))
 
 
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
@@ -171,18 +195,29 @@ def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
         dtype: the float type of the logits.
 
     Returns:
-        Of that type, and the shape of `mask`.
+        Of that type, and the shape of `mask`. (JAX gives `float32` for `float64`, unless x64 is enabled.)
 
     >>> additive_mask(np.array([True, False])).tolist()
     [0.0, -1.7014117331926443e+38]
     """
     xp = namespace(mask)
-    name = np.dtype(dtype).name
-    if name not in _FLOATS:
-        raise InvalidArgumentError(f"dtype must be one of {', '.join(_FLOATS)}, not {name}")
-    return xp.where(as_mask(xp, mask), xp.zeros((), dtype), xp.asarray(_lowest(name) / 2, dtype))  # type: ignore[no-any-return]
+    made = _float_type(xp, dtype)
+    lowest = -(2 - 2.0**-7) * 2.0**127 if made.name == "bfloat16" else float(np.finfo(made).min)
+    return xp.where(as_mask(xp, "mask", mask), xp.zeros((), made), xp.asarray(lowest / 2, made))  # type: ignore[no-any-return]
 
 
-def _lowest(dtype: str) -> float:
-    """The lowest finite number of a float type, of `bfloat16` too, which NumPy knows nothing of."""
-    return -(2 - 2.0**-7) * 2.0**127 if dtype == "bfloat16" else float(np.finfo(dtype).min)
+def _float_type(xp: Any, dtype: Any) -> np.dtype[Any]:
+    """The type that arrays will have: JAX makes `float32` of `float64`, unless it was told to keep it."""
+    import ml_dtypes  # noqa: PLC0415 (without it NumPy does not know bfloat16)
+
+    try:
+        made: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    except TypeError:
+        made = np.dtype(object)
+    if made.name not in _FLOATS:
+        raise InvalidArgumentError(f"dtype must be one of {', '.join(_FLOATS)}, not {dtype!r}")
+    if xp is np:
+        return made
+    import jax  # noqa: PLC0415 (loaded already)
+
+    return np.dtype(jax.dtypes.canonicalize_dtype(made))

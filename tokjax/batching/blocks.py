@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import prefix_maximum
 from tokjax._namespace import Array, namespace
 from tokjax.batching import segments
 from tokjax.batching.labels import causal_lm_labels
@@ -21,7 +22,8 @@ class PackedBlocks(NamedTuple):
         ids: `(blocks, block_size)`, the pad id on padding.
         attention_mask: `(blocks, block_size)`, 1 on tokens and 0 on padding.
         segment_ids: `(blocks, block_size)`, the documents of a block from 1, 0 on padding.
-        positions: `(blocks, block_size)`, from 0 at the start of each segment.
+        positions: `(blocks, block_size)`, from 0 at the start of each segment; or of each document, if
+            `apply_packing` was told so.
         document_ids: `(blocks, block_size)`, which row of the input, -1 on padding.
         total_tokens: tokens in all blocks, separators too, padding not; shape `()`.
     """
@@ -110,17 +112,21 @@ class PackedBlocks(NamedTuple):
         """As transformers' models take packed rows: labels are *not* shifted, the model does that.
 
         The first token of each segment is no label, so that nothing is predicted from the segment before.
-        There is no attention mask, since models find the segments where positions begin again.
+        There is no attention mask, since models find the segments where positions begin again: with each
+        segment, also where `positions` counts from the start of documents.
 
         Returns:
             `input_ids`, `labels` and `position_ids`, `int32`, `(blocks, block_size)`.
         """
-        xp = namespace(self.ids)
-        counts = (self.segment_ids > 0) & ~self._begins_segment()
+        xp = namespace(self.segment_ids)
+        begins = self._begins_segment()
+        place = xp.arange(begins.shape[-1], dtype=np.int32)
+        within = place - prefix_maximum(xp.where(begins, place, np.int32(0)))
+        present = self.segment_ids > 0
         return {
             "input_ids": self.ids,
-            "labels": xp.where(counts, self.ids, np.int32(ignore_index)),
-            "position_ids": self.positions,
+            "labels": xp.where(present & ~begins, self.ids, np.int32(ignore_index)),
+            "position_ids": xp.where(present, within, np.int32(0)),
         }
 
     def _begins_segment(self) -> Array:

@@ -14,7 +14,7 @@ from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError
-from tokjax.ragged import COLUMNS, Ragged, ranges
+from tokjax.ragged import COLUMNS, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -110,7 +110,7 @@ def collate_padded_batch(
 
 
 def pad_ragged(
-    ragged: Ragged,
+    results: Results,
     *,
     length: int,
     pad_id: int,
@@ -122,7 +122,7 @@ def pad_ragged(
     """Pad rows to a length that is known beforehand; runs under `jax.jit`, where `length` is static.
 
     Args:
-        ragged: rows, as NumPy or JAX arrays.
+        results: the rows: a `Ragged` of NumPy or JAX arrays, or what else `collate_padded_batch` takes.
         length: tokens a row of the result, at least 0.
         pad_id: the id on padding.
         pad_side: where padding goes.
@@ -135,7 +135,8 @@ def pad_ragged(
         `int32` arrays of shape `(rows, length)`, of the kind that was given.
     """
     wanted = _checked_options(length, pad_id, pad_side, truncation, columns)
-    xp = namespace(*ragged)
+    ragged = as_ragged(results)
+    xp = namespace(*ragged, pad_id)
     integers = partial(as_integers, dtype=np.int64) if xp is np else as_int32
     splits = integers("row_splits", ragged.row_splits)
     starts, lengths = splits[:-1], splits[1:] - splits[:-1]
@@ -268,7 +269,7 @@ def _target_length(
     if multiple_of is not None:
         step = checked_int("multiple_of", multiple_of, least=1)
         return -(-longest // step) * step
-    return longest if buckets is None else _rung(longest, LengthBuckets(tuple(buckets)), truncation)
+    return longest if buckets is None else _rung(longest, LengthBuckets(buckets), truncation)
 
 
 def _rung(longest: int, ladder: LengthBuckets, truncation: Side | None) -> int:

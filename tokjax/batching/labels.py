@@ -9,7 +9,8 @@ import numpy as np
 from tokjax._arrays import either, suffix_minimum
 from tokjax._checks import check_id
 from tokjax._namespace import Array, as_int32, namespace
-from tokjax.batching._inputs import integers_beside, mask_beside
+from tokjax.batching._inputs import integers_beside, mask_beside, tokens_of
+from tokjax.errors import InvalidArgumentError
 
 
 class CausalLMBatch(NamedTuple):
@@ -55,9 +56,9 @@ def causal_lm_labels(
     >>> causal_lm_labels(np.array([[3, 6, 7, 4, 1]]), np.array([[1, 1, 1, 1, 0]]))
     array([[   6,    7,    4, -100, -100]], dtype=int32)
     """
-    xp = namespace(ids, attention_mask, segment_ids, loss_mask)
+    xp = namespace(ids, attention_mask, segment_ids, loss_mask, ignore_index)
     check_id("ignore_index", ignore_index)
-    tokens = as_int32("ids", ids)
+    tokens = tokens_of(ids)
     rows = _Rows(
         tokens,
         mask_beside(xp, "attention_mask", attention_mask, tokens),
@@ -66,7 +67,7 @@ def causal_lm_labels(
         xp.asarray(ignore_index, dtype=np.int32),
     )
     if tokens.shape[-1] == 0:
-        return tokens  # type: ignore[no-any-return]
+        return tokens.copy()  # type: ignore[no-any-return]
     return either(_has_no_holes(rows.valid), _next_of_each, _next_valid_of_each, rows)  # type: ignore[no-any-return]
 
 
@@ -96,7 +97,7 @@ def _has_no_holes(valid: Any) -> Any:
 
 def _next_of_each(rows: _Rows) -> Any:
     """Labels of rows without holes: everything shifted by one."""
-    xp = namespace(rows.tokens)
+    xp = namespace(*rows)
     keep = rows.valid[..., :-1] & rows.valid[..., 1:]
     if rows.segments is not None:
         keep = keep & (rows.segments[..., :-1] == rows.segments[..., 1:])
@@ -113,7 +114,7 @@ def _next_of_each(rows: _Rows) -> Any:
 
 def _next_valid_of_each(rows: _Rows) -> Any:
     """Labels of any rows: each valid place looks up where the next one is."""
-    xp = namespace(rows.tokens)
+    xp = namespace(*rows)
     length = rows.tokens.shape[-1]
     own = xp.where(rows.valid, xp.arange(length, dtype=np.int32), np.int32(length))
     # Shifted by one: the first valid position *after* each, `length` where there is none.
@@ -146,6 +147,10 @@ def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
 
 
 def _shifted(ids: Array, by: int, ignore_index: int) -> Array:
-    xp = namespace(ids)
+    xp = namespace(ids, ignore_index)
+    check_id("ignore_index", ignore_index)
     values = as_int32("ids", ids)
-    return xp.where(values == np.int32(ignore_index), values, values + np.int32(by))  # type: ignore[no-any-return]
+    beyond = np.iinfo(np.int32).max if by > 0 else np.iinfo(np.int32).min
+    if xp is np and (values[values != ignore_index] == beyond).any():
+        raise InvalidArgumentError(f"ids holds {beyond}, and {beyond + by} does not fit int32")
+    return xp.where(values == xp.asarray(ignore_index, dtype=np.int32), values, values + np.int32(by))  # type: ignore[no-any-return]

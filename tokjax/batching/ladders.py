@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, NamedTuple, overload
@@ -40,6 +40,10 @@ class LengthBuckets(Sequence[int]):
 
     def __post_init__(self) -> None:
         """Check the rungs, and sort them."""
+        if not isinstance(self.rungs, Iterable):
+            raise InvalidArgumentError(
+                f"a ladder is made of its lengths, not of {self.rungs!r}; give LengthBuckets([64, 128])"
+            )
         given = {checked_int("a bucket", rung, least=1) for rung in self.rungs}
         if not given:
             raise InvalidArgumentError("a ladder with no bucket holds nothing; give LengthBuckets([64, 128])")

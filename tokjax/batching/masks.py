@@ -72,7 +72,7 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
            [3, 5],
            [5, 6]], dtype=int32)
     """
-    xp = namespace(input_ids)
+    xp = namespace(input_ids, eos_token)
     check_id("eos_token", eos_token)
     ids = as_int32("input_ids", input_ids)
     if ids.ndim != 1:

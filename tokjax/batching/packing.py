@@ -27,7 +27,7 @@ Positions: TypeAlias = Literal["segment", "document"]
 
 def apply_packing(
     plan: PackingPlan,
-    ragged: Ragged,
+    results: Results,
     *,
     pad_id: int,
     eos_id: int | None = None,
@@ -37,7 +37,8 @@ def apply_packing(
 
     Args:
         plan: made by `plan_packing` from the lengths of these rows, or a part of it.
-        ragged: the rows, as NumPy or JAX arrays.
+        results: the rows: a `Ragged` of NumPy or JAX arrays, a `TokenizationBatch`, or a list of
+            `TokenizationResult`s.
         pad_id: the id on padding.
         eos_id: the id on separators; needed if the plan has any. (Where the plan itself is an argument of a
             jitted function, that can't be checked, and separators would get the pad id.)
@@ -51,10 +52,11 @@ def apply_packing(
         InvalidArgumentError: the plan is for other rows, or an id is missing.
     """
     check_id("pad_id", pad_id)
+    ragged = as_ragged(results)
     _check_fit(plan, ragged, eos_id)
     if positions not in ("segment", "document"):
         raise InvalidArgumentError(f"positions must be 'segment' or 'document', not {positions!r}")
-    xp = namespace(*plan[:5], *ragged)
+    xp = namespace(*plan[:5], *ragged, pad_id, eos_id)
     dtype = _index_dtype(xp, plan, ragged)
     fill = _on_host if xp is np else _traced
     return fill(plan, ragged, _runs_of(xp, plan, ragged, dtype, positions), pad_id, eos_id)
@@ -134,7 +136,7 @@ def _runs_of(
 ) -> _Runs:
     """All pieces and paddings, in the order of places."""
     documents, starts, lengths, splits = (xp.asarray(column).astype(dtype) for column in plan[:4])
-    row_splits = xp.asarray(ragged.row_splits).astype(dtype)
+    row_splits = xp.asarray(ragged.row_splits)
     number = xp.arange(documents.shape[0], dtype=dtype)
     block = (xp.searchsorted(splits, number, side="right") - 1).astype(dtype)
     up_to = xp.concatenate([xp.zeros(1, dtype), xp.cumsum(lengths, dtype=dtype)])
@@ -148,16 +150,20 @@ def _runs_of(
 
     length = merged(lengths, padding)
     place = xp.cumsum(length, dtype=dtype) - length
-    # (A part that was filled up has pieces of no place, for which there need not be a document.)
-    source = merged(xp.take(row_splits, documents, mode="clip") + starts, 0) - place
+    source = merged(_bounds(xp, row_splits, documents, dtype) + starts, 0) - place
     return _Runs(
         length=length,
         document=merged(documents, -1),
         segment=merged(number - splits[block] + 1, 0),
         source=source,
-        end=merged(xp.take(row_splits, documents + 1, mode="clip"), 0) - source,
+        end=merged(_bounds(xp, row_splits, documents + 1, dtype), 0) - source,
         position=merged(starts if positions == "document" else xp.zeros_like(starts), 0) - place,
     )
+
+
+def _bounds(xp: Any, row_splits: Any, rows: Any, dtype: type[np.integer[Any]]) -> Any:
+    """Where rows begin. A part that was filled up has pieces of no place, whose row need not be there."""
+    return xp.take(row_splits, rows, mode="clip").astype(dtype)
 
 
 def _traced(plan: PackingPlan, ragged: Ragged, runs: _Runs, pad_id: int, eos_id: int | None) -> PackedBlocks:
@@ -230,12 +236,12 @@ def _check_fit(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
         check_id("eos_id", eos_id)
     if any(map(is_traced, plan)):
         return
-    tokens = ragged.ids.shape[0]
+    planned, tokens = int(plan.row_tokens), ragged.ids.shape[0]
     if not is_traced(ragged.row_splits):
         tokens = int(ragged.row_splits[-1])
-    if int(plan.row_tokens) != tokens:
+    if planned > tokens or (planned < tokens and not is_traced(ragged.row_splits)):
         raise InvalidArgumentError(
-            f"the plan was made for rows of {int(plan.row_tokens)} tokens in all, and these have {tokens}; "
+            f"the plan was made for rows of {planned} tokens in all, and these have {tokens}; "
             "plan with the lengths of these rows"
         )
     if is_traced(ragged.row_splits):
@@ -248,7 +254,8 @@ def _check_fit(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
             "the lengths of these rows"
         )
     ends = np.asarray(plan.starts)[pieces] + np.asarray(plan.lengths)[pieces]
-    past_end = ends - np.asarray(ragged.lengths)[documents]
+    row_splits = np.asarray(ragged.row_splits)
+    past_end = ends - (row_splits[documents + 1] - row_splits[documents])
     if (past_end > 1).any():
         raise InvalidArgumentError("the plan was made for longer rows; plan with the lengths of these rows")
     if eos_id is None and (past_end > 0).any():

@@ -84,6 +84,7 @@ class PackingPlan(NamedTuple):
         Raises:
             InvalidArgumentError: there are no such blocks, or they have more pieces.
         """
+        first, stop = checked_int("first", first), checked_int("stop", stop)
         if not 0 <= first < stop <= self.num_blocks:
             raise InvalidArgumentError(
                 f"the plan has {self.num_blocks} blocks; first={first}, stop={stop} are none of them"

@@ -31,7 +31,8 @@ def limit_traces(
     A batch of a new shape compiles a step anew, silently, for seconds or minutes. The guard goes *inside*
     `jax.jit` (and inside `jax.grad` or `jax.vmap` there), which calls it only to trace it: while the step
     runs, it costs nothing. It counts each trace, also where shapes are the same but a static argument is
-    not. Calls with no traced argument, as under `jax.disable_jit`, do not count.
+    not. Calls with no traced argument, as under `jax.disable_jit`, do not count. (Nor does it see that JAX
+    compiles a trace again for arguments that lie on other devices.)
 
     Args:
         function: the step, before `jax.jit`.
@@ -71,7 +72,7 @@ class TraceGuard(Generic[Given, Result]):
     def __init__(self, function: Callable[Given, Result], most: int, name: str) -> None:
         functools.update_wrapper(self, function)
         self._function, self._most, self._name = function, most, name
-        self._signature = inspect.signature(function)
+        self._signature = _signature_of(function, name)
         self._traces: list[dict[str, str]] = []
 
     @property
@@ -95,8 +96,19 @@ class TraceGuard(Generic[Given, Result]):
             raise
 
 
+def _signature_of(function: Callable[..., object], name: str) -> inspect.Signature:
+    try:
+        return inspect.signature(function)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"{name} does not tell its arguments; call it in a function of your own, and limit that"
+        ) from None
+
+
 def _is_jitted(function: object) -> bool:
     jax_module = sys.modules.get("jax")
+    while isinstance(function, functools.partial):
+        function = function.func
     return jax_module is not None and isinstance(function, jax_module.stages.Wrapped)
 
 
@@ -132,7 +144,8 @@ def _complaint(name: str, traces: Sequence[Mapping[str, str]]) -> str:
     if not differing:
         return (
             f"{head} All had arguments of the same shapes and dtypes: make the jitted step once, outside of "
-            "the loop, and keep static arguments and JAX's settings as they are"
+            "the loop, keep static arguments and JAX's settings as they are, and put arguments on the same "
+            "devices in each step"
         )
     lines = [f"  {number}: {_shown(trace, differing)}" for number, trace in enumerate(traces, 1)]
     advice = (

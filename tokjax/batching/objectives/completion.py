@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._arrays import suffix_minimum
+from tokjax._arrays import prefix_maximum, suffix_minimum
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import tokens_of
 from tokjax.batching.masks import create_attention_mask
@@ -38,9 +38,9 @@ def assistant_loss_mask(
 ) -> Array:
     """1 on what stands behind each start, up to and with the first end: a `loss_mask` for `causal_lm_labels`.
 
-    A start without an end counts to the end of the row. Templates are found by their ids alone, so a user who
-    may write them can have a turn of their own counted; `encode_chat` knows what the assistant said by its
-    place.
+    A start without an end counts to the next start, or to the end of the row. Templates are found by their
+    ids alone, so a user who may write them can have a turn of their own counted; `encode_chat` knows what the
+    assistant said by its place.
 
     Args:
         ids: integers, shape `(..., length)`.
@@ -61,15 +61,19 @@ def assistant_loss_mask(
     start, end = _template("start_ids", start_ids), _template("end_ids", end_ids)
     length = tokens.shape[-1]
     if length == 0:
-        return tokens  # type: ignore[no-any-return]
+        return tokens.copy()  # type: ignore[no-any-return]
     place = xp.arange(length, dtype=np.int32)
+    starts = _matches(xp, tokens, start)
     begins = place - np.int32(start.shape[0])
     opened = (begins >= 0) & xp.take_along_axis(
-        _matches(xp, tokens, start), xp.broadcast_to(xp.maximum(begins, np.int32(0)), tokens.shape), axis=-1
+        starts, xp.broadcast_to(xp.maximum(begins, np.int32(0)), tokens.shape), axis=-1
     )
-    first = _latest(xp.where(opened, place, np.int32(-1)))
-    closing = suffix_minimum(xp.where(_matches(xp, tokens, end), place, np.int32(length)))
-    stop = xp.take_along_axis(closing, xp.maximum(first, np.int32(0)), axis=-1) + np.int32(end.shape[0])
+    first = prefix_maximum(xp.where(opened, place, np.int32(-1)))
+    closing, opening = (
+        xp.take_along_axis(_next(xp, matches), xp.maximum(first, np.int32(0)), axis=-1)
+        for matches in (_matches(xp, tokens, end), starts)
+    )
+    stop = xp.where(opening < closing, opening, closing + np.int32(end.shape[0]))
     return ((first >= 0) & (place < stop)).astype(np.int32)  # type: ignore[no-any-return]
 
 
@@ -81,15 +85,16 @@ def _template(name: str, ids: Sequence[int] | Array) -> Any:
 
 
 def _matches(xp: Any, tokens: Any, template: Any) -> Any:
-    """True where the template begins. A match with the zeros past the end of a row changes nothing."""
+    """True where the template begins, all of it in the row."""
     size, length = template.shape[0], tokens.shape[-1]
     ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
-    found = xp.ones(tokens.shape, bool)
+    found = xp.broadcast_to(xp.arange(length, dtype=np.int32) <= np.int32(length - size), tokens.shape)
     for i in range(size):
         found = found & (ahead[..., i : i + length] == template[i])
     return found
 
 
-def _latest(values: Any) -> Any:
-    """The greatest of each value and all before it along the last axis."""
-    return -suffix_minimum(-values[..., ::-1])[..., ::-1]
+def _next(xp: Any, matches: Any) -> Any:
+    """For each place the next match at or behind it; the length of the row where there is none."""
+    length = matches.shape[-1]
+    return suffix_minimum(xp.where(matches, xp.arange(length, dtype=np.int32), np.int32(length)))

@@ -6,6 +6,7 @@ device, so that the same draws give the same integers everywhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,8 +16,6 @@ from tokjax._namespace import Array, is_jax, namespace
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import jax
 
 
@@ -38,6 +37,8 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
     >>> draw_uniform(np.random.default_rng(0), (2, 3)).shape
     (2, 3)
     """
+    if not isinstance(shape, Sequence):
+        raise InvalidArgumentError(f"shape must be a tuple, such as (8, 512), not {shape!r}")
     size = tuple(checked_int("shape", n, least=0) for n in shape)
     if isinstance(source, np.random.Generator):
         return source.random(size, dtype=np.float32)
@@ -45,6 +46,10 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
         raise InvalidArgumentError(
             f"source must be a NumPy Generator or a JAX key, not {source!r}; pass "
             "np.random.default_rng(SEED) or jax.random.key(SEED)"
+        )
+    if source.ndim != _axes_of_key(source):
+        raise InvalidArgumentError(
+            f"source must be one key, and these are keys of shape {source.shape}; pass one, as keys[0] is"
         )
     import jax  # noqa: PLC0415 (loaded already)
 
@@ -80,6 +85,11 @@ def below(draws: Array, limit: Any) -> Any:
     limits = xp.asarray(limit, dtype=np.int32)
     scaled = (draws * limits.astype(np.float32)).astype(np.int32)
     return xp.minimum(scaled, limits - np.int32(1))  # past 2**24 the limit may be rounded up
+
+
+def _axes_of_key(key: Any) -> int:
+    """0 of a typed key, 1 of one that is an array of its words."""
+    return int(key.dtype == np.uint32)
 
 
 def _is_key(source: object) -> bool:

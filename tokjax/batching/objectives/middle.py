@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._arrays import take_or_fill
 from tokjax._checks import check_id, checked_float, checked_int
 from tokjax._namespace import Array, as_int32, is_traced, namespace
+from tokjax.batching._inputs import as_ragged
 from tokjax.batching.objectives.draws import below, checked_draws
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import COLUMNS, Ragged
+
+if TYPE_CHECKING:
+    from tokjax.records import Results
 
 _INSERTED = {
     "ids": 0,
@@ -25,7 +29,7 @@ _SHORTEST = 3
 
 
 def fill_in_the_middle(
-    ragged: Ragged,
+    results: Results,
     draws: Array,
     *,
     prefix_id: int,
@@ -43,7 +47,8 @@ def fill_in_the_middle(
     tokens stay as they are. Do this to documents without BOS and EOS, before they are packed.
 
     Args:
-        ragged: the documents. Offsets, word ids and other columns go with their tokens.
+        results: the documents, as `pack_blocks` takes them. Offsets, word ids and other columns go with
+            their tokens.
         draws: `draw_uniform(source, (rows, 4))`: whether the document is cut, in which order it is put, and
             the two cuts.
         prefix_id: the id before the prefix.
@@ -74,7 +79,8 @@ def fill_in_the_middle(
         np.float32(checked_float(name, value, least=0, most=1))
         for name, value in (("rate", rate), ("spm_rate", spm_rate))
     )
-    xp = namespace(*ragged, draws)
+    ragged = as_ragged(results)
+    xp = namespace(*ragged, draws, prefix_id, middle_id, suffix_id)
     draws = checked_draws(draws, (ragged.num_rows, 4))
     splits = as_int32("row_splits", ragged.row_splits)
     lengths = splits[1:] - splits[:-1]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokjax._arrays import taken
 from tokjax._checks import check_id, checked_float
 from tokjax._namespace import Array, namespace
 from tokjax.batching._inputs import tokens_of
@@ -128,12 +129,14 @@ def denoising_mixture(
     xp = namespace(tokens, attention_mask, draws)
     chosen = _chosen(xp, draws[..., -1], [kind.weight for kind in kinds])
     mode_ids = np.array([kind.mode_id or 0 for kind in kinds], np.int32)
-    modes = (xp.asarray(mode_ids)[chosen], xp.asarray(has_mode)[chosen]) if has_mode.any() else None
+    modes = (taken(mode_ids, chosen), taken(has_mode, chosen)) if has_mode.any() else None
     batch = corrupted(tokens, attention_mask, draws[..., :-1], counts, chosen, layout, modes)
     return batch._replace(denoisers=chosen)
 
 
 def _checked_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
+    if isinstance(denoisers, Denoiser):
+        raise InvalidArgumentError("denoisers must be a list of Denoisers; give [denoiser]")
     kinds = list(denoisers)
     for kind in kinds:
         if not isinstance(kind, Denoiser):

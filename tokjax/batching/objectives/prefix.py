@@ -55,4 +55,4 @@ def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: 
     prefix_lengths = xp.minimum(splits, lengths)
     prefix = valid & (xp.cumsum(valid, axis=-1, dtype=np.int32) <= prefix_lengths[..., None])
     labels = causal_lm_labels(tokens, valid, ignore_index=ignore_index, loss_mask=valid & ~prefix)
-    return PrefixLMBatch(labels, prefix.astype(np.int32), prefix_lengths)
+    return PrefixLMBatch(labels, prefix.astype(np.int32), xp.asarray(prefix_lengths))
