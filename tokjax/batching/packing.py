@@ -239,10 +239,11 @@ def _check_fit(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
     planned, tokens = int(plan.row_tokens), ragged.ids.shape[0]
     if not is_traced(ragged.row_splits):
         tokens = int(ragged.row_splits[-1])
-    if planned > tokens or (planned < tokens and not is_traced(ragged.row_splits)):
+    if planned != tokens:
         raise InvalidArgumentError(
             f"the plan was made for rows of {planned} tokens in all, and these have {tokens}; "
-            "plan with the lengths of these rows"
+            "plan with the lengths of these rows (and under jax.jit, where row_splits are not known, cut off "
+            "ids that are of no row)"
         )
     if is_traced(ragged.row_splits):
         return
