@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 _WIDTH = 80
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
-_PADDING_SHADE = "#e4e4e4"
+PADDING_SHADE = -1
+"""Padding has a colour of its own."""
+_PADDING_BACKGROUND = "#e4e4e4"
 
 
 @dataclass(frozen=True, repr=False)
@@ -70,7 +72,7 @@ class ShownBatch:
     def _style(self, piece: Piece) -> str:
         if self.color is False:
             return ""
-        color = "" if piece.shade is None else _COLOURS[piece.shade % len(_COLOURS)]
+        color = "" if piece.shade in {None, PADDING_SHADE} else _COLOURS[piece.shade % len(_COLOURS)]
         return f"{color} dim" if piece.faint else color
 
     def _repr_html_(self) -> str:
@@ -90,9 +92,9 @@ class ShownBatch:
         return f'<tr style="vertical-align:top"><td>{row.number}</td>{tokens}<td>{row.waste}</td></tr>'
 
     def _shade(self, piece: Piece) -> str | None:
-        if self.color is False:
+        if self.color is False or piece.shade is None:
             return None
-        return _PADDING_SHADE if piece.shade is None else SHADES[piece.shade % len(SHADES)]
+        return _PADDING_BACKGROUND if piece.shade == PADDING_SHADE else SHADES[piece.shade % len(SHADES)]
 
 
 class ShownRow(NamedTuple):
@@ -114,7 +116,7 @@ class Piece(NamedTuple):
 
     Attributes:
         text: what is shown.
-        shade: which of the colours; `None` for padding.
+        shade: which of the colours; `PADDING_SHADE`, or `None` for that of the page.
         faint: whether it is padding, or a token that nothing is learned at.
         title: what a notebook shows on hover.
     """
