@@ -8,8 +8,10 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
+from tokjax.batching.alignment.tagset import TagSet
+from tokjax.errors import InvalidArgumentError
 from tokjax.show.places import places_of
-from tokjax.show.reader import IGNORED, NOT_IN_LOSS, PADDING, SEGMENT, Reader, count_of
+from tokjax.show.reader import IGNORED, NOT_IN_LOSS, PADDING, SEGMENT, TAGGED, Reader, count_of
 from tokjax.show.shown import ShownBatch
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ def show_batch(
     *,
     labels: Array | None = None,
     loss_mask: Array | None = None,
+    tagset: TagSet | None = None,
     ignore_index: int = -100,
     max_rows: int = 8,
     color: bool | None = None,
@@ -36,7 +39,7 @@ def show_batch(
 
     Each token is shown in its readable form, white space as signs; a space parts two tokens. What a token is
     stands in signs too, so that colour only repeats it: `2│` where segment 2 begins, `⟨x⟩` where the label
-    is ignored, `⟦x⟧` where the loss mask is 0, `▯×3` for three places of padding.
+    is ignored, `⟦x⟧` where the loss mask is 0, `x→B-PER` for a tag, `▯×3` for three places of padding.
 
     Args:
         batch: a `PaddedBatch`, `PackedBlocks`, `CausalLMBatch`, `TokenChunks` or any other with `ids` of
@@ -48,13 +51,15 @@ def show_batch(
         tokenizer: whose ids they are.
         labels: what is predicted at each place, of the shape of the ids; by default the batch's own.
         loss_mask: 0 on tokens that are no targets, of the shape of the ids; by default the batch's own.
+        tagset: whose tags the labels are; tokens are then coloured by class, and tags other than `O` stand
+            beside them, or the number of a label that is no tag. By default labels are ids of tokens.
         ignore_index: the label that does not count.
         max_rows: how many rows are shown. The numbers below them are of all.
         color: `None` for colour where a terminal or notebook shows it; `True` for the terminal's codes in
             `str()` as well; `False` for none anywhere.
 
     Raises:
-        InvalidArgumentError: a batch without ids, columns of other shapes, or arrays
+        InvalidArgumentError: a batch without ids, columns of other shapes, a tagset and no labels, or arrays
             that are being traced.
 
     >>> import tokjax
@@ -67,13 +72,36 @@ def show_batch(
       1  1│o ↵ ! ▯        1 of 4
     padding 1 of 8 places (12.5%)
     n│ segment n   ▯ padding
+    >>> tags = {"input_ids": [[90, 111, 101], [33, 0, 0]], "attention_mask": [[1, 1, 1], [1, 0, 0]],
+    ...         "labels": [[1, 2, 2], [0, -100, -100]]}
+    >>> print(show_batch(tags, tokenizer, tagset=tokjax.TagSet(["PER"])))
+    dict: 2 rows of 3 places
+    row  tokens                     padding
+      0  Z→B-PER o→I-PER e→I-PER     0 of 3
+      1  ! ▯×2                       2 of 3
+    padding 2 of 6 places (33.3%)
+    labels count at 4 of 4 tokens
+    x→T tag T   x tag O   ⟨x⟩ label ignored   ▯ padding
+    classes: PER
     """
     places = places_of(batch, labels, loss_mask, ignore_index)
-    reader = Reader(places, protocol.vocabulary_of(tokenizer))
+    if tagset is not None:
+        _check_tagset(tagset, places)
+    reader = Reader(places, protocol.vocabulary_of(tokenizer), tagset)
     shown = min(checked_int("max_rows", max_rows, least=0), places.num_rows)
     rows = tuple(reader.row(number, _MOST_PLACES) for number in range(shown))
-    notes = tuple(_notes(places, shown))
-    return ShownBatch(_title(batch, places), rows, notes, color)
+    notes = tuple(_notes(places, shown, tagset is not None))
+    return ShownBatch(_title(batch, places), rows, notes, reader.legend(), color)
+
+
+def _check_tagset(tagset: object, places: Places) -> None:
+    if not isinstance(tagset, TagSet):
+        raise InvalidArgumentError(
+            f"tagset must be a TagSet, not a {type(tagset).__name__}; make one by tokjax.TagSet(labels)"
+        )
+    if places.labels is None:
+        why = f": {places.left_out}" if places.left_out else ""
+        raise InvalidArgumentError(f"the labels that tagset has tags for are missing{why}; pass labels=")
 
 
 def _title(batch: Any, places: Places) -> str:
@@ -83,7 +111,7 @@ def _title(batch: Any, places: Places) -> str:
     return f"{name}: {count_of(places.num_rows, 'row')}{of_length}"
 
 
-def _notes(places: Places, shown: int) -> Iterator[str]:
+def _notes(places: Places, shown: int, tagged: bool) -> Iterator[str]:
     """What is counted, over all rows, and what the signs mean."""
     if places.num_rows > shown:
         yield f"and {count_of(places.num_rows - shown, 'row')} more"
@@ -102,6 +130,7 @@ def _notes(places: Places, shown: int) -> Iterator[str]:
         on_padding = int(np.count_nonzero(places.counted & ~places.present))
         also = f", and at {count_of(on_padding, 'place')} of padding" if on_padding else ""
         yield f"labels count at {on_tokens} of {all_tokens}{also}"
+        signs += [f"x{TAGGED}T tag T", "x tag O"] if tagged else []
         signs.append(f"{IGNORED[0]}x{IGNORED[1]} label ignored")
     if places.in_loss is not None:
         in_loss = int(np.count_nonzero(places.in_loss & places.present))

@@ -13,12 +13,13 @@ from tokjax.show.shown import PADDING_SHADE, Piece, ShownRow
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tokjax.batching.alignment.tagset import TagSet
     from tokjax.show.places import Kind, Places
     from tokjax.vocabulary import Vocabulary
 
 IGNORED, NOT_IN_LOSS = "⟨⟩", "⟦⟧"
 """Brackets around tokens."""
-SEGMENT, PADDING = "│", "▯"
+SEGMENT, TAGGED, PADDING = "│", "→", "▯"
 _TURN = 5
 """After how many segments, or places, colours begin again."""
 
@@ -29,10 +30,12 @@ class Reader(NamedTuple):
     Attributes:
         places: the batch.
         table: what ids mean.
+        tagset: what labels mean; `None` where they are ids too.
     """
 
     places: Places
     table: Vocabulary
+    tagset: TagSet | None
 
     def row(self, number: int, most: int) -> ShownRow:
         """A row, and so many of its places."""
@@ -50,6 +53,15 @@ class Reader(NamedTuple):
         known = self.places.padding_is_known
         return ShownRow(number, tuple(pieces), f"{padding if known else '?'} of {stop - start}")
 
+    def legend(self) -> tuple[Piece, ...]:
+        """The classes whose tags there are, each in its colour."""
+        places, tagset = self.places, self.tagset
+        if tagset is None or places.labels is None or places.counted is None:
+            return ()
+        labels = np.unique(places.labels[places.counted & places.present])
+        classes = np.unique(tagset.class_of_tag[labels[(labels > 0) & (labels < len(tagset))]]).tolist()
+        return tuple(Piece(visible(tagset.labels[class_]), class_, False, "") for class_ in classes)
+
     def _run(self, kind: Kind, run: range, start: int) -> Iterator[Piece]:
         """The tokens of a run of places of one kind, or one piece for all of its padding."""
         if not kind.present:
@@ -61,25 +73,46 @@ class Reader(NamedTuple):
         segments = self.places.segments
         begins = segments is not None and (run[0] == start or segments[run[0] - 1] != kind.segment)
         for place in run:
-            text = self._token(int(self.places.ids[place]))
+            text = self._text(place, kind)
             if place == run[0]:
                 text = (f"{kind.segment}{SEGMENT}" if begins else "") + "".join(b[0] for b in brackets) + text
             if place == run[-1]:
                 text += "".join(sign[1] for sign in reversed(brackets))
             position = place - start
-            yield Piece(text, self._shade(position, kind), bool(brackets), self._title(place, position, kind))
+            yield Piece(
+                text, self._shade(place, position, kind), bool(brackets), self._title(place, position, kind)
+            )
 
-    def _shade(self, position: int, kind: Kind) -> int:
-        return (position if self.places.segments is None else kind.segment - 1) % _TURN
+    def _text(self, place: int, kind: Kind) -> str:
+        """A token, with its tag unless that is `O`."""
+        text, label = self._token(int(self.places.ids[place])), self._label(place)
+        if self.tagset is None or not kind.counted or not label:
+            return text
+        return f"{text}{TAGGED}{self._meaning(label) or label}"
+
+    def _shade(self, place: int, position: int, kind: Kind) -> int | None:
+        """The colour of the class, of the segment, or one unlike the next token's."""
+        if self.tagset is None:
+            return (position if self.places.segments is None else kind.segment - 1) % _TURN
+        label = self._label(place)
+        is_tag = kind.counted and label is not None and 0 < label < len(self.tagset)
+        return int(self.tagset.class_of_tag[label]) if is_tag else None
 
     def _title(self, place: int, position: int, kind: Kind) -> str:
         title, label = f"place {position}, id {self.places.ids[place]}", self._label(place)
         if label is None:
             return title
-        return f"{title}, label {label}" + (f" ({self._token(label)})" if kind.counted else "")
+        meaning = self._meaning(label) if kind.counted else None
+        return f"{title}, label {label}" + (f" ({meaning})" if meaning else "")
 
     def _label(self, place: int) -> int | None:
         return None if self.places.labels is None else int(self.places.labels[place])
+
+    def _meaning(self, label: int) -> str | None:
+        """The token or the tag that a label is; `None` if it is no tag."""
+        if self.tagset is None:
+            return self._token(label)
+        return visible(self.tagset.tags[label]) if 0 <= label < len(self.tagset) else None
 
     def _token(self, id_: int) -> str:
         token = self.table.strings[id_] if 0 <= id_ < self.table.size else None
