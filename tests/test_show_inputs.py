@@ -198,3 +198,17 @@ def test_traced_batches_are_refused(packed):
             jax.eval_shape(show, batch)
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         jax.eval_shape(lambda labels: show(packed, labels), labels_of(packed))
+
+
+def test_many_places_are_bounded():
+    most = 65_536
+    for rows, length, each in ((2000, 2048, 32), (130, 600, 504), (3, 600, 512)):
+        shown = tokjax.show_batch(tokjax.TokenChunks(np.full((rows, length), 97)), BYTES, max_rows=2000)
+        pieces = [row.pieces for row in shown.rows]
+        assert len(pieces) == rows
+        assert {len(row) for row in pieces} == {each + 1}
+        assert {row[-1].text for row in pieces} == {f"and {length - each:,} places more"}
+        assert rows * each <= most
+    short = tokjax.show_batch(tokjax.TokenChunks(np.full((4500, 2), 97)), BYTES, max_rows=5000)
+    assert {len(row.pieces) for row in short.rows} == {2}
+    assert (len(short.rows), short.notes[0]) == (4096, "and 404 rows more")

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 _MOST_PLACES = 512
 """How many places of a row are shown."""
+_MOST_IN_ALL = 65_536
+"""How many places are shown: of many rows, fewer of each."""
+_MOST_ROWS = 4096
+"""How many rows are shown: 16 places of each."""
 
 
 def show_batch(
@@ -54,7 +58,8 @@ def show_batch(
         tagset: whose tags the labels are; tokens are then coloured by class, and tags other than `O` stand
             beside them, or the number of a label that is no tag. By default labels are ids of tokens.
         ignore_index: the label that does not count.
-        max_rows: how many rows are shown. The numbers below them are of all.
+        max_rows: how many rows are shown, up to 4,096. Of each row 512 places are, or fewer of more than 128
+            rows, so that there are 65,536 at most. The numbers below the rows are of all.
         color: `None` for colour where a terminal or notebook shows it; `True` for the terminal's codes in
             `str()` as well; `False` for none anywhere.
 
@@ -88,8 +93,9 @@ def show_batch(
     if tagset is not None:
         _check_tagset(tagset, places)
     reader = Reader(places, protocol.vocabulary_of(tokenizer), tagset)
-    shown = min(checked_int("max_rows", max_rows, least=0), places.num_rows)
-    rows = tuple(reader.row(number, _MOST_PLACES) for number in range(shown))
+    shown = min(checked_int("max_rows", max_rows, least=0), places.num_rows, _MOST_ROWS)
+    most = min(_MOST_PLACES, _MOST_IN_ALL // max(shown, 1))
+    rows = tuple(reader.row(number, most) for number in range(shown))
     notes = tuple(_notes(places, shown, tagset is not None))
     return ShownBatch(_title(batch, places), rows, notes, reader.legend(), color)
 
