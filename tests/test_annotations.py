@@ -1,8 +1,8 @@
-"""Files of labelled words and of labelled characters."""
-
-import json
+"""Files of labelled words, in columns."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tokjax
 
@@ -73,11 +73,18 @@ def test_comments_and_hashes(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a O\nb\n", r"words.conll, line 2: expected a word in column 0 and a tag .* of 2, not \['b'\]"),
-        (b"a O\nb x O\n", r"line 2: .* of 2, not \['b', 'x', 'O'\]"),
+        (
+            b"a O\nb\n",
+            r"words.conll, line 2: expected a word in column 0 and a tag .* of 2, as in line 1, not \['b'\]",
+        ),
+        (b"a O\nb x O\n", r"line 2: .* of 2, as in line 1, not \['b', 'x', 'O'\]"),
+        (b"# a b O\n\nb x\n#c O\n", r"line 3: .* in column -1, not \['b', 'x'\]"),
+        (b"a O\r\rb\r", r"line 3: .* not \['b'\]"),
+        (b"a\tB-\t", "line 1: "),
         (b"\na PER\n", "line 2: .*pass word_column= and tag_column="),
         (b"\tO\n", "line 1: "),
         (b"a O\n\xff O\n", "line 2: not UTF-8"),
+        (b"a O\r\xff O\r", "line 2: not UTF-8"),
     ],
 )
 def test_conll_that_is_damaged(tmp_path, content, message):
@@ -87,76 +94,76 @@ def test_conll_that_is_damaged(tmp_path, content, message):
         tokjax.read_conll(path)
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_ends_of_lines(tmp_path, end):
+    path = tmp_path / "words.conll"
+    path.write_bytes(end.join(["Zoe B-PER", "flew O", "", "to O", "Kim\x0bX\x85 B-PER", ""]).encode())
+    first, second = tokjax.read_conll(path)
+    assert (first.words, first.tags) == (("Zoe", "flew"), ("B-PER", "O"))
+    assert first.spans == ((1, 4, "PER"),)
+    assert second.words == ("to", "Kim\x0bX\x85")
+
+
+@given(st.text("aO \t\r\n#", max_size=30))
+def test_ends_of_lines_are_all_one(tmp_path_factory, content):
+    """What is read, or refused, is the same however the lines end."""
+    path = tmp_path_factory.getbasetemp() / "ends.conll"
+    seen = []
+    for data in (content, content.replace("\r\n", "\n").replace("\r", "\n")):
+        path.write_bytes(data.encode())
+        try:
+            seen.append(tokjax.read_conll(path))
+        except tokjax.SourceError as error:
+            seen.append(str(error))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("# this is O\nZoe B-PER\n# O\n#4 B-X", "Zoe # #4"),
+        ("# this is O\n\n# a row: O\na b O\n# as O", "a #"),
+        ("# is O\n#\tis\tO\na\tb\tO\n# is O", "# a"),
+        ("# is O\n-DOCSTART- -X- -X- O\n\nEU NNP O\n# is O", "# EU #"),
+        ("#a O\n#b O\n# c d O", "#a #b"),
+        ("#begin document (x); part 000\na b O\n#end document", "a"),
+    ],
+)
+def test_comments_and_rows(tmp_path, content, words):
+    """A row after them tells them apart, too."""
+    path = tmp_path / "words.conll"
+    path.write_text(content)
+    texts = tokjax.read_conll(path)
+    assert " ".join(word for text in texts for word in text.words) == words
+
+
+def test_documents_beside_words_that_are_numbered(tmp_path):
+    path = tmp_path / "words.conll"
+    path.write_text("1 -DOCSTART- O\n1 Zoe B-PER\n\n1 flew O\n1 -DOCSTART- O\n1 Kim B-PER\n")
+    documents = tokjax.read_conll(path, word_column=1, unit="document")
+    assert [document.text for document in documents] == ["Zoe flew", "Kim"]
+
+
+def test_labels_with_blanks(tmp_path):
+    path = tmp_path / "words.tsv"
+    path.write_text("-DOCSTART- O\n\nNew\tB-New York\nYork\tI-New York \nin\tO\n")
+    [text] = tokjax.read_conll(path)
+    assert text.tags == ("B-New York", "I-New York", "O")
+    assert text.spans == ((1, 9, "New York"),)
+
+
 def test_conll_options(tmp_path):
     path = tmp_path / "words.conll"
     path.write_text("")
     assert tokjax.read_conll(path) == []
     with pytest.raises(tokjax.InvalidArgumentError, match="unit must be"):
         tokjax.read_conll(path, unit="chapter")
+    with pytest.raises(tokjax.InvalidArgumentError, match="word_column must be an integer, not 1.0"):
+        tokjax.read_conll(path, word_column=1.0)
+    with pytest.raises(tokjax.InvalidArgumentError, match="tag_column must be an integer, not None"):
+        tokjax.read_conll(path, tag_column=None)
     with pytest.raises(FileNotFoundError):
         tokjax.read_conll(tmp_path / "missing")
-
-
-SPACY = [["Zoë lives in 東京 🗼", {"entities": [[0, 3, "PER"], [13, 15, "LOC"]]}], ["none", {"entities": []}]]
-EXPECTED = [
-    tokjax.AnnotatedText("Zoë lives in 東京 🗼", ((1, 5, "PER"), (15, 21, "LOC"))),
-    tokjax.AnnotatedText("none", ()),
-]
-
-
-def as_prodigy(name):
-    return [
-        {"text": text, name: [dict(zip(("start", "end", "label"), s, strict=True)) for s in rest["entities"]]}
-        for text, rest in SPACY
-    ]
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        json.dumps(SPACY),
-        json.dumps(SPACY, ensure_ascii=False, indent=2),
-        "\n".join(map(json.dumps, SPACY)),
-        json.dumps(SPACY[0]) + "\n\n" + json.dumps(SPACY[1]) + "\n",
-        json.dumps(as_prodigy("spans")),
-        "\n".join(map(json.dumps, as_prodigy("entities"))),
-        "\n".join(map(json.dumps, [*as_prodigy("spans"), {"text": "no", "spans": [], "answer": "reject"}])),
-    ],
-)
-def test_spacy(tmp_path, content):
-    path = tmp_path / "train.json"
-    path.write_text(content, encoding="utf-8")
-    assert tokjax.read_spacy(path) == EXPECTED
-
-
-def test_one_record_of_spacy(tmp_path):
-    path = tmp_path / "train.jsonl"
-    path.write_text(json.dumps(SPACY[0]))
-    assert tokjax.read_spacy(path) == EXPECTED[:1]
-    path.write_text("")
-    assert tokjax.read_spacy(path) == []
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"text": "a", "spans": []}\n{"text":', "line 2: not JSON"),
-        ('[["a", {"entities": [[0, 2, "X"]]}]]', r"record 0: span 0 is \(0, 2\); it must keep"),
-        ('[["a", {"entities": [[-1, -1, "X"]]}]]', "record 0: a span has a start, an end and a label"),
-        ('{"text": "a", "spans": [{"start": 0, "end": 1}]}', "line 1: a span has .* None"),
-        ('{"text": "a", "spans": [[0, 1, ""]]}', "line 1: a span has"),
-        ('{"text": "a"}', "line 1: the record has no list of 'spans' or 'entities'"),
-        ('{"spans": []}', "line 1: a record is"),
-        ('["a", "b"]', "line 1: a record is"),
-        ("[1]", "record 0: a record is"),
-        ("3", "line 1: a record is"),
-    ],
-)
-def test_spacy_that_is_damaged(tmp_path, content, message):
-    path = tmp_path / "train.json"
-    path.write_text(content)
-    with pytest.raises(tokjax.SourceError, match=f"train.json, {message}"):
-        tokjax.read_spacy(path)
 
 
 def test_from_file_to_labels_and_back(tmp_path, tokenizer):

@@ -579,14 +579,14 @@ from .store.writer import (
 from .store.writer import (
     write_dataset as write_dataset,
 )
+from .text.annotated_json import (
+    read_spacy as read_spacy,
+)
 from .text.annotations import (
     AnnotatedText as AnnotatedText,
 )
 from .text.annotations import (
     read_conll as read_conll,
-)
-from .text.annotations import (
-    read_spacy as read_spacy,
 )
 from .text.chunks import (
     find_chunk_boundaries as find_chunk_boundaries,

@@ -1,22 +1,22 @@
-"""Texts whose words or spans are labelled, from files of CoNLL's kind and of spaCy's."""
+"""Texts whose words are labelled, from files of CoNLL's kind."""
 
 from __future__ import annotations
 
-import json
+import codecs
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
-from tokjax.offsets import char_to_byte_spans
+from tokjax._checks import checked_int
+from tokjax.errors import InvalidArgumentError, SourceError
 from tokjax.utf8 import nbytes_of
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
-_TAG = re.compile(r"O|[BIELSU]-\S+")
+_TAG = re.compile(r"O|[BIELSU]-\S(.*\S)?")
 _DOCUMENT = "-DOCSTART-"
 
 
@@ -44,80 +44,97 @@ def read_conll(
     tag_column: int = -1,
     unit: Literal["sentence", "document"] = "sentence",
 ) -> list[AnnotatedText]:
-    """Read words and their tags from columns, as in CoNLL-2003: a word a line, blank lines between sentences.
+    r"""Read words and tags from columns, as in CoNLL-2003: a word a line, blank lines between sentences.
 
-    Columns are split by tabs where a line has one, else by blanks. Tags may be of any of the usual schemes
-    (IOB1, IOB2, IOE2, IO, BILOU, BIOES) and come out as BIO: a span begins where `B`, `S` or `U` says so,
-    where the label changes, and after a span that ended with `E`, `L`, `S` or `U`. A line that begins with
-    `#` and has no tag in its column is a comment.
+    Columns are split at tabs where a line has one, else at blanks; all rows have as many. Lines end with
+    `\n`, `\r\n` or `\r`. Tags may be of any of the usual schemes (IOB1, IOB2, IOE2, IO, BILOU, BIOES) and
+    come out as BIO: a span begins where `B`, `S` or `U` says so, where the label changes, and after a span
+    that ended with `E`, `L`, `S` or `U`.
+
+    A line that begins with `#` is a comment, unless it is like the first row that begins with something else:
+    it has a tag in its column, as many columns, and tabs if that row has them. So among rows of two columns
+    `# O` is a row, and `# this is O` is a comment.
 
     Args:
         path: a file of UTF-8.
         word_column: where the word is; negative numbers count from the end.
         tag_column: where its tag is.
-        unit: whether a text is a sentence, or all that is between two `-DOCSTART-`s.
+        unit: whether a text is a sentence, or all that is between two `-DOCSTART-`s (in the first column, or
+            where the word is).
 
     Raises:
-        SourceError: a line is no UTF-8, lacks a column, has fewer or more than those before it, or its tag is
+        InvalidArgumentError: a column is no integer, or there is no such unit.
+        SourceError: a line is no UTF-8, lacks a column, has fewer or more than the first row, or its tag is
             none; the error names the line.
     """
     if unit not in ("sentence", "document"):
         raise InvalidArgumentError(f"unit must be 'sentence' or 'document', not {unit!r}")
+    word_column = checked_int("word_column", word_column)
+    tag_column = checked_int("tag_column", tag_column)
     texts: list[AnnotatedText] = []
     rows: list[tuple[str, str]] = []
-    width = None
-    for where, line in _lines(Path(path)):
-        columns = _columns(line)
-        starts_document = _column(columns, 0) == _DOCUMENT
-        if starts_document or not any(columns):
-            if rows and (starts_document or unit == "sentence"):
-                texts.append(_tagged_text(rows))
-                rows = []
-            continue
-        word, tag = (_column(columns, number) for number in (word_column, tag_column))
-        if line.startswith("#") and not _TAG.fullmatch(tag):
-            continue
-        if not word or not _TAG.fullmatch(tag) or width not in (None, len(columns)):
-            expected = "" if width is None else f" of {width}"
-            raise SourceError(
-                f"{where}: expected a word in column {word_column} and a tag ('O', 'B-LABEL' and the like) "
-                f"in column {tag_column}{expected}, not {columns}; pass word_column= and tag_column="
-            )
-        width = len(columns)
-        rows.append((word, tag))
+    for word, tag in _rows(Path(path), word_column, tag_column):
+        if tag:
+            rows.append((word, tag))
+        elif rows and (word == _DOCUMENT or unit == "sentence"):
+            texts.append(_tagged_text(rows))
+            rows = []
     if rows:
         texts.append(_tagged_text(rows))
     return texts
 
 
-def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
-    """Read texts with labelled characters from JSON, as spaCy and Prodigy have them.
-
-    The file is a list, or JSON lines, of `[text, {"entities": [[start, end, label], ...]}]` or of
-    `{"text": ..., "spans": [{"start": ..., "end": ..., "label": ...}, ...]}`, whose spans may be called
-    `"entities"` and be lists, too. Records with an `"answer"` other than `"accept"` are left out.
-
-    Args:
-        path: a file of UTF-8. Places in it are 0-based characters.
-
-    Returns:
-        A text a record, its spans in bytes.
-
-    Raises:
-        SourceError: a record is something else, or a span is no place in its text; the error names it.
-    """
-    texts = []
-    for where, record in _records(Path(path)):
-        if isinstance(record, dict) and record.get("answer", "accept") != "accept":
-            continue
-        text, spans = _text_and_spans(record, where)
+def lines_of(path: Path) -> list[str]:
+    r"""The lines of a file of UTF-8, which end with `\n`, `\r\n` or `\r` and nothing else."""
+    lines = []
+    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
         try:
-            places = char_to_byte_spans(text, [span[:2] for span in spans]).tolist()
-        except (OffsetsContractError, InvalidArgumentError) as error:
-            raise SourceError(f"{where}: {error}") from error
-        labelled = [(start, stop, span[2]) for (start, stop), span in zip(places, spans, strict=True)]
-        texts.append(AnnotatedText(text, tuple(labelled)))
-    return texts
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{path}, line {number}: not UTF-8: {error}") from error
+    return lines
+
+
+def _rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[str, str]]:
+    """Words and their tags; `-DOCSTART-` without a tag, and nothing at all for a blank line."""
+    lines = [(number, line, _columns(line)) for number, line in enumerate(lines_of(path), 1)]
+    plain = (line for line in lines if not line[1].startswith("#") and _mark(line[2], word_column) is None)
+    first = next(plain, None)
+    for number, line, columns in lines:
+        mark = _mark(columns, word_column)
+        if mark is not None:
+            yield mark, ""
+            continue
+        word, tag = _column(columns, word_column), _column(columns, tag_column)
+        is_row = word and _TAG.fullmatch(tag) and (first is None or len(columns) == len(first[2]))
+        has_tabs = first is None or "\t" in line or "\t" not in first[1]
+        if line.startswith("#") and not (is_row and has_tabs):
+            continue
+        if not is_row:
+            of = f" of {len(first[2])}, as in line {first[0]}" if first and first[0] != number else ""
+            raise SourceError(
+                f"{path}, line {number}: expected a word in column {word_column} and a tag ('O', 'B-LABEL' "
+                f"and the like) in column {tag_column}{of}, not {columns}; pass word_column= and tag_column="
+            )
+        first = first or (number, line, columns)
+        yield word, tag
+
+
+def _mark(columns: Sequence[str], word_column: int) -> str | None:
+    """What a line ends a sentence with, `-DOCSTART-` or nothing at all; `None` where it does not."""
+    if _DOCUMENT in (_column(columns, 0), _column(columns, word_column)):
+        return _DOCUMENT
+    return None if any(columns) else ""
+
+
+def _columns(line: str) -> list[str]:
+    if "\t" in line:
+        return [part.strip(" ") for part in line.split("\t")]
+    return [part for part in line.split(" ") if part]  # and not at other white space, which words may hold
+
+
+def _column(columns: Sequence[str], number: int) -> str:
+    return columns[number] if -len(columns) <= number < len(columns) else ""
 
 
 def _tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
@@ -139,64 +156,3 @@ def _tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
         place, can_go_on, last = stop + 1, role in "BI", label
     words = tuple(word for word, _ in rows)
     return AnnotatedText(" ".join(words), tuple(spans), words, tuple(tags))
-
-
-def _columns(line: str) -> list[str]:
-    if "\t" in line:
-        return [part.strip(" ") for part in line.split("\t")]
-    return [part for part in line.split(" ") if part]  # and not at other white space, which words may hold
-
-
-def _column(columns: Sequence[str], number: int) -> str:
-    return columns[number] if -len(columns) <= number < len(columns) else ""
-
-
-def _lines(path: Path) -> Iterator[tuple[str, str]]:
-    """The lines of a file, and what to call each in an error."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            where = f"{path}, line {number}"
-            try:
-                yield where, line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                raise SourceError(f"{where}: not UTF-8: {error}") from error
-
-
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
-    """The records of a JSON list or of JSON lines, and what to call each in an error."""
-    lines = [(where, line) for where, line in _lines(path) if line.strip()]
-    try:
-        whole = json.loads("\n".join(line for _, line in lines)) if lines else []
-    except ValueError:
-        whole = None
-    if isinstance(whole, list) and not (whole and isinstance(whole[0], str)):
-        yield from ((f"{path}, record {number}", record) for number, record in enumerate(whole))
-        return
-    for where, line in lines:
-        try:
-            yield where, json.loads(line)
-        except ValueError as error:
-            raise SourceError(f"{where}: not JSON: {error}") from error
-
-
-def _text_and_spans(record: Any, where: str) -> tuple[str, list[tuple[int, int, str]]]:
-    if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
-        record = {"text": record[0], **record[1]}
-    if not isinstance(record, dict) or not isinstance(record.get("text"), str):
-        raise SourceError(
-            f"{where}: a record is [text, {{'entities': [...]}}] or {{'text': ..., 'spans': [...]}}, not "
-            f"{record!r:.80}"
-        )
-    given = record.get("spans", record.get("entities"))
-    if not isinstance(given, list):
-        raise SourceError(f"{where}: the record has no list of 'spans' or 'entities', only {[*record]}")
-    return record["text"], [_span(span, where) for span in given]
-
-
-def _span(span: Any, where: str) -> tuple[int, int, str]:
-    if isinstance(span, dict):
-        span = [span.get(key) for key in ("start", "end", "label")]
-    match span:
-        case [int(start), int(stop), str(label)] if label and start >= 0:
-            return start, stop, label
-    raise SourceError(f"{where}: a span has a start, an end and a label, and not {span!r:.80}")
