@@ -195,11 +195,18 @@ def test_errors_say_where():
     assert caught.value.__notes__ == ["in step 'number' of a pipeline"]
 
 
-@pytest.mark.parametrize("items", [[[1], []], [[]], [[1], [1], [1], []]])
+@pytest.mark.parametrize("items", [[[1], []], [[]], [[1], [1], [1], []], [[1], [], [2]]])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_step_can_not_end_the_stream(items, workers):
-    with pytest.raises(RuntimeError, match=f"StopIteration for item {len(items) - 1}"):
-        list(compose(iter, next).map(items, workers=workers))
+    pipe = pipeline(("iterator", iter), ("inner", pipeline(("first", next))))
+    before = items.index([])
+    for results in (pipe.map(items, workers=workers), map(pipe, items)):
+        assert [next(results) for _ in range(before)] == [1] * before
+        with pytest.raises(RuntimeError, match="step 'first' of a pipeline raised StopIteration") as caught:
+            next(results)
+        assert type(caught.value.__cause__) is StopIteration
+        notes = ["in step 'inner' of a pipeline", f"item {before} of the stream, counted from 0"]
+        assert caught.value.__notes__ == notes[: 1 if isinstance(results, map) else 2]
 
 
 def test_streams_are_read_as_they_are_asked_for():

@@ -56,7 +56,11 @@ class Pipeline:
         object.__setattr__(self, "steps", tuple(map(_checked_step, self.steps)))
 
     def __call__(self, value: Any) -> Any:
-        """What the last step gives; an error in a step is raised with a note that names the step."""
+        """What the last step gives.
+
+        An error in a step is raised with a note that names the step; a `StopIteration`, which a stream would
+        take for its end, becomes the cause of a `RuntimeError`.
+        """
         for step in self.steps:
             value = _applied(step, value)
         return value
@@ -121,10 +125,6 @@ class Pipeline:
         number, item = numbered
         try:
             return self(item)
-        except StopIteration as error:
-            raise RuntimeError(
-                f"a step raised StopIteration for item {number}: no end of a stream"
-            ) from error
         except Exception as error:
             error.add_note(f"item {number} of the stream, counted from 0")
             raise
@@ -221,6 +221,11 @@ def _checked_step(step: Any) -> Step:
 def _applied(step: Step, value: Any) -> Any:
     try:
         return step.function(value)
+    except StopIteration as error:
+        raise RuntimeError(
+            f"step {step.name!r} of a pipeline raised StopIteration, as next() does where nothing is left; "
+            "a stream would end there: give next() a default, or raise another error"
+        ) from error
     except Exception as error:
         error.add_note(f"in step {step.name!r} of a pipeline")
         raise
