@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.test_batching import assert_same
 from tests.test_imports import loaded_after
+from tests.test_threads import OddError, until_error
 from tokjax import LengthBuckets, batched, compose, pipeline
 
 TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\ud800", "it's"] * 4
@@ -27,6 +28,10 @@ TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\u
 
 def halved(number):
     return 12 // number
+
+
+def odd(number):
+    raise OddError("no", number)
 
 
 def labelled(batch):
@@ -140,10 +145,14 @@ def test_in_executors(kind, to_batch, expected):
         assert (process == os.getpid()) == (kind == "threads")
         with pytest.raises(ZeroDivisionError) as caught:
             list(pipeline(("half", halved)).map([3, 2, 0], executor=executor))
+        with pytest.raises(RuntimeError, match="does not unpickle(.|\n)*OddError: no and 3") as told:
+            list(pipeline(("odd", odd)).map([3], executor=executor))
+        assert list(compose(halved).map([3], executor=executor)) == [4]
     assert caught.value.__notes__ == [
         "in step 'half' of a pipeline",
         "item 2 of the stream, counted from 0",
     ]
+    assert told.value.__notes__ == ["in step 'odd' of a pipeline", "item 0 of the stream, counted from 0"]
 
 
 def test_functions_of_a_notebook_in_loky():
@@ -209,15 +218,27 @@ def test_a_step_can_not_end_the_stream(items, workers):
         assert caught.value.__notes__ == notes[: 1 if isinstance(results, map) else 2]
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("count", [0, 1, 6])
+def test_an_error_in_the_stream_comes_last(count, workers):
+    def source():
+        yield from range(count)
+        raise OSError("gone")
+
+    expected = [str(i) for i in range(count)], "gone"
+    assert until_error(compose(str).map(source(), workers=workers)) == expected
+
+
 def test_streams_are_read_as_they_are_asked_for():
     taken = []
     source = (taken.append(i) or i for i in itertools.count())
     results = compose(str).map(source)
     assert taken == []
     assert [next(results) for _ in range(3)] == ["0", "1", "2"]
-    assert len(taken) <= 5
-    ahead = compose(str).map(itertools.count(), workers=2)
-    assert [next(ahead) for _ in range(20)] == [str(i) for i in range(20)]
+    assert taken == [0, 1, 2]
+    ahead = compose(str).map(source, workers=2)
+    assert [next(ahead) for _ in range(20)] == [str(i) for i in range(3, 23)]
+    assert len(taken) == 23 + 4
 
 
 def test_workers_work_at_a_time():
