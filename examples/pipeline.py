@@ -103,6 +103,10 @@ def main():
     parser.add_argument("--batch-size", type=int, default=32, help="paragraphs a batch")
     parser.add_argument("--steps", type=int, default=300)
     args = parser.parse_args()
+    if args.steps < 2:
+        sys.exit(
+            f"error: --steps must be at least 2, not {args.steps}: the first losses and the last are compared"
+        )
 
     files = args.corpus or sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     try:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 import tokjax
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tokjax import bulk
-from tokjax._threads import map_in_threads, num_threads
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnknownTokenError
 from tokjax.models import _assembly, _engine
 
@@ -61,19 +60,8 @@ def test_any_number_of_threads_gives_the_same(tokenizer, corpus, threads):
 
 
 def test_threads_are_at_least_one(tokenizer):
-    assert num_threads(None) >= 1
     with pytest.raises(InvalidArgumentError, match="threads must be at least 1, not 0"):
         tokjax.encode_batch_result(tokenizer, ["a"], threads=0)
-
-
-@given(st.integers(0, 40), st.integers(1, 4))
-def test_results_come_in_the_order_of_the_items(items, threads):
-    assert list(map_in_threads(lambda i: i * i, range(items), threads)) == [i * i for i in range(items)]
-
-
-def test_an_error_in_a_thread_reaches_the_caller():
-    with pytest.raises(ZeroDivisionError):
-        list(map_in_threads(lambda i: 1 // (3 - i), range(9), 2))
 
 
 def write(path, data):

@@ -80,6 +80,15 @@ def test_pipeline(tmp_path):
         assert failed.stderr.startswith("error: ")
 
 
+@pytest.mark.parametrize("steps", [-1, 0, 1])
+def test_pipeline_in_too_few_steps_to_compare(steps):
+    failed = run_example("pipeline.py", "--steps", steps)
+    assert failed.returncode == 1
+    assert failed.stderr == (
+        f"error: --steps must be at least 2, not {steps}: the first losses and the last are compared\n"
+    )
+
+
 def conll_of_sentences(count):
     """People come after a title, and places after "in"; no name is there twice."""
     names = [

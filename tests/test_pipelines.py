@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.test_batching import assert_same
 from tests.test_imports import loaded_after
+from tests.test_threads import OddError, until_error
 from tokjax import LengthBuckets, batched, compose, pipeline
 
 TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\ud800", "it's"] * 4
@@ -27,6 +28,10 @@ TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\u
 
 def halved(number):
     return 12 // number
+
+
+def odd(number):
+    raise OddError("no", number)
 
 
 def labelled(batch):
@@ -140,10 +145,14 @@ def test_in_executors(kind, to_batch, expected):
         assert (process == os.getpid()) == (kind == "threads")
         with pytest.raises(ZeroDivisionError) as caught:
             list(pipeline(("half", halved)).map([3, 2, 0], executor=executor))
+        with pytest.raises(RuntimeError, match="does not unpickle(.|\n)*OddError: no and 3") as told:
+            list(pipeline(("odd", odd)).map([3], executor=executor))
+        assert list(compose(halved).map([3], executor=executor)) == [4]
     assert caught.value.__notes__ == [
         "in step 'half' of a pipeline",
         "item 2 of the stream, counted from 0",
     ]
+    assert told.value.__notes__ == ["in step 'odd' of a pipeline", "item 0 of the stream, counted from 0"]
 
 
 def test_functions_of_a_notebook_in_loky():
@@ -195,11 +204,29 @@ def test_errors_say_where():
     assert caught.value.__notes__ == ["in step 'number' of a pipeline"]
 
 
-@pytest.mark.parametrize("items", [[[1], []], [[]], [[1], [1], [1], []]])
+@pytest.mark.parametrize("items", [[[1], []], [[]], [[1], [1], [1], []], [[1], [], [2]]])
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_step_can_not_end_the_stream(items, workers):
-    with pytest.raises(RuntimeError, match=f"StopIteration for item {len(items) - 1}"):
-        list(compose(iter, next).map(items, workers=workers))
+    pipe = pipeline(("iterator", iter), ("inner", pipeline(("first", next))))
+    before = items.index([])
+    for results in (pipe.map(items, workers=workers), map(pipe, items)):
+        assert [next(results) for _ in range(before)] == [1] * before
+        with pytest.raises(RuntimeError, match="step 'first' of a pipeline raised StopIteration") as caught:
+            next(results)
+        assert type(caught.value.__cause__) is StopIteration
+        notes = ["in step 'inner' of a pipeline", f"item {before} of the stream, counted from 0"]
+        assert caught.value.__notes__ == notes[: 1 if isinstance(results, map) else 2]
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize("count", [0, 1, 6])
+def test_an_error_in_the_stream_comes_last(count, workers):
+    def source():
+        yield from range(count)
+        raise OSError("gone")
+
+    expected = [str(i) for i in range(count)], "gone"
+    assert until_error(compose(str).map(source(), workers=workers)) == expected
 
 
 def test_streams_are_read_as_they_are_asked_for():
@@ -208,9 +235,10 @@ def test_streams_are_read_as_they_are_asked_for():
     results = compose(str).map(source)
     assert taken == []
     assert [next(results) for _ in range(3)] == ["0", "1", "2"]
-    assert len(taken) <= 5
-    ahead = compose(str).map(itertools.count(), workers=2)
-    assert [next(ahead) for _ in range(20)] == [str(i) for i in range(20)]
+    assert taken == [0, 1, 2]
+    ahead = compose(str).map(source, workers=2)
+    assert [next(ahead) for _ in range(20)] == [str(i) for i in range(3, 23)]
+    assert len(taken) == 23 + 4
 
 
 def test_workers_work_at_a_time():

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import itertools
-import pickle
-import sys
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from tokjax._checks import checked_int
 from tokjax._display import name_of
 from tokjax._optional import import_optional
 from tokjax._shapes import shapes_in
-from tokjax._threads import check_executor, map_in_threads, unpickled
+from tokjax._threads import check_executor, map_in_threads, map_in_workers, pickled
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -56,7 +53,11 @@ class Pipeline:
         object.__setattr__(self, "steps", tuple(map(_checked_step, self.steps)))
 
     def __call__(self, value: Any) -> Any:
-        """What the last step gives; an error in a step is raised with a note that names the step."""
+        """What the last step gives.
+
+        An error in a step is raised with a note that names the step; a `StopIteration`, which a stream would
+        take for its end, becomes the cause of a `RuntimeError`.
+        """
         for step in self.steps:
             value = _applied(step, value)
         return value
@@ -70,27 +71,34 @@ class Pipeline:
     ) -> Iterator[Any]:
         """What becomes of each item of a stream, in its order, made as it is asked for.
 
-        An error in a step is raised with notes that name the step and the item, counted from 0.
+        An error in a step is raised with notes that name the step and the item, counted from 0. It comes
+        behind what became of all items before it, as does an error in the stream.
 
         Args:
-            items: a stream, which may have no end; it is read in this thread, a few items ahead.
+            items: a stream, which may have no end; it is read in this thread, `2 * workers` items ahead where
+                others do the work.
             workers: how many items are worked on at a time; with one, in this thread.
-            executor: where; `None` for threads of this process. Each worker unpickles the pipeline once.
+            executor: where; `None` for threads of this process. Each worker unpickles the pipeline once; each
+                item is sent to it on its own, and the result back.
 
         Raises:
             InvalidArgumentError: the executor is none, or there is one and a step does not pickle.
+            RuntimeError: in a worker, a step raised an error that does not unpickle; its text is in this one.
 
         >>> list(compose(str.strip, len).map([" a", "bcd "]))
         [1, 3]
         """
         at_once = checked_int("workers", workers, least=1)
         check_executor(executor)
-        run = self._run if executor is None else partial(_run_elsewhere, self._pickled())
-        return map_in_threads(run, enumerate(items), at_once, executor)
+        numbered = enumerate(items)
+        if executor is None:
+            return map_in_threads(self._run, numbered, at_once)
+        return map_in_workers(Pipeline._run, self._pickled(), numbered, at_once, executor)
 
     def describe(self, example: Any) -> str:
         """A table of what each step gives for an example: kinds, shapes and dtypes. The steps are run.
 
+        >>> from functools import partial
         >>> from tokjax.batching.collate import collate_padded_batch
         >>> from tokjax.ragged import ragged_from_rows
         >>> pad = partial(collate_padded_batch, pad_id=0, columns=())
@@ -121,27 +129,24 @@ class Pipeline:
         number, item = numbered
         try:
             return self(item)
-        except StopIteration as error:
-            raise RuntimeError(
-                f"a step raised StopIteration for item {number}: no end of a stream"
-            ) from error
         except Exception as error:
             error.add_note(f"item {number} of the stream, counted from 0")
             raise
 
     def _pickled(self) -> bytes:
-        # Where loky or Dask have loaded cloudpickle, it also takes functions of a notebook.
-        pickler: Any = sys.modules.get("cloudpickle", pickle)
-        for name, function in self.steps:
-            try:
-                pickler.dumps(function)
-            except Exception as error:
-                raise InvalidArgumentError(
-                    f"step {name!r} does not pickle ({error}), so no other process can run it; make it a "
-                    "function of a module, or a functools.partial of one, or leave out executor= for threads"
-                ) from error
-        pickled: bytes = pickler.dumps(self)
-        return pickled
+        try:
+            return pickled(self)
+        except Exception:
+            for name, function in self.steps:
+                try:
+                    pickled(function)
+                except Exception as error:
+                    raise InvalidArgumentError(
+                        f"step {name!r} does not pickle ({error}), so no other process can run it; make it a "
+                        "function of a module, or a functools.partial of one, or leave out executor= for "
+                        "threads"
+                    ) from error
+            raise
 
 
 def pipeline(*steps: tuple[str, Callable[[Any], Any]]) -> Pipeline:
@@ -221,12 +226,11 @@ def _checked_step(step: Any) -> Step:
 def _applied(step: Step, value: Any) -> Any:
     try:
         return step.function(value)
+    except StopIteration as error:
+        raise RuntimeError(
+            f"step {step.name!r} of a pipeline raised StopIteration, as next() does where nothing is left; "
+            "a stream would end there: give next() a default, or raise another error"
+        ) from error
     except Exception as error:
         error.add_note(f"in step {step.name!r} of a pipeline")
         raise
-
-
-def _run_elsewhere(pickled: bytes, numbered: tuple[int, Any]) -> Any:
-    """Run a pipeline in a worker, which has it unpickled once."""
-    pipe: Pipeline = unpickled(pickled)
-    return pipe._run(numbered)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._progress import progress_bar
-from tokjax._threads import map_in_threads, unpickled
+from tokjax._threads import map_in_threads, map_in_workers
 from tokjax.errors import DatasetError
 from tokjax.store.encoding import Documents, Encoded, encode_documents
 from tokjax.store.feed import batches_of
@@ -87,16 +87,13 @@ def _encoded(job: Job) -> Iterator[tuple[Documents, Encoded]]:
     """Batches of documents with what is stored of them, in order."""
     batch_size = _BATCH_SIZE if job.executor is None else _EXECUTOR_BATCH_SIZE
     batches, ahead = itertools.tee(batches_of(job.documents, batch_size))
-    encode = partial(encode_documents, job.field, threads=1)
-    if job.executor is not None:
-        encode = partial(_encode_elsewhere, pickle.dumps(job.field))
+    encode = partial(encode_documents, threads=1)
+    if job.executor is None:
+        encoded = map_in_threads(partial(encode, job.field), ahead, job.at_once)
+    else:
+        encoded = map_in_workers(encode, pickle.dumps(job.field), ahead, job.at_once, job.executor)
     with _clear_if_broken():
-        yield from zip(batches, map_in_threads(encode, ahead, job.at_once, job.executor), strict=True)
-
-
-def _encode_elsewhere(pickled_field: bytes, documents: Documents) -> Encoded:
-    """Encode documents in a worker, which has the field unpickled once."""
-    return encode_documents(unpickled(pickled_field), documents, threads=1)
+        yield from zip(batches, encoded, strict=True)
 
 
 @contextmanager

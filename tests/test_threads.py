@@ -1,0 +1,216 @@
+"""Work in threads and in executors: order, errors, and what workers are sent."""
+
+import copyreg
+import itertools
+import json
+import pickle
+import traceback
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from tokjax import _threads
+from tokjax._threads import map_in_threads, map_in_workers, num_threads
+
+SHARED = pickle.dumps(12)
+
+
+class OddError(Exception):
+    """Pickles, but does not unpickle."""
+
+    def __init__(self, left, right):
+        super().__init__(f"{left} and {right}")
+
+    def __reduce__(self):
+        return OddError, self.args  # (as Exception does; Dask sees to those that leave it to that)
+
+
+def divided(shared, number):
+    return shared // number
+
+
+class UnpicklableError(Exception):
+    def __reduce__(self):
+        raise TypeError("not to be pickled")
+
+
+class Inline(Executor):
+    """Works in this thread, as a worker that forgets before the tasks of some numbers what it keeps.
+
+    Attributes:
+        sent: how many bytes were sent with each task.
+    """
+
+    def __init__(self, forgets=(), stop=None, pickles=False):
+        self.forgets, self.stop, self.pickles, self.sent = forgets, stop, pickles, []
+        _threads._kept.cache_clear()
+
+    def submit(self, function, /, *args):
+        if len(self.sent) == self.stop:
+            raise BrokenProcessPool("no more")
+        if len(self.sent) in self.forgets:
+            _threads._kept.cache_clear()
+        self.sent.append(len(pickle.dumps((function, args))))
+        future = Future()
+        try:
+            future.set_result(function(*args))
+        except Exception as error:
+            future.set_exception(sent(error) if self.pickles else error)
+        return future
+
+
+def sent(error):
+    """What comes of an error through a pool of processes."""
+    copy = pickle.loads(pickle.dumps(error))
+    copy.__cause__ = RuntimeError("".join(traceback.format_exception(error)))
+    return copy
+
+
+def until_error(results):
+    """The results of an iterator, and the error that it ends with."""
+    gathered = []
+    try:
+        gathered.extend(results)
+    except Exception as error:
+        return gathered, str(error)
+    return gathered, None
+
+
+def test_threads_are_at_least_one():
+    assert num_threads(None) >= 1
+
+
+@given(st.integers(0, 40), st.integers(1, 4))
+def test_results_come_in_the_order_of_the_items(items, threads):
+    assert list(map_in_threads(lambda i: i * i, range(items), threads)) == [i * i for i in range(items)]
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ThreadPoolExecutor(2) as pool:
+        yield pool
+
+
+@given(
+    st.lists(st.integers(0, 9), max_size=20),
+    st.booleans(),
+    st.sampled_from(["threads", "executor", "workers"]),
+    st.integers(1, 4),
+)
+@example([1], True, "threads", 1)
+@example([1, 2, 3, 4, 5, 6], True, "threads", 4)
+@example([1, 0], True, "workers", 1)
+def test_results_come_before_the_error_behind_them(pool, items, source_fails, where, at_once):
+    def source():
+        yield from items
+        if source_fails:
+            raise OSError("no more")
+
+    ways = {
+        "threads": partial(map_in_threads, partial(divided, 12), threads=at_once),
+        "executor": partial(map_in_threads, partial(divided, 12), threads=at_once, executor=pool),
+        "workers": partial(map_in_workers, divided, SHARED, at_once=at_once, executor=pool),
+    }
+    assert until_error(ways[where](items=source())) == until_error(divided(12, item) for item in source())
+
+
+def test_an_executor_that_breaks_gives_what_is_done():
+    for run in (partial(map_in_threads, partial(divided, 12)), partial(map_in_workers, divided, SHARED)):
+        done, error = until_error(run(itertools.count(1), 2, executor=Inline(stop=7)))
+        assert (done, error) == ([12, 6, 4, 3, 2, 2, 1], "no more")
+
+
+def test_an_interruption_is_not_held_back():
+    def source():
+        yield from (1, 2)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(map_in_threads(str, source(), 2))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_the_rest_of_a_source_can_be_used(threads):
+    source = (i for i in range(20))
+    results = map_in_threads(str, source, threads)
+    assert next(results) == "0"
+    results.close()
+    assert 0 < len(list(source)) < 20
+
+
+@given(st.sets(st.integers(0, 30)), st.integers(0, 20), st.integers(1, 3))
+def test_workers_may_forget(forgotten, count, at_once):
+    executor = Inline(forgotten)
+    numbers = range(1, count + 1)
+    results = map_in_workers(divided, SHARED, numbers, at_once, executor)
+    assert list(results) == [12 // number for number in numbers]
+
+
+def lengths_together(shared, text):
+    return len(shared) + len(text)
+
+
+def carriers(forgets, at_once):
+    """With how many of 200 items was sent what they share."""
+    executor, large = Inline(forgets), 1 << 20
+    results = map_in_workers(lengths_together, pickle.dumps(b"." * large), ["abc"] * 200, at_once, executor)
+    assert list(results) == [large + 3] * 200
+    assert len(executor.sent) >= 200
+    return sum(nbytes > large for nbytes in executor.sent)
+
+
+def test_what_is_shared_is_sent_with_few_items():
+    assert carriers((), 1) == 3
+    assert carriers((), 4) == 9
+    # Those on their way to a new worker are sent again, and as many behind the last of them carry it too.
+    assert carriers({100}, 4) == 9 + 9 + 17
+
+
+def failing(shared, kind):
+    """Raises an error with a note, and with another as its cause."""
+    try:
+        return shared // (kind == "fine")
+    except ZeroDivisionError as cause:
+        error = {
+            "plain": ValueError("bad text"),
+            "loses its notes": json.JSONDecodeError("bad text", "doc", 1),
+            "does not unpickle": OddError("bad", "text"),
+            "does not pickle": UnpicklableError("bad text"),
+        }[kind]
+        error.add_note("in step 'parse'")
+        raise error from cause
+
+
+@pytest.mark.parametrize("pickles", [False, True])
+@pytest.mark.parametrize("forgets", [set(), {5}])
+@pytest.mark.parametrize("kind", ["plain", "loses its notes"])
+def test_errors_come_out_as_they_went_in(kind, pickles, forgets, monkeypatch):
+    # Where Dask is loaded, it sees to notes.
+    monkeypatch.delitem(copyreg.dispatch_table, json.JSONDecodeError, raising=False)
+    items, executor = ["fine"] * 5 + [kind], Inline(forgets, pickles=pickles)
+    with pytest.raises(ValueError, match="bad text") as caught:
+        list(map_in_workers(failing, SHARED, items, 1, executor))
+    assert type(caught.value) is (ValueError if kind == "plain" else json.JSONDecodeError)
+    assert caught.value.__notes__ == ["in step 'parse'"]
+    if pickles:
+        assert "in failing\n" in str(caught.value.__cause__)
+    else:
+        assert type(caught.value.__cause__) is ZeroDivisionError
+
+
+@pytest.mark.parametrize(
+    ("kind", "text"), [("does not unpickle", "bad and text"), ("does not pickle", "bad text")]
+)
+def test_errors_that_do_not_travel_are_told_of(kind, text):
+    with pytest.raises(RuntimeError) as caught:
+        list(map_in_workers(failing, SHARED, [kind], 1, Inline(pickles=True)))
+    message = str(caught.value)
+    assert message.startswith("a worker raised an error that does not unpickle; what it said:\n\nTraceback")
+    assert "ZeroDivisionError" in message
+    assert "in failing\n" in message
+    assert message.endswith(f"Error: {text}\n")
+    assert caught.value.__notes__ == ["in step 'parse'"]
