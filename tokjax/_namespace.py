@@ -21,6 +21,8 @@ Array: TypeAlias = "np.ndarray[Any, Any] | jax.Array"
 
 def is_jax(value: object) -> bool:
     """Whether `value` is a JAX array or tracer."""
+    if value is None or isinstance(value, (np.ndarray, int)):
+        return False  # (asking JAX takes longer)
     jax_module = sys.modules.get("jax")
     return jax_module is not None and isinstance(value, jax_module.Array)
 

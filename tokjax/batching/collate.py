@@ -98,6 +98,8 @@ def collate_padded_batch(
         )
     longest = int(np.asarray(ragged.lengths).max(initial=0))
     target = _target_length(longest, length, multiple_of, buckets, truncation)
+    if truncation is None and longest <= target:
+        truncation = "right"  # (nothing is cut, and need not be looked for)
     return pad_ragged(
         ragged,
         length=target,
@@ -265,7 +267,7 @@ def _target_length(
     if buckets is not None and multiple_of is not None:
         raise InvalidArgumentError("give buckets or multiple_of, not both")
     if length is not None:
-        return length
+        return checked_int("length", length, least=0)
     if multiple_of is not None:
         step = checked_int("multiple_of", multiple_of, least=1)
         return -(-longest // step) * step
