@@ -1,9 +1,10 @@
-"""The batch layer beside transformers, TRL, Grain, loops over rows, and `memcpy` of what is made.
+"""The batch layer beside transformers, TRL, Grain, seqio, loops over rows, and `memcpy` of what is made.
 
     python -m benchmarks.batching TEXT RANKS [--rounds 5]
 
 TEXT is real text, whose documents give the distribution of lengths; RANKS a tiktoken file. TRL is needed,
-without the libraries that it trains with: `pip install --no-deps trl`.
+without the libraries that it trains with: `pip install --no-deps trl`. T5's own code is measured where it is
+installed: `pip install seqio t5`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import re
 import tempfile
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,8 +169,23 @@ def packing(lengths: NDArray[np.int64]) -> tuple[Contenders, dict[str, float]]:
         "Grain, best fit of 64": lambda: by_grain(BestFitPackIterDataset),
         "Grain, first fit of 64": lambda: by_grain(FirstFitPackIterDataset),
     }
+    if find_spec("seqio"):
+        contenders["seqio"] = by_seqio(ragged)
     blocks = {name: _number_of_blocks(run()) for name, run in contenders.items()}
     return contenders, {name: int(cut.sum()) / (count * BLOCK) for name, count in blocks.items()}
+
+
+def by_seqio(ragged: tokjax.Ragged) -> Callable[[], list[Any]]:
+    """Documents packed in their order by seqio, on TensorFlow's pipelines."""
+    import seqio  # noqa: PLC0415
+    import tensorflow  # noqa: PLC0415
+
+    def run() -> list[Any]:
+        rows = tensorflow.RaggedTensor.from_row_splits(ragged.ids, ragged.row_splits)
+        source = tensorflow.data.Dataset.from_tensor_slices(rows).map(lambda row: {"targets": row})
+        return list(seqio.trim_and_pack_dataset(source, {"targets": BLOCK}).as_numpy_iterator())
+
+    return run
 
 
 def _number_of_blocks(packed: Any) -> int:
@@ -200,6 +217,42 @@ def masking(lengths: NDArray[np.int64]) -> Contenders:
         "transformers": lambda: collator(features),
         "memcpy of the result": np.zeros((2, *ids.shape), np.int32).copy,
     }
+
+
+def corruption() -> Contenders:
+    """256 rows of 512 to T5's inputs and targets, in NumPy; of T5's own code without padding."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
+    mask = np.ones_like(ids)
+    corrupt = partial(tokjax.span_corruption, sentinel_ids=range(VOCAB_SIZE, VOCAB_SIZE + 100), pad_id=0)
+
+    def by_tokjax() -> None:
+        corrupt(ids, mask, tokjax.draw_uniform(rng, ids.shape), eos_id=1)
+
+    contenders: Contenders = {"tokjax, drawing too": by_tokjax}
+    if find_spec("t5"):
+        contenders["T5"] = by_t5(ids)
+    return contenders | {"memcpy of the rows": ids.copy}
+
+
+def by_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
+    """T5's own functions, a row at a time, on TensorFlow's pipelines."""
+    import seqio  # noqa: PLC0415
+    import tensorflow  # noqa: PLC0415
+    from t5.data import preprocessors  # noqa: PLC0415
+
+    vocabulary = seqio.PassThroughVocabulary(VOCAB_SIZE)
+    seeds = np.random.default_rng(0).integers(0, 2**31 - 1, (len(ids), 2, 2)).astype(np.int32)
+
+    def corrupt(row: Any, seed: Any) -> tuple[Any, Any]:
+        noise = preprocessors.random_spans_noise_mask(ids.shape[1], 0.15, seed, 3.0)
+        return (
+            preprocessors.noise_span_to_unique_sentinel(row, noise, vocabulary, seed),
+            preprocessors.nonnoise_span_to_unique_sentinel(row, noise, vocabulary, seed),
+        )
+
+    rows = tensorflow.data.Dataset.from_tensor_slices((ids, seeds)).map(corrupt)
+    return lambda: list(rows.as_numpy_iterator())
 
 
 def alignment(text: Path, ranks: Path) -> Contenders:
@@ -292,6 +345,7 @@ def main() -> None:
             "collation": measured(collation(lengths), 20 * args.rounds),
             "jitted": {name: measured(each, 4 * args.rounds) for name, each in jitted(lengths).items()},
             "masking": measured(masking(lengths), 4 * args.rounds),
+            "span corruption": measured(corruption(), 4 * args.rounds),
             "alignment": measured(alignment(args.text, args.ranks), args.rounds),
             "planning": measured(plans, args.rounds, fill=plan_fill),
             "planning, 50,000": measured(planning_beside_trl(million[:50_000]), args.rounds),
@@ -300,6 +354,7 @@ def main() -> None:
         "input": described_input(args.text.read_bytes()[: int(args.megabytes * 1e6)]),
     }
     packages = ["tokjax", "numpy", "jax", "transformers", "trl", "grain"]
+    packages += [name for name in ("seqio", "t5") if find_spec(name)]
     print(write_record("batching", packages, body))
 
 
