@@ -121,6 +121,16 @@ def scattered(width: int, fill: Any, places: Any, new: Any, where: Any) -> Any:
     return put(result, *flat).reshape(*leading, width)
 
 
+def with_axes(ndim: int, array: Any) -> Any:
+    """`array` with axes of 1 before its own, `ndim` in all: users of JAX can forbid that it adds them."""
+    return array.reshape((1,) * (ndim - array.ndim) + array.shape)
+
+
+def places(xp: Any, length: int, ndim: int) -> Any:
+    """0, 1, 2 and so on along the last of `ndim` axes: `int32`, `(1, ..., length)`."""
+    return with_axes(ndim, xp.arange(length, dtype=np.int32))
+
+
 def count_below(rows: Any, bounds: Any) -> Any:
     """How many values of each row are less than each bound.
 
@@ -132,8 +142,8 @@ def count_below(rows: Any, bounds: Any) -> Any:
         `int32`, shape `(..., m)`.
     """
     xp = namespace(rows, bounds)
-    length = rows.shape[-1]
-    found = xp.zeros((*rows.shape[:-1], bounds.shape[0]), np.int32)
+    length, bounds = rows.shape[-1], with_axes(rows.ndim, bounds)
+    found = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
     for step in (2**power for power in reversed(range(length.bit_length()))):
         further = found + np.int32(step)
         last = xp.take_along_axis(rows, xp.minimum(further, np.int32(length)) - np.int32(1), axis=-1)

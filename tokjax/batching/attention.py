@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tokjax._arrays import with_axes
 from tokjax._checks import checked_int
 from tokjax._namespace import Array, as_mask, namespace
 from tokjax.batching._inputs import tokens_of, with_places
@@ -86,7 +87,7 @@ def prefix_mask(in_prefix: Array) -> Array:
         `bool`, `(..., 1, length, length)`.
     """
     marked = padding_mask(in_prefix)
-    return marked | _looking_back(namespace(marked), marked.shape[-1])  # type: ignore[no-any-return]
+    return marked | with_axes(marked.ndim, _looking_back(namespace(marked), marked.shape[-1]))  # type: ignore[no-any-return]
 
 
 def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
@@ -124,7 +125,7 @@ def see_themselves(mask: Array) -> Array:
     if visible.ndim < 2 or visible.shape[-2] not in (1, length):
         raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
     nothing = ~visible.any(axis=-1, keepdims=True)
-    return visible | (nothing & xp.eye(length, dtype=bool))  # type: ignore[no-any-return]
+    return visible | (nothing & with_axes(visible.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
 
 
 def make_attention_mask(
@@ -172,7 +173,7 @@ def make_attention_mask(
     parts: list[Any] = []
     if causal:
         reach = None if window is None else checked_int("window", window, least=1)
-        before = _looking_back(xp, length, reach)
+        before = with_axes(len(shape) + 2, _looking_back(xp, length, reach))
         parts.append(before if in_prefix is None else before | padding_mask(in_prefix))
     if segment_ids is not None:
         parts.append(segment_mask(segment_ids))
@@ -181,7 +182,7 @@ def make_attention_mask(
     mask = parts[0] if parts else padding_mask(xp.ones(shape, bool))
     for part in parts[1:]:
         mask = mask & part
-    return see_themselves(mask & xp.ones((1, length, 1), bool))
+    return see_themselves(mask & xp.ones((1,) * len(shape) + (length, 1), bool))
 
 
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:

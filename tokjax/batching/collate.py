@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._arrays import take_or_fill
+from tokjax._arrays import places, take_or_fill
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace
 from tokjax.batching._inputs import as_ragged
@@ -250,7 +250,7 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
         )
     xp = namespace(rows, lengths)
     width = rows.shape[1]
-    present = xp.arange(max_length, dtype=np.int32) < xp.minimum(lengths, np.int32(width))[:, None]
+    present = places(xp, max_length, 2) < xp.minimum(lengths, np.int32(width))[:, None]
     shown = xp.pad(rows[:, :max_length], ((0, 0), (0, max(max_length - width, 0))))
     return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._arrays import put
+from tokjax._arrays import places, put
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, is_traced, namespace
 from tokjax.errors import InvalidArgumentError
@@ -31,7 +31,7 @@ def create_attention_mask(length: int | Array, max_length: int) -> Array:
     xp = namespace(length)
     checked_int("max_length", max_length, least=0)
     lengths = as_int32("length", length)
-    return (xp.arange(max_length, dtype=np.int32) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
+    return (places(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
 
 
 def create_causal_mask(seq_length: int) -> NDArray[np.float32]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import places
 from tokjax._namespace import namespace
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def _span_of_each(draws: Any, items: Any, spans: Any) -> Any:
     """For each of a row's items the number of its span, from 0, if the row is split at random places."""
     xp = namespace(draws, items, spans)
     items, spans = items[..., None], spans[..., None]
-    place = xp.arange(draws.shape[-1], dtype=np.int32)
+    place = places(xp, draws.shape[-1], draws.ndim)
     may_begin = (place > 0) & (place < items)
     whole = (draws * np.float32(2**_BITS)).astype(np.int32)
     begins = _smallest(xp, xp.where(may_begin, whole, np.int32(2**_BITS)), spans - np.int32(1))

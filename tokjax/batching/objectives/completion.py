@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._arrays import prefix_maximum, suffix_minimum
+from tokjax._arrays import places, prefix_maximum, suffix_minimum
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import tokens_of
 from tokjax.batching.masks import create_attention_mask
@@ -62,7 +62,7 @@ def assistant_loss_mask(
     length = tokens.shape[-1]
     if length == 0:
         return tokens.copy()  # type: ignore[no-any-return]
-    place = xp.arange(length, dtype=np.int32)
+    place = places(xp, length, tokens.ndim)
     starts = _matches(xp, tokens, start)
     begins = place - np.int32(start.shape[0])
     opened = (begins >= 0) & xp.take_along_axis(
@@ -88,7 +88,7 @@ def _matches(xp: Any, tokens: Any, template: Any) -> Any:
     """True where the template begins, all of it in the row."""
     size, length = template.shape[0], tokens.shape[-1]
     ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
-    found = xp.broadcast_to(xp.arange(length, dtype=np.int32) <= np.int32(length - size), tokens.shape)
+    found = xp.broadcast_to(places(xp, length, tokens.ndim) <= np.int32(length - size), tokens.shape)
     for i in range(size):
         found = found & (ahead[..., i : i + length] == template[i])
     return found
@@ -97,4 +97,4 @@ def _matches(xp: Any, tokens: Any, template: Any) -> Any:
 def _next(xp: Any, matches: Any) -> Any:
     """For each place the next match at or behind it; the length of the row where there is none."""
     length = matches.shape[-1]
-    return suffix_minimum(xp.where(matches, xp.arange(length, dtype=np.int32), np.int32(length)))
+    return suffix_minimum(xp.where(matches, places(xp, length, matches.ndim), np.int32(length)))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._arrays import taken
+from tokjax._arrays import places, taken
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import mask_beside, tokens_of
@@ -139,7 +139,7 @@ def corrupted(
     spread = (taken(np.concatenate(tables), row_of_tables) for tables in zip(*counts, strict=True))
     most = max(int(c.tokens.max()) for c in counts), max(int(c.kept.max()) for c in counts)
     noise = random_noise(draws, lengths, *spread, most=most)
-    present = xp.arange(length, dtype=np.int32) < lengths[..., None]
+    present = places(xp, length, tokens.ndim) < lengths[..., None]
     inputs = _with_sentinels(xp, tokens, present & noise, present, layout.sentinel_ids)
     targets = _with_sentinels(xp, tokens, present & ~noise, present, layout.sentinel_ids)
     no_empty_row = lengths[..., None] > 0
@@ -165,5 +165,5 @@ def _joined(xp: Any, parts: Sequence[tuple[Any, Any]], width: int, pad_id: int) 
     """What is kept of the parts, in order, as rows of `width` places; and 1 on these."""
     values, keep = (xp.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True))
     total = xp.sum(keep, axis=-1, keepdims=True, dtype=np.int32)
-    mask = (xp.arange(width, dtype=np.int32) < total).astype(np.int32)
+    mask = (places(xp, width, values.ndim) < total).astype(np.int32)
     return compacted(values, keep, width, pad_id), mask

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._arrays import taken
+from tokjax._arrays import taken, with_axes
 from tokjax._checks import check_id, checked_float
 from tokjax._namespace import Array, namespace
 from tokjax.batching._inputs import tokens_of
@@ -153,5 +153,5 @@ def _counts(kind: Denoiser, length: int) -> NoiseCounts:
 
 def _chosen(xp: Any, draws: Any, weights: Sequence[float]) -> Any:
     """Which denoiser each draw falls to."""
-    bounds = np.cumsum(weights)[:-1] / np.sum(weights)
-    return xp.sum(draws[..., None] >= bounds.astype(np.float32), axis=-1, dtype=np.int32)
+    bounds = with_axes(draws.ndim + 1, (np.cumsum(weights)[:-1] / np.sum(weights)).astype(np.float32))
+    return xp.sum(draws[..., None] >= bounds, axis=-1, dtype=np.int32)
