@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokjax
@@ -18,7 +18,7 @@ from tests.token_layouts import (
     SCHEMES,
     array,
     as_ids,
-    disjoint_spans,
+    labelled_texts,
     ragged_of,
     schemes,
     token_rows,
@@ -26,8 +26,9 @@ from tests.token_layouts import (
 )
 
 
+@settings(max_examples=500)
 @given(
-    st.lists(st.tuples(token_rows(), disjoint_spans()), max_size=4),
+    labelled_texts(),
     schemes,
     st.sampled_from(["include", "exclude"]),
     st.booleans(),
@@ -54,16 +55,32 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
     assert aligned.token_counts.tolist() == counts
 
 
-@given(token_rows(), disjoint_spans(), st.integers(1, 40))
-def test_both_ways_of_searching(tokens, spans, times):
+@given(labelled_texts())
+def test_partial_tokens_are_refused(texts):
+    align = partial(tokjax.align_spans, ragged_of([row for row, _ in texts]), [row for _, row in texts])
+    found = [oracle.first_partial(*text) for text in texts]
+    refused = next(((row, *at) for row, at in enumerate(found) if at), None)
+    if refused is None:
+        aligned = align(labels=LABELS, on_partial="error")
+        assert aligned.labels.tolist() == align(labels=LABELS, on_partial="exclude").labels.tolist()
+        return
+    row, (start, stop, label), token = refused
+    message = f"text {row}: span ({start}, {stop}) {label!r} has only a part of token {token}, "
+    with pytest.raises(tokjax.InvalidArgumentError, match=re.escape(message)):
+        align(labels=LABELS, on_partial="error")
+
+
+@settings(max_examples=300)
+@given(labelled_texts(), st.integers(1, 40), st.sampled_from(["include", "exclude"]))
+def test_both_ways_of_searching(texts, times, on_partial):
     """Many spans among few tokens are searched for in another way than few among many."""
-    copies = tokjax.align_spans(ragged_of([tokens] * times), [spans] * times, labels=LABELS)
-    mostly_empty = tokjax.align_spans(
-        ragged_of([tokens] * times), [spans] + [[]] * (times - 1), labels=LABELS
-    )
-    expected = as_ids(tokjax.TagSet(LABELS), oracle.tags_of(tokens, spans)[0])
-    assert copies.labels.tolist() == expected * times
-    assert mostly_empty.labels[: len(tokens)].tolist() == expected
+    rows, spans = [tokens for tokens, _ in texts], [row for _, row in texts]
+    tagset = tokjax.TagSet(LABELS)
+    expected = [tag for text in texts for tag in as_ids(tagset, oracle.tags_of(*text, "BIO", on_partial)[0])]
+    align = partial(tokjax.align_spans, ragged_of(rows * times), labels=LABELS, on_partial=on_partial)
+    assert align(spans * times).labels.tolist() == expected * times
+    few = spans + [[]] * len(rows) * (times - 1)
+    assert align(few).labels[: len(expected)].tolist() == expected
 
 
 def dense(rows, width, fill):
@@ -128,9 +145,11 @@ def test_the_edges_under_jit(shape, width):
 @pytest.mark.parametrize("on_partial", ["include", "exclude"])
 def test_a_span_to_the_end_of_int32(on_partial):
     align = aligner(tokjax.TagSet(LABELS), on_partial)
-    offsets, spans = np.array([(1, 3), (3, 5)]), np.array([(1, 2**31 - 1, 0)])
-    assert align(offsets, spans).labels.tolist() == [1, 2]
-    assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
+    last = 2**31 - 1
+    spans = np.array([(1, last, 0)], np.int32)
+    for offsets in (np.array([(1, 3), (3, 5)], np.int32), np.array([(1, 3), (last - 1, last)], np.int32)):
+        assert align(offsets, spans).labels.tolist() == [1, 2]
+        assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
 
 
 def test_arrays_over_a_mesh():
@@ -143,7 +162,7 @@ def test_arrays_over_a_mesh():
     assert on_mesh.labels.tolist() == align(offsets, spans).labels.tolist()
 
 
-@given(st.lists(st.tuples(token_rows(), disjoint_spans()), max_size=4), schemes)
+@given(labelled_texts(), schemes)
 def test_host_and_arrays_agree(texts, scheme):
     spans = [row for _, row in texts]
     offsets = dense([tokens for tokens, _ in texts], 8, (0, 0))
@@ -196,6 +215,16 @@ def test_a_leading_blank_is_no_part_of_a_word():
     assert tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS).labels.tolist() == [-100, 1, 2, 0]
 
 
+@pytest.mark.parametrize("on_partial", ["include", "exclude", "error"])
+def test_a_blank_before_the_first_word_of_all(on_partial):
+    """Trimmed, it is empty just where the span begins."""
+    texts, spans = ["\nZoë", "\nZoë"], [[(2, 6, "PER")]] * 2
+    batch = tokjax.encode_batch_result(tokjax.byte_level(), texts)
+    aligned = tokjax.align_spans(batch, spans, labels=LABELS, on_partial=on_partial, texts=texts)
+    assert aligned.labels.tolist() == [-100, 1, 2, 2, 2] * 2
+    assert aligned.token_counts.tolist() == [4, 4]
+
+
 def test_two_spans_in_one_token():
     offsets, spans = array([(1, 7), (7, 9)]), [(4, 8, "ORG"), (1, 3, "PER")]
     included = tokjax.align_spans(offsets, spans, labels=LABELS)
@@ -215,6 +244,10 @@ def test_the_token_that_is_named_as_partial():
             tokjax.align_spans(offsets, [(*span, "PER")], labels=LABELS, on_partial="error")
     whole = tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, on_partial="error")
     assert whole.labels.tolist() == [1, 2, 0]
+    with pytest.raises(tokjax.InvalidArgumentError, match="part of token 2, whose"):
+        tokjax.align_spans(
+            array([(1, 1), (1, 2), (2, 9)]), [(1, 4, "PER")], labels=LABELS, on_partial="error"
+        )
 
 
 def test_special_tokens_are_told_by_their_spans(tokenizer):

@@ -41,6 +41,16 @@ def tags_of(offsets, spans, scheme="BIO", on_partial="include", words=None):
     return tags, [sum(owner.get(token) == number for token in counted) for number in range(len(spans))]
 
 
+def first_partial(offsets, spans):
+    """The first span that has a part of a token, and that token; `None` if there is none."""
+    for start, stop, label in sorted(spans):
+        for token, place in enumerate(offsets):
+            shared = set(range(*place)) & set(range(start, stop))
+            if shared and len(shared) < place[1] - place[0]:
+                return (start, stop, label), token
+    return None
+
+
 def lenient_chunks(tags):
     """Chunks `(first, last, label)` as seqeval's `get_entities` finds them; `L` is its `E`, `U` its `S`."""
     chunks, begin = [], 0

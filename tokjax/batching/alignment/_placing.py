@@ -6,8 +6,9 @@ rows, and within a row in that of the text.
 
 from __future__ import annotations
 
+import operator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,14 +17,14 @@ from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from tokjax._namespace import Array
     from tokjax.batching.alignment.tagset import TagSet
 
-_COST_OF_BISECTING = 4
+Side: TypeAlias = Literal["left", "right"]
+
+_COST_OF_BISECTING = 2
 """A step for one span, in tokens that could be passed over meanwhile."""
 
 
@@ -63,15 +64,15 @@ class Found(NamedTuple):
 def touched_tokens(xp: Any, tokens: Rows, spans: Searched) -> Found:
     """The tokens that share a byte with each span."""
     find = _search(xp, tokens, spans.rows)
-    first = find(tokens.stops, spans.starts + 1)
-    return Found(first, xp.maximum(first, find(tokens.starts, spans.stops)))
+    first = find(tokens.stops, spans.starts, side="right")
+    return Found(first, xp.maximum(first, find(tokens.starts, spans.stops, side="left")))
 
 
 def contained_tokens(xp: Any, tokens: Rows, spans: Searched) -> Found:
     """The tokens that lie inside of each span."""
     find = _search(xp, tokens, spans.rows)
-    first = find(tokens.starts, spans.starts)
-    return Found(first, xp.maximum(first, find(tokens.stops, spans.stops + 1)))
+    first = find(tokens.starts, spans.starts, side="left")
+    return Found(first, xp.maximum(first, find(tokens.stops, spans.stops, side="right")))
 
 
 def given_once(xp: Any, found: Found) -> Found:
@@ -118,8 +119,15 @@ def starts_word(xp: Any, covers: Array, words: Array) -> Array:
     return (before == 0) | (last_word != words)  # type: ignore[no-any-return]
 
 
-def _search(xp: Any, tokens: Rows, rows: Any) -> Callable[[Array, Array], Array]:
-    """What finds the first token of each of `rows` whose value is at least a target; `high` if none is.
+class _Search(Protocol):
+    """What finds the first token of each row whose value is at least a target, or above it."""
+
+    def __call__(self, values: Array, targets: Array, *, side: Side) -> Array:
+        """The tokens; `high` of the row if it has none. Sides are those of `np.searchsorted`."""
+
+
+def _search(xp: Any, tokens: Rows, rows: Any) -> _Search:
+    """A search in each of `rows`.
 
     Many spans are looked for in all rows at once, as one sorted array: that takes a pass over all tokens, and
     numbers that `int32` may not hold. Few spans, and those in JAX, bisect their rows side by side.
@@ -130,40 +138,45 @@ def _search(xp: Any, tokens: Rows, rows: Any) -> Callable[[Array, Array], Array]
     return partial(_bisected, xp, tokens.low[rows], tokens.high[rows], steps)
 
 
-def _search_in_all(tokens: Rows, rows: NDArray[np.int64]) -> Callable[[Array, Array], Array]:
-    size, extent = len(tokens.starts), int(tokens.stops.max(initial=0)) + 2
-    bases = np.arange(len(tokens.low)) * extent
-    ends = np.append(tokens.low[1:], size)
-    base_of_token = np.repeat(bases, np.diff(ends, prepend=0))
-    between = ranges(tokens.high, ends - tokens.high)
+def _search_in_all(tokens: Rows, rows: NDArray[np.int64]) -> _Search:
+    size, beyond = len(tokens.starts), int(tokens.stops.max(initial=0)) + 2
+    bases = np.arange(len(tokens.low)) * (beyond + 1)
+    base_of_token = np.repeat(bases, np.diff(np.append(tokens.low[1:], size), prepend=0))
+    gap_starts = np.append(0, tokens.high)
+    gap_lengths = np.append(tokens.low, size) - gap_starts
+    between = ranges(gap_starts, gap_lengths)
+    key_between = np.repeat(np.append(-1, bases + beyond), gap_lengths)
     base_of_span = bases[rows]
 
-    def find(values: Array, targets: Array) -> Array:
+    def find(values: Array, targets: Array, *, side: Side) -> Array:
         keys = values + base_of_token
-        keys[between] = base_of_token[between] + extent - 1
-        return np.searchsorted(keys, np.minimum(targets, extent - 1) + base_of_span)
+        keys[between] = key_between
+        return np.searchsorted(keys, np.minimum(targets, np.int64(beyond - 1)) + base_of_span, side)
 
     return find
 
 
-def _bisected(xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array) -> Array:
+def _bisected(
+    xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array, *, side: Side
+) -> Array:
     if not values.shape[0]:
         return low
-    last = values.shape[0] - 1
+    last = high - 1
+    is_before = operator.lt if side == "left" else operator.le
 
-    def halved(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bounds
-        middle = (low + high) >> 1
-        is_less = (values[xp.minimum(middle, last)] < targets) & (low < high)
-        return xp.where(is_less, middle + 1, low), xp.where(is_less, high, middle)
+    def nearer(step: Any, before: Array) -> Array:
+        """The last of the tokens that are known to come before; one that is not in the row, at first."""
+        probe = xp.minimum(before + (1 << (steps - 1 - step)), last)
+        return xp.where(is_before(values[probe], targets), probe, before)  # type: ignore[no-any-return]
 
+    before = low - 1
     if xp is np:
         for step in range(steps):
-            low, high = halved(step, (low, high))
-        return low
+            before = nearer(step, before)
+        return before + 1
     import jax  # noqa: PLC0415 (loaded already)
 
-    return jax.lax.fori_loop(0, steps, halved, (low, high))[0]  # type: ignore[no-any-return]
+    return jax.lax.fori_loop(0, steps, nearer, before) + 1  # type: ignore[no-any-return]
 
 
 def _filled(xp: Any, labels: Array, found: Found, tags: Array) -> Array:

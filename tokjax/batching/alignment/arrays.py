@@ -113,7 +113,7 @@ def _in_order(xp: Any, spans: Array, num_labels: int) -> _Sorted:
     order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, stable=True)
     nowhere = np.int32(0)
     starts = xp.where(is_valid, starts, nowhere)
-    stops = xp.where(is_valid, xp.minimum(stops, _LAST_START - 1), nowhere)  # so that one more still fits
+    stops = xp.where(is_valid, stops, nowhere)
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
     return _Sorted(*columns, order)  # type: ignore[call-arg]
 
