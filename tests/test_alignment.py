@@ -18,6 +18,7 @@ from tests.token_layouts import (
     SCHEMES,
     array,
     as_ids,
+    blank_texts,
     labelled_texts,
     ragged_of,
     schemes,
@@ -53,6 +54,37 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
     assert aligned.labels.dtype == aligned.token_counts.dtype == np.int32
     assert aligned.labels.tolist() == expected
     assert aligned.token_counts.tolist() == counts
+
+
+@given(
+    labelled_texts(),
+    st.lists(blank_texts, min_size=4, max_size=4),
+    st.sampled_from(["include", "exclude"]),
+    st.booleans(),
+)
+def test_white_space_does_not_count(texts, contents, on_partial, first_subword_only):
+    ragged = ragged_of([tokens for tokens, _ in texts])
+    contents = contents[: len(texts)]
+    aligned = tokjax.align_spans(
+        ragged,
+        [row for _, row in texts],
+        labels=LABELS,
+        on_partial=on_partial,
+        first_subword_only=first_subword_only,
+        texts=contents,
+    )
+    tagset, expected, counts, all_trimmed = tokjax.TagSet(LABELS), [], [], []
+    for (tokens, row), text in zip(texts, contents, strict=True):
+        white = oracle.white_bytes(text.encode())
+        trimmed = [oracle.trimmed(token, white) for token in tokens]
+        words = words_of(tokens) if first_subword_only else None
+        tags, count = oracle.tags_of(trimmed, row, "BIO", on_partial, words)
+        expected += as_ids(tagset, tags)
+        counts += count
+        all_trimmed += trimmed
+    assert aligned.labels.tolist() == expected
+    assert aligned.token_counts.tolist() == counts
+    assert [*map(tuple, tokjax.trim_offsets(ragged, contents).tolist())] == all_trimmed
 
 
 @given(labelled_texts())

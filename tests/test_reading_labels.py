@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 import tokjax
 from tests.oracles import alignment as oracle
 from tests.strategies import hard_texts
-from tests.token_layouts import LABELS, SCHEMES, array, as_ids, ragged_of, schemes, token_rows, words_of
+from tests.token_layouts import (
+    LABELS,
+    SCHEMES,
+    array,
+    as_ids,
+    blank_texts,
+    ragged_of,
+    schemes,
+    token_rows,
+    words_of,
+)
 
 
 def char_to_token_loop(encoding, spans, tagset):
@@ -110,6 +120,21 @@ def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
     padded = tokjax.collate_padded_batch(ragged._replace(ids=tags), pad_id=0)  # padding is told by its span
     assert tokjax.spans_from_labels(padded.offsets, padded.ids, tagset) == alone
     assert tokjax.spans_from_labels(jnp.asarray(padded.offsets), jnp.asarray(padded.ids), tagset) == alone
+
+
+@given(token_rows(), blank_texts, st.data(), st.booleans())
+def test_white_space_is_passed_over(tokens, text, data, first_subword_only):
+    tagset, offsets = tokjax.TagSet(LABELS), array(tokens)
+    tags = data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=len(tokens), max_size=len(tokens)))
+    words = words_of(tokens) if first_subword_only else None
+    read = partial(
+        tokjax.spans_from_labels,
+        tag_ids=np.array(tags, np.int32),
+        tagset=tagset,
+        first_subword_only=first_subword_only,
+        word_ids=words,
+    )
+    assert read(offsets, texts=[text]) == read(tokjax.trim_offsets(offsets, [text]))
 
 
 def test_spans_without_their_white_space():

@@ -1,7 +1,6 @@
 """Labelled spans of texts, tag sets, layers, and tokens without their white space."""
 
 import pickle
-import re
 
 import pytest
 from hypothesis import given
@@ -10,7 +9,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.oracles import alignment as oracle
 from tests.strategies import any_strings, hard_texts
-from tests.token_layouts import LABELS, array
+from tests.token_layouts import LABELS, array, ragged_of
 
 
 def test_tag_sets():
@@ -79,16 +78,23 @@ white_texts = st.text(" \n\x1f\x85\xa0\u1680\u2003\u202f\u3000\u200ba中🙂", m
 def test_trim_offsets(tokenizer, texts):
     batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
     for row, (text, trimmed) in enumerate(zip(texts, _trimmed_rows(batch, texts), strict=True)):
-        data = tokjax.to_utf8(text)
-        white = set()
-        for character in re.finditer(r"\s", data.decode("utf-8", "surrogateescape")):
-            if character.group().isspace():
-                start = len(character.string[: character.start()].encode("utf-8", "surrogateescape")) + 1
-                white |= set(range(start, start + len(character.group().encode())))
-        for before, after in zip(batch[row].offsets.tolist(), trimmed, strict=True):
-            solid = [place for place in range(*before) if place not in white]
-            empty = before if before[0] == before[1] else [before[1]] * 2
-            assert after == ([solid[0], solid[-1] + 1] if solid else empty)
+        white = oracle.white_bytes(tokjax.to_utf8(text))
+        expected = [oracle.trimmed(tuple(token), white) for token in batch[row].offsets.tolist()]
+        assert [*map(tuple, trimmed)] == expected
+
+
+def test_a_text_ends_where_the_next_begins():
+    """The two halves of a U+2000 are no white space if they are of two texts."""
+    offsets = ragged_of([[(1, 4)], [(1, 2), (2, 3)]])
+    assert tokjax.trim_offsets(offsets, [b"a\xe2\x80", b"\x80b"]).tolist() == [[1, 4], [1, 2], [2, 3]]
+
+
+def test_trim_long_white_space():
+    for blank, width in ((" ", 1), ("\u3000", 3)):
+        text = f"{blank * 500}a{blank * 500}"
+        whole = array([(1, len(text.encode()) + 1), (1, 400 * width + 1)])
+        solid = 500 * width + 1
+        assert tokjax.trim_offsets(whole, [text]).tolist() == [[solid, solid + 1], [400 * width + 1] * 2]
 
 
 def _trimmed_rows(batch, texts):

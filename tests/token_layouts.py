@@ -71,3 +71,7 @@ def ragged_of(rows):
         offsets=array([span for row in rows for span in row]),
         word_ids=np.concatenate([np.zeros(0, int), *map(words_of, rows)]),
     )
+
+
+blank_texts = st.text(" \n\x1f\x85\xa0\u2003\u3000a\u4e2d\U0001f642", min_size=40, max_size=40)
+"""Texts of white space and some characters, longer than any layout of tokens."""

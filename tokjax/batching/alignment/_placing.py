@@ -7,7 +7,6 @@ rows, and within a row in that of the text.
 from __future__ import annotations
 
 import operator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -26,6 +25,8 @@ Side: TypeAlias = Literal["left", "right"]
 
 _COST_OF_BISECTING = 2
 """A step for one span, in tokens that could be passed over meanwhile."""
+_TOKENS_OF_MOST = 7
+"""How many tokens most spans have at most."""
 
 
 class Rows(NamedTuple):
@@ -65,14 +66,14 @@ def touched_tokens(xp: Any, tokens: Rows, spans: Searched) -> Found:
     """The tokens that share a byte with each span."""
     find = _search(xp, tokens, spans.rows)
     first = find(tokens.stops, spans.starts, side="right")
-    return Found(first, xp.maximum(first, find(tokens.starts, spans.stops, side="left")))
+    return Found(first, find(tokens.starts, spans.stops, side="left", at_least=first))
 
 
 def contained_tokens(xp: Any, tokens: Rows, spans: Searched) -> Found:
     """The tokens that lie inside of each span."""
     find = _search(xp, tokens, spans.rows)
     first = find(tokens.starts, spans.starts, side="left")
-    return Found(first, xp.maximum(first, find(tokens.stops, spans.stops, side="right")))
+    return Found(first, find(tokens.stops, spans.stops, side="right", at_least=first))
 
 
 def given_once(xp: Any, found: Found) -> Found:
@@ -122,8 +123,11 @@ def starts_word(xp: Any, covers: Array, words: Array) -> Array:
 class _Search(Protocol):
     """What finds the first token of each row whose value is at least a target, or above it."""
 
-    def __call__(self, values: Array, targets: Array, *, side: Side) -> Array:
-        """The tokens; `high` of the row if it has none. Sides are those of `np.searchsorted`."""
+    def __call__(self, values: Array, targets: Array, *, side: Side, at_least: Array | None = None) -> Array:
+        """The tokens, `high` of the row if it has none, but none before `at_least`.
+
+        Sides are those of `np.searchsorted`.
+        """
 
 
 def _search(xp: Any, tokens: Rows, rows: Any) -> _Search:
@@ -135,7 +139,20 @@ def _search(xp: Any, tokens: Rows, rows: Any) -> _Search:
     steps = tokens.longest.bit_length()
     if xp is np and _COST_OF_BISECTING * steps * len(rows) > len(tokens.starts):
         return _search_in_all(tokens, rows)
-    return partial(_bisected, xp, tokens.low[rows], tokens.high[rows], steps)
+    low, high = tokens.low[rows], tokens.high[rows]
+
+    def find(values: Array, targets: Array, *, side: Side, at_least: Array | None = None) -> Array:
+        if at_least is None:
+            return _bisected(xp, low, high, steps, values, targets, side)
+        if xp is not np:
+            return _bisected(xp, at_least, high, steps, values, targets, side)
+        near = np.minimum(at_least + _TOKENS_OF_MOST, high)
+        found = _bisected(np, at_least, near, _TOKENS_OF_MOST.bit_length(), values, targets, side)
+        more = np.flatnonzero((found == near) & (near < high))
+        found[more] = _bisected(np, near[more], high[more], steps, values, targets[more], side)
+        return found
+
+    return find
 
 
 def _search_in_all(tokens: Rows, rows: NDArray[np.int64]) -> _Search:
@@ -148,16 +165,19 @@ def _search_in_all(tokens: Rows, rows: NDArray[np.int64]) -> _Search:
     key_between = np.repeat(np.append(-1, bases + beyond), gap_lengths)
     base_of_span = bases[rows]
 
-    def find(values: Array, targets: Array, *, side: Side) -> Array:
+    def find(values: Array, targets: Array, *, side: Side, at_least: Array | None = None) -> Array:
         keys = values + base_of_token
         keys[between] = key_between
-        return np.searchsorted(keys, np.minimum(targets, np.int64(beyond - 1)) + base_of_span, side)
+        found = np.searchsorted(keys, np.minimum(targets, np.int64(beyond - 1)) + base_of_span, side)
+        if at_least is not None:
+            return np.maximum(found, at_least)
+        return found
 
     return find
 
 
 def _bisected(
-    xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array, *, side: Side
+    xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array, side: Side
 ) -> Array:
     if not values.shape[0]:
         return low

@@ -14,7 +14,6 @@ from tokjax._namespace import Array, as_integers
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
 from tokjax.ragged import ranges, splits_from_lengths
-from tokjax.utf8 import nbytes_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -189,10 +188,9 @@ def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
     return order
 
 
-def refuse_spans_beyond(spans: SpanColumns, texts: Sequence[Text]) -> None:
-    """Raise `OffsetsContractError` for a span that is not in its text."""
-    counts = np.diff(spans.row_splits)
-    ends = np.repeat(np.fromiter(map(nbytes_of, texts), np.int64, len(texts)), counts) + 1
+def refuse_spans_beyond(spans: SpanColumns, num_bytes: NDArray[np.int64]) -> None:
+    """Raise `OffsetsContractError` for a span that is not in its text, of so many bytes."""
+    ends = np.repeat(num_bytes + 1, np.diff(spans.row_splits))
     beyond = np.asarray(spans.stops) > ends
     if beyond.any():
         span = int(np.flatnonzero(beyond)[0])
