@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
-from tests.strategies import any_strings, hard_texts
+from tests.strategies import any_strings, byte_strings, hard_texts
 from tests.token_layouts import LABELS, array, ragged_of
+from tokjax.utf8 import to_characters
 
 
 def test_tag_sets():
@@ -64,11 +65,57 @@ def test_characters_to_bytes_and_back(given_texts):
     assert tokjax.spans_to_characters(texts, in_bytes) == spans
 
 
-def test_characters_that_are_not_there():
-    with pytest.raises(tokjax.OffsetsContractError, match=r"text 1: span 0 is \(0, 4\)"):
-        tokjax.spans_from_characters(["a", "é"], [[], [(0, 4, "PER")]])
+@st.composite
+def placed(draw, count):
+    """Spans of places from 0 to a count, and such as are nowhere, `None`."""
+    place = st.integers(0, count)
+    pairs = draw(st.lists(st.none() | st.tuples(place, place).map(sorted), max_size=4))
+    return [None if pair is None else tuple(pair) for pair in pairs]
+
+
+@given(st.lists(any_strings | byte_strings | hard_texts | hard_texts.map(str.encode), max_size=4), st.data())
+def test_many_texts_are_converted_as_each_alone(texts, data):
+    """Surrogates, bytes that are no UTF-8, places inside of characters."""
+    for convert, convert_one, length, first, nowhere in (
+        (tokjax.spans_from_characters, tokjax.char_to_byte_spans, lambda t: len(to_characters(t)), 0, -1),
+        (tokjax.spans_to_characters, tokjax.byte_to_char_spans, lambda t: len(tokjax.to_utf8(t)), 1, 0),
+    ):
+        spans = []
+        for text in texts:
+            count = length(text) if isinstance(text, bytes) or first else len(text)
+            pairs = data.draw(placed(count))
+            spans.append(
+                [(nowhere,) * 2 if pair is None else (pair[0] + first, pair[1] + first) for pair in pairs]
+            )
+        labelled = [[(*pair, f"{i}") for i, pair in enumerate(row)] for row in spans]
+        expected = [
+            [(*pair, f"{i}") for i, pair in enumerate(convert_one(text, row).tolist())]
+            for text, row in zip(texts, spans, strict=True)
+        ]
+        assert convert(texts, labelled) == expected
+
+
+@pytest.mark.parametrize("text", ["abc", "äbc", b"abc", "äbc".encode(), b"\x80bc", "\ud83d\ude42c"])
+@pytest.mark.parametrize("pair", [(0, 9), (2, 1), (-1, 1), (-2, -2), (1, 2**40)])
+def test_places_that_are_not_there(text, pair):
+    for convert, convert_one in (
+        (tokjax.spans_from_characters, tokjax.char_to_byte_spans),
+        (tokjax.spans_to_characters, tokjax.byte_to_char_spans),
+    ):
+        with pytest.raises(tokjax.OffsetsContractError) as alone:
+            convert_one(text, [(1, 1), pair])
+        with pytest.raises(tokjax.OffsetsContractError) as among:
+            convert(["é", text, "a"], [[], [(1, 1, "PER"), (*pair, "PER")], [(0, 9, "PER")]])
+        assert str(among.value) == f"text 1: {alone.value}"
+
+
+def test_spans_of_characters_are_refused():
     with pytest.raises(tokjax.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
         tokjax.spans_to_characters(["a", "b"], [[]])
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"text 0: a span is \(start, stop, label\), not \(0, 1\)"
+    ):
+        tokjax.spans_from_characters(["abc"], [[(0, 1)]])
 
 
 white_texts = st.text(" \n\x1f\x85\xa0\u1680\u2003\u202f\u3000\u200ba中🙂", max_size=8)

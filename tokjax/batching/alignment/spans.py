@@ -12,15 +12,10 @@ import numpy as np
 from tokjax._checks import checked_int
 from tokjax._namespace import Array, as_integers
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
-from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
 from tokjax.ragged import ranges, splits_from_lengths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from tokjax.utf8 import Text
 
 LabelledSpan: TypeAlias = tuple[int, int, str]
 """A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
@@ -56,17 +51,13 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     array([0, 1, 1])
     """
     rows = list(spans)
+    flat = flat_spans(rows)
     class_of = {label: i for i, label in enumerate(labels)}
     try:
-        splits = splits_from_lengths(map(len, rows))
-        flat = list(chain.from_iterable(rows))
-        if sum(map(len, flat)) != 3 * len(flat):
-            raise ValueError
-        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
-        classes = np.fromiter(map(class_of.__getitem__, map(itemgetter(2), flat)), np.int32, len(flat))
-    except (TypeError, ValueError, KeyError, IndexError, OverflowError):
-        raise InvalidArgumentError(_first_wrong_span(rows, class_of)) from None
-    return SpanColumns(starts, stops, classes, splits)
+        classes = np.fromiter(map(class_of.__getitem__, flat.labels), np.int32, len(flat.labels))
+    except (TypeError, KeyError):
+        raise InvalidArgumentError(_first_unknown_label(rows, class_of)) from None
+    return SpanColumns(flat.starts, flat.stops, classes, flat.row_splits)
 
 
 def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
@@ -99,46 +90,6 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
     return padded
 
 
-def spans_from_characters(
-    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
-) -> list[list[LabelledSpan]]:
-    """Spans of 0-based characters (`text[start:stop]`) as spans of 1-based bytes.
-
-    Args:
-        texts: what the spans are places in.
-        spans: for each text its spans `(start, stop, label)`.
-
-    Raises:
-        OffsetsContractError: a span is not in its text.
-        InvalidArgumentError: there are not as many rows of spans as texts.
-
-    >>> spans_from_characters(["Zoë 🙃"], [[(0, 3, "PER"), (4, 5, "MISC")]])
-    [[(1, 5, 'PER'), (6, 10, 'MISC')]]
-    """
-    return _converted(texts, spans, char_to_byte_spans)
-
-
-def spans_to_characters(
-    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
-) -> list[list[LabelledSpan]]:
-    """Spans of 1-based bytes as spans of 0-based characters, for `text[start:stop]`.
-
-    A span that starts or stops inside a character is rounded outward.
-
-    Args:
-        texts: what the spans are places in.
-        spans: for each text its spans `(start, stop, label)`.
-
-    Raises:
-        OffsetsContractError: a span is not in its text.
-        InvalidArgumentError: there are not as many rows of spans as texts.
-
-    >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
-    [[(0, 3, 'PER'), (4, 5, 'MISC')]]
-    """
-    return _converted(texts, spans, byte_to_char_spans)
-
-
 def split_layers(spans: Iterable[LabelledSpan]) -> list[list[LabelledSpan]]:
     """The spans of one text, apart so that in no layer two of them overlap.
 
@@ -160,6 +111,35 @@ def split_layers(spans: Iterable[LabelledSpan]) -> list[list[LabelledSpan]]:
         else:
             layers.append([span])
     return [sorted(layer) for layer in layers]
+
+
+class FlatSpans(NamedTuple):
+    """The spans of many texts end to end; those of text `i` are `row_splits[i]` and on.
+
+    Attributes:
+        starts: `int64`, shape `(spans,)`.
+        stops: `int64`, shape `(spans,)`.
+        labels: whatever was given.
+        row_splits: `int64`, shape `(texts + 1,)`.
+    """
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    labels: list[Any]
+    row_splits: NDArray[np.int64]
+
+
+def flat_spans(rows: Sequence[Any]) -> FlatSpans:
+    """Lists of triples as columns; an `InvalidArgumentError` names the first that is none."""
+    try:
+        splits = splits_from_lengths(map(len, rows))
+        flat = list(chain.from_iterable(rows))
+        if sum(map(len, flat)) != 3 * len(flat):
+            raise ValueError
+        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
+        return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+        raise InvalidArgumentError(_first_wrong_span(rows)) from None
 
 
 def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
@@ -223,37 +203,27 @@ def _shown(spans: SpanColumns, span: int) -> str:
     return f"({spans.starts[span]}, {spans.stops[span]})"
 
 
-def _first_wrong_span(rows: Sequence[Any], class_of: dict[str, int]) -> str:
+def _first_wrong_span(rows: Sequence[Any]) -> str:
     """What is wrong with spans that can't be made columns."""
     for row, given in enumerate(rows):
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
             return f"the spans of text {row} must be a list of (start, stop, label), not {given!r:.80}"
         for span in given:
-            if not isinstance(span, Sequence) or len(span) != 3:
+            if not isinstance(span, Sequence) or isinstance(span, (str, bytes)) or len(span) != 3:
                 return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
-            start, stop, label = span
-            if not isinstance(label, str) or label not in class_of:
-                return f"text {row}: the span {span!r:.80} has a label that is none of {[*class_of]}"
-            for place in (start, stop):
+            for place in span[:2]:
                 if isinstance(place, bool) or not hasattr(place, "__index__") or abs(place) >= 2**62:
                     return f"text {row}: the span {span!r:.80} has a place that is no integer of a text"
     return "spans must be, for each text, a list of (start, stop, label)"
 
 
-def _converted(
-    texts: Sequence[Text],
-    spans: Sequence[Sequence[LabelledSpan]],
-    convert: Callable[[Text, Any], NDArray[np.int64]],
-) -> list[list[LabelledSpan]]:
-    check_rows("spans", len(spans), len(texts))
-    converted: list[list[LabelledSpan]] = []
-    for row, (text, given) in enumerate(zip(texts, spans, strict=True)):
-        try:
-            places = convert(text, [span[:2] for span in given]).tolist()
-        except OffsetsContractError as error:
-            raise OffsetsContractError(f"text {row}: {error}") from error
-        converted.append([(*place, span[2]) for place, span in zip(places, given, strict=True)])
-    return converted
+def _first_unknown_label(rows: Sequence[Any], class_of: dict[str, int]) -> str:
+    return next(
+        f"text {row}: the span {span!r:.80} has a label that is none of {[*class_of]}"
+        for row, given in enumerate(rows)
+        for span in given
+        if not isinstance(span[2], str) or span[2] not in class_of
+    )
 
 
 def check_rows(name: str, given: int, texts: int) -> None:
