@@ -106,6 +106,17 @@ def test_words_from_labels(words, labels):
                 assert tagset.tags[majority[i, word]].startswith("B") is begins
 
 
+@pytest.mark.parametrize("wrong", [99, 5, -1])
+def test_labels_of_words_that_are_no_tags(wrong):
+    """They are refused on the host, and nowhere in JAX; on padding they may be anything."""
+    words, labels = np.array([0, 0, 1, -1], np.int32), np.array([wrong, 3, wrong], np.int32)
+    label = labeller(True, tokjax.TagSet(LABELS))
+    with pytest.raises(tokjax.InvalidArgumentError, match=f"{wrong} is no tag: there are 5"):
+        label(words, labels)
+    assert jax.jit(label)(jnp.asarray(words), jnp.asarray(labels)).tolist() == [-100, -100, 3, -100]
+    assert label(words, np.array([1, 3, wrong])).tolist() == [1, 2, 3, -100]
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (3,)])
 def test_the_edges_under_jit(shape):
     tagset, words = tokjax.TagSet(LABELS), np.zeros(shape, np.int32)
@@ -146,6 +157,17 @@ def test_words_are_refused():
         (lambda: tokjax.words_from_labels(tokens, tokens, num_words=-1), "num_words must be at least 0"),
         (lambda: tokjax.words_from_labels(tokens, tokens, num_words=1, method="last"), "not 'last'"),
         (lambda: tokjax.words_from_labels(tokens, tokens, num_words=1, method="majority"), "pass tagset="),
+        (
+            lambda: tokjax.labels_from_words(tokens, tokens, tagset=tokjax.TagSet(LABELS), ignore_index=3),
+            "ignore_index is 3, which is the tag 'B-ORG'",
+        ),
+        (
+            lambda: tokjax.words_from_labels(
+                tokens, tokens, num_words=1, tagset=tokjax.TagSet(LABELS), ignore_index=0
+            ),
+            "ignore_index is 0, which is the tag 'O'",
+        ),
+        (lambda: tokjax.labels_from_words(tokens, tokens, tagset=LABELS), "tagset must be a TagSet, not"),
         (lambda: tokjax.word_ids_from_spans(tokens, tokens), r"offsets must have shape \(..., n, 2\)"),
         (
             lambda: tokjax.word_ids_from_spans(np.zeros((1, 3, 2), int), np.zeros((2, 3, 2), int)),
