@@ -364,7 +364,11 @@ def test_what_is_refused():
         ({"first_subword_only": True}, "word_ids=ARRAY"),
         ({"word_ids": [0]}, r"word_ids must have shape \(2,\), not \(1,\)"),
         ({"texts": []}, "texts has 0 rows, and there are 1 texts"),
+        ({"labels": {"PER", "ORG"}}, r"labels is a set, .*; pass sorted\(labels\)"),
+        ({"labels": None}, "labels must be a sequence of labels, not None"),
         ({"ignore_index": None}, "ignore_index is None"),
+        ({"ignore_index": 1}, "ignore_index is 1, which is the tag 'B-PER'"),
+        ({"ignore_index": 0}, "ignore_index is 0, which is the tag 'O'"),
     ):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             align(**options)
@@ -372,7 +376,8 @@ def test_what_is_refused():
         (np.zeros((2, 3)), "integers, not float64"),
         (np.zeros((2, 3), int), r"shape \(n, 2\) for one text or \(batch, length, 2\), not \(2, 3\)"),
         (tokjax.ragged_from_rows([[1]]), "no offsets; encode with return_offsets=True"),
-        ([[1]], "results must be"),
+        ([[1, 4], [4, 9]], r"offsets must be results .* this list is neither; .* np.array\(spans\)"),
+        (3, "this int is neither"),
     ):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             tokjax.align_spans(form, [], labels=LABELS)
@@ -389,6 +394,18 @@ def test_what_is_refused():
     columns = tokjax.span_columns([[(1, 3, "A-B")]], LABELS)
     with pytest.raises(tokjax.InvalidArgumentError, match="classes from 2 to 2, and there are 1 labels"):
         tokjax.align_spans(offsets, columns, labels=["PER"])
+    columns = tokjax.span_columns([[(1, 3, "PER"), (3, 5, "ORG")]], LABELS)
+    for wrong in (
+        {"classes": columns.classes[:1]},
+        {"starts": columns.starts[:, None]},
+        {"row_splits": np.array([0, 1])},
+        {"row_splits": np.array([0, 3, 2])},
+        {"row_splits": np.array([1, 2])},
+        {"row_splits": np.zeros(0, int)},
+    ):
+        for call in (partial(tokjax.align_spans, offsets, labels=LABELS), tokjax.pad_spans):
+            with pytest.raises(tokjax.InvalidArgumentError, match="the columns of spans don't go together"):
+                call(spans=columns._replace(**wrong))
     with pytest.raises(tokjax.InvalidArgumentError, match="align_span_arrays"):
         jax.jit(lambda x: tokjax.align_spans(x, [], labels=LABELS))(offsets)
 
@@ -408,9 +425,15 @@ def test_arrays_that_are_refused():
         ((offsets[..., 0], spans), {}, r"offsets must have shape \(..., length, 2\), not \(2, 3\)"),
         ((offsets, spans), {"on_partial": "error"}, "on_partial must be 'include' or 'exclude' for arrays"),
         ((offsets, spans), {"word_ids": np.zeros(3, int)}, r"word_ids must have shape \(2, 3\)"),
+        ((offsets, spans), {"ignore_index": 2}, "ignore_index is 2, which is the tag 'I-PER'"),
+        ((offsets, spans), {"tagset": LABELS}, r"tagset must be a TagSet, not \('PER', .*; pass TagSet"),
     ):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            tokjax.align_span_arrays(*arguments, tagset, **options)
+            tokjax.align_span_arrays(*arguments, **{"tagset": tagset, **options})
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"spans must be what span_columns\(.*not \[\[\(1, 2"
+    ):
+        tokjax.pad_spans([[(1, 2, "PER")]])
     columns = tokjax.span_columns([[], [(1, 2, "PER")] * 2], LABELS)
     with pytest.raises(tokjax.InvalidArgumentError, match="text 1 has 2 spans, more than length=1"):
         tokjax.pad_spans(columns, length=1)

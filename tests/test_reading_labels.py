@@ -146,8 +146,25 @@ def test_spans_without_their_white_space():
 
 def test_labels_that_are_refused():
     offsets, tagset = array([(1, 4), (4, 9)]), tokjax.TagSet(LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="tag_ids has 1 tags, and there are 2 tokens"):
-        tokjax.spans_from_labels(offsets, np.array([0]), tagset)
+    batch = np.array([[(1, 4), (4, 6), (6, 9)], [(1, 2), (2, 3), (3, 4)]])
+    for places, shape in (
+        (offsets, (1,)),
+        (batch, (3, 2)),
+        (batch, (5,)),
+        (ragged_of([[(1, 2)] * 2]), (1, 2)),
+    ):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=rf"tag_ids has shape {re.escape(str(shape))}, and the tokens"
+        ):
+            tokjax.spans_from_labels(places, np.zeros(shape, int), tagset)
+    assert tokjax.spans_from_labels(batch, np.array([1, 0, 0, 0, 0, 3]), tagset) == [
+        [(1, 4, "PER")],
+        [(3, 4, "ORG")],
+    ]
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"tagset must be a TagSet, not \['PER'\]"):
+        tokjax.spans_from_labels(offsets, np.array([0, 0]), ["PER"])
+    with pytest.raises(tokjax.InvalidArgumentError, match="ignore_index is 0, which is the tag 'O'"):
+        tokjax.spans_from_labels(offsets, np.array([0, 0]), tagset, ignore_index=0)
     with pytest.raises(tokjax.InvalidArgumentError, match="-1 is no tag: there are 7"):
         tokjax.spans_from_labels(offsets, np.array([0, -1]), tagset)
     with pytest.raises(tokjax.InvalidArgumentError, match="call it outside"):

@@ -2,6 +2,7 @@
 
 import pickle
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,13 +33,27 @@ def test_tag_sets():
         tokjax.TagSet(["PER", "ORG"], "IO").id_of("B-DOG")
     with pytest.raises(tokjax.InvalidArgumentError, match="7 is no tag: there are 7, from 0"):
         tokjax.TagSet(LABELS).tags_of([7])
+    with pytest.raises(tokjax.InvalidArgumentError, match="ignore_index is 6, which is the tag 'I-A-B'"):
+        tokjax.TagSet(LABELS).tags_of([6], ignore_index=6)
+    for labels in ({"PER", "ORG"}, frozenset(LABELS)):
+        for make in (tokjax.TagSet, lambda labels: tokjax.span_columns([], labels)):
+            with pytest.raises(tokjax.InvalidArgumentError, match=r"labels is a set, .* sorted\(labels\)"):
+                make(labels)
+    assert tokjax.TagSet(dict.fromkeys(LABELS)).labels == LABELS
+
+
+def test_tags_of_a_batch():
+    ids = np.array([[0, 3, -100], [1, 2, 0]])
+    assert tokjax.TagSet(LABELS).tags_of(ids) == [["O", "B-ORG", "_"], ["B-PER", "I-PER", "O"]]
+    assert tokjax.TagSet(LABELS).tags_of(ids[:, :0]) == [[], []]
+    assert tokjax.TagSet(LABELS).tags_of([]) == []
 
 
 nested_spans = st.lists(
-    st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from(LABELS)).map(
+    st.tuples(st.integers(1, 12), st.integers(1, 6) | st.integers(1, 40), st.sampled_from(LABELS)).map(
         lambda span: (span[0], span[0] + span[1], span[2])
     ),
-    max_size=8,
+    max_size=20,
 )
 
 
@@ -49,6 +64,25 @@ def test_layers(spans):
     assert sorted(span for layer in layers for span in layer) == sorted(spans)
     for layer in layers:
         tokjax.align_spans(array([]), layer, labels=LABELS)
+
+
+def test_layers_of_deep_nests():
+    nested = [(place, 400 - place, "PER") for place in range(1, 150)]
+    assert tokjax.split_layers(nested[::-1]) == [[span] for span in nested]
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ((1, 2, "A"), "a span is .* not 1"),
+        ([(1, 2)], r"a span is \(start, stop, label\), not \(1, 2\)"),
+        ([(1, 3, "A"), (3, 3, "B")], r"the span \(3, 3, 'B'\) must keep start < stop; leave it out"),
+        ([(3, 1, "A")], "must keep start < stop"),
+    ],
+)
+def test_no_layers_of(spans, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.split_layers(spans)
 
 
 @given(st.lists(st.tuples(hard_texts, st.randoms(use_true_random=False)), max_size=3))

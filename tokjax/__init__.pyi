@@ -18,6 +18,9 @@ from .batching.alignment.characters import (
 from .batching.alignment.decoding import (
     spans_from_labels as spans_from_labels,
 )
+from .batching.alignment.layers import (
+    split_layers as split_layers,
+)
 from .batching.alignment.spans import (
     SpanColumns as SpanColumns,
 )
@@ -26,9 +29,6 @@ from .batching.alignment.spans import (
 )
 from .batching.alignment.spans import (
     span_columns as span_columns,
-)
-from .batching.alignment.spans import (
-    split_layers as split_layers,
 )
 from .batching.alignment.tagset import (
     TagSet as TagSet,

@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._checks import check_id
-from tokjax._namespace import Array, as_integers
 from tokjax.batching.alignment._placing import Searched, touched_tokens
 from tokjax.batching.alignment.spans import (
     SpanColumns,
     check_rows,
+    checked_columns,
     describe_span,
     in_text_order,
     refuse_spans_beyond,
     span_columns,
 )
-from tokjax.batching.alignment.tagset import FIRST, LAST, TagSet
+from tokjax.batching.alignment.tagset import FIRST, LAST, TagSet, check_tagset
 from tokjax.batching.alignment.tokens import covering_tokens, token_rows
 from tokjax.batching.alignment.trimming import trimmed, white_space
 from tokjax.errors import InvalidArgumentError
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax._namespace import Array
     from tokjax.batching.alignment.spans import LabelledSpan
     from tokjax.batching.alignment.tagset import Scheme
     from tokjax.batching.alignment.tokens import Covering, Tokens
@@ -100,8 +100,8 @@ def align_spans(
     >>> align_spans(np.array([[0, 0], [1, 4], [5, 9], [9, 10]]), [(1, 9, "LOC")], labels=["LOC"]).labels
     array([-100,    1,    2,    0], dtype=int32)
     """
-    check_id("ignore_index", ignore_index)
     tagset = TagSet(labels, scheme)
+    check_tagset(tagset, ignore_index)
     if on_partial not in ("include", "exclude", "error"):
         raise InvalidArgumentError(f"on_partial must be 'include', 'exclude' or 'error', not {on_partial!r}")
     tokens = token_rows(offsets, word_ids)
@@ -135,13 +135,13 @@ def align_spans(
 def _columns(spans: Any, tokens: Tokens, tagset: TagSet) -> SpanColumns:
     """The spans as columns, one row a text."""
     if isinstance(spans, SpanColumns):
-        classes = as_integers("classes", spans.classes, np.int32)
+        columns = checked_columns(spans)
+        classes = columns.classes
         if ((classes < 0) | (classes >= len(tagset.labels))).any():
             raise InvalidArgumentError(
                 f"spans has classes from {classes.min()} to {classes.max()}, and there are "
                 f"{len(tagset.labels)} labels; make it with span_columns(spans, labels)"
             )
-        columns = SpanColumns(*map(np.asarray, spans))
     else:
         columns = span_columns([spans] if tokens.is_one_text else spans, tagset.labels)
     check_rows("spans", len(columns.row_splits) - 1, tokens.num_rows)

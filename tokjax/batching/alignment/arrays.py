@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._checks import check_id
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import (
     Rows,
@@ -19,6 +18,7 @@ from tokjax.batching.alignment._placing import (
     touched_tokens,
 )
 from tokjax.batching.alignment.aligning import SpanLabels
+from tokjax.batching.alignment.tagset import check_tagset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def align_span_arrays(
     SpanLabels(labels=array([   0,    1, -100], dtype=int32), token_counts=array([1], dtype=int32))
     """
     xp = namespace(offsets, spans, word_ids)
-    check_id("ignore_index", ignore_index)
+    check_tagset(tagset, ignore_index)
     if on_partial not in ("include", "exclude"):
         raise InvalidArgumentError(
             f"on_partial must be 'include' or 'exclude' for arrays, not {on_partial!r}; to refuse values "

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from tokjax._checks import check_id
 from tokjax._namespace import Array, is_traced
+from tokjax.batching.alignment.tagset import check_tagset
 from tokjax.batching.alignment.tokens import covering_tokens, token_rows
 from tokjax.batching.alignment.trimming import trimmed, white_space
 from tokjax.errors import InvalidArgumentError
@@ -91,7 +91,7 @@ def spans_from_labels(
     Args:
         offsets: as in `align_spans`.
         tag_ids: ids of `tagset.tags`, or `ignore_index`: `(n,)` for the tokens of all texts, or
-            `(batch, length)`.
+            `(batch, length)` where the offsets are `(batch, length, 2)`.
         tagset: the tags.
         strict: count whole spans only.
         first_subword_only: read only the tag of the first token of each word; spans reach to the end of the
@@ -107,23 +107,25 @@ def spans_from_labels(
         list of lists for a batch. `spans_to_characters` makes 0-based characters of them.
 
     Raises:
-        InvalidArgumentError: an id is no tag, or there are not as many as tokens.
+        InvalidArgumentError: an id is no tag, or tags have another shape than tokens.
 
     >>> places = np.array([[0, 0], [1, 4], [5, 9], [9, 10]])
     >>> from tokjax.batching.alignment.tagset import TagSet
     >>> spans_from_labels(places, np.array([-100, 1, 2, 0]), TagSet(("LOC",)))
     [(1, 9, 'LOC')]
     """
-    check_id("ignore_index", ignore_index)
+    check_tagset(tagset, ignore_index)
     if is_traced(tag_ids):
         raise InvalidArgumentError("spans_from_labels gives lists, which jax.jit can't; call it outside")
     tokens = token_rows(offsets, word_ids)
-    tags = tagset.checked_ids(tag_ids, ignore_index).reshape(-1)
-    if len(tags) != len(tokens.offsets):
+    tags = tagset.checked_ids(tag_ids, ignore_index)
+    if tags.shape not in (tokens.shape[:-1], (len(tokens.offsets),)):
         raise InvalidArgumentError(
-            f"tag_ids has {len(tags)} tags, and there are {len(tokens.offsets)} tokens; pass one for "
-            "each, those of inserted tokens too"
+            f"tag_ids has shape {tags.shape}, and the tokens have {tokens.shape[:-1]}; pass a tag for each, "
+            "those of inserted tokens too, and none for padding that the tokens are without: "
+            "array[attention_mask == 1]"
         )
+    tags = tags.reshape(-1)
     space = None if texts is None else white_space(tokens, texts)
     passed_over = tags == ignore_index
     if space is not None:

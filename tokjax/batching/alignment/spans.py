@@ -11,6 +11,7 @@ import numpy as np
 
 from tokjax._checks import checked_int
 from tokjax._namespace import Array, as_integers
+from tokjax.batching.alignment.tagset import checked_labels
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 from tokjax.ragged import ranges, splits_from_lengths
 
@@ -52,7 +53,7 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     """
     rows = list(spans)
     flat = flat_spans(rows)
-    class_of = {label: i for i, label in enumerate(labels)}
+    class_of = {label: i for i, label in enumerate(checked_labels(labels))}
     try:
         classes = np.fromiter(map(class_of.__getitem__, flat.labels), np.int32, len(flat.labels))
     except (TypeError, KeyError):
@@ -76,7 +77,8 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
     >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
     [[[1, 6, 0]], [[0, 0, -1]]]
     """
-    counts = np.diff(as_integers("row_splits", spans.row_splits, np.int64))
+    columns = checked_columns(spans)
+    counts = np.diff(columns.row_splits)
     longest = int(counts.max(initial=0))
     width = longest if length is None else checked_int("length", length, least=0)
     if longest > width:
@@ -85,32 +87,27 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
         )
     padded = np.full((len(counts), width, 3), (0, 0, -1), np.int32)
     rows = np.repeat(np.arange(len(counts)), counts)
-    for column, values in enumerate(spans[:3]):
-        padded[rows, ranges(0, counts), column] = as_integers(spans._fields[column], values, np.int32)
+    for column, values in enumerate(columns[:3]):
+        padded[rows, ranges(0, counts), column] = as_integers(columns._fields[column], values, np.int32)
     return padded
 
 
-def split_layers(spans: Iterable[LabelledSpan]) -> list[list[LabelledSpan]]:
-    """The spans of one text, apart so that in no layer two of them overlap.
-
-    The longest come first, of equal ones the earliest, then the one given first; each goes into the first
-    layer that has room for it. So outer spans come before those nested in them.
-
-    Returns:
-        As many layers as are needed, each in the order of the text; none for no spans.
-
-    >>> split_layers([(12, 18, "LOC"), (1, 18, "ORG"), (20, 24, "PER")])
-    [[(1, 18, 'ORG'), (20, 24, 'PER')], [(12, 18, 'LOC')]]
-    """
-    layers: list[list[LabelledSpan]] = []
-    for span in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
-        for layer in layers:
-            if all(span[1] <= other[0] or other[1] <= span[0] for other in layer):
-                layer.append(span)
-                break
-        else:
-            layers.append([span])
-    return [sorted(layer) for layer in layers]
+def checked_columns(spans: SpanColumns) -> SpanColumns:
+    """Columns on the host, of shapes that go together."""
+    if not isinstance(spans, SpanColumns):
+        raise InvalidArgumentError(f"spans must be what span_columns(spans, labels) gives, not {spans!r:.80}")
+    starts, stops, splits = (
+        as_integers(name, getattr(spans, name), np.int64) for name in ("starts", "stops", "row_splits")
+    )
+    columns = SpanColumns(starts, stops, as_integers("classes", spans.classes, np.int32), splits)
+    has_splits = splits.ndim == 1 and len(splits) and splits[0] == 0 and (np.diff(splits) >= 0).all()
+    if not has_splits or {column.shape for column in columns[:3]} != {(splits[-1],)}:
+        shapes = ", ".join(f"{name} {column.shape}" for name, column in columns._asdict().items())
+        raise InvalidArgumentError(
+            f"the columns of spans don't go together: {shapes}, row_splits from {splits[:1]} to "
+            f"{splits[-1:]}; make them with span_columns(spans, labels)"
+        )
+    return columns
 
 
 class FlatSpans(NamedTuple):

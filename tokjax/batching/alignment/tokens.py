@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,7 +11,8 @@ from tokjax._namespace import as_integers, is_jax, is_traced
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.alignment._placing import Rows
 from tokjax.errors import InvalidArgumentError
-from tokjax.records import TokenizationResult
+from tokjax.ragged import Ragged
+from tokjax.records import TokenizationBatch, TokenizationResult
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -87,7 +89,7 @@ def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
     if word_ids is not None:
         raise InvalidArgumentError("word_ids goes with an array of offsets; results have word_ids themselves")
     is_one_text = isinstance(offsets, TokenizationResult)
-    ragged = as_ragged([offsets] if is_one_text else offsets)
+    ragged = as_ragged(_results(offsets))
     if ragged.offsets is None:
         raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
     spans = np.asarray(ragged.offsets)
@@ -99,6 +101,21 @@ def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
         None if ragged.word_ids is None else np.asarray(ragged.word_ids),
         None if ragged.sequence_ids is None else np.asarray(ragged.sequence_ids),
     )
+
+
+def _results(offsets: Any) -> Any:
+    """Results, or a batch of them."""
+    if isinstance(offsets, (TokenizationBatch, Ragged)):
+        return offsets
+    if isinstance(offsets, TokenizationResult):
+        return [offsets]
+    results = [*offsets] if isinstance(offsets, Iterable) else [offsets]
+    if not all(isinstance(result, TokenizationResult) for result in results):
+        raise InvalidArgumentError(
+            "offsets must be results that have them, or an array of byte spans, and this "
+            f"{type(offsets).__name__} is neither; of a list of spans make np.array(spans)"
+        )
+    return results
 
 
 def _of_array(offsets: NDArray[np.int64], word_ids: Any) -> Tokens:
