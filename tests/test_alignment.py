@@ -389,8 +389,11 @@ def test_what_is_refused():
         tokjax.OffsetsContractError, match=r"\(1, 6\) ends after the text, whose last byte is 4"
     ):
         tokjax.align_spans(offsets, [(1, 6, "PER")], labels=LABELS, texts=["abcd"])
-    with pytest.raises(tokjax.OffsetsContractError, match="text 0: a token has the span .* 3 bytes; is it"):
-        tokjax.align_spans(offsets, [], labels=LABELS, texts=["abc"])
+    for wrong, text in ((offsets, "abc"), (array([(0, 3), (3, 5)]), "    ")):
+        with pytest.raises(
+            tokjax.OffsetsContractError, match="text 0: a token has the span .* bytes, counted from 1; is it"
+        ):
+            tokjax.align_spans(wrong, [], labels=LABELS, texts=[text])
     columns = tokjax.span_columns([[(1, 3, "A-B")]], LABELS)
     with pytest.raises(tokjax.InvalidArgumentError, match="classes from 2 to 2, and there are 1 labels"):
         tokjax.align_spans(offsets, columns, labels=["PER"])

@@ -47,7 +47,7 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
         white space becomes the empty span at its end; `(0, 0)` stays.
 
     Raises:
-        OffsetsContractError: a token ends after its text.
+        OffsetsContractError: a token is no place in its text.
 
     >>> trim_offsets(np.array([[1, 4], [4, 9]]), ["New York"]).tolist()
     [[1, 4], [5, 9]]
@@ -77,7 +77,7 @@ def white_space(tokens: Tokens, texts: Sequence[Text]) -> WhiteSpace:
     """What of the texts, and which of the tokens, is white space.
 
     Raises:
-        OffsetsContractError: a token ends after its text.
+        OffsetsContractError: a token is no place in its text.
     """
     check_rows("texts", len(texts), tokens.num_rows)
     encoded = [to_utf8(text) for text in texts]
@@ -108,9 +108,9 @@ def _find_blank_tokens(tokens: Tokens, space: WhiteSpace, rows: slice) -> None:
     splits = tokens.row_splits[rows.start : rows.stop + 1]
     part, lengths = slice(splits[0], splits[-1]), np.diff(splits)
     starts, stops = tokens.offsets[part].T
-    beyond = stops > np.repeat(space.num_bytes[rows] + 1, lengths)
-    if beyond.any():
-        _refuse_token_beyond(tokens, space, int(splits[0] + beyond.argmax()))
+    outside = (stops > np.repeat(space.num_bytes[rows] + 1, lengths)) | ((starts < 1) & (starts < stops))
+    if outside.any():
+        _refuse_token_outside(tokens, space, int(splits[0] + outside.argmax()))
     shift = np.repeat(space.shift[rows], lengths)
     starts, stops = starts + shift, stops + shift
     is_blank = space.is_blank.take(starts, mode="clip") & space.is_blank.take(stops - 1, mode="clip")
@@ -121,11 +121,12 @@ def _find_blank_tokens(tokens: Tokens, space: WhiteSpace, rows: slice) -> None:
     space.tokens[part] = is_blank
 
 
-def _refuse_token_beyond(tokens: Tokens, space: WhiteSpace, token: int) -> None:
+def _refuse_token_outside(tokens: Tokens, space: WhiteSpace, token: int) -> None:
     row = tokens.row_of(token)
     raise OffsetsContractError(
         f"text {row}: a token has the span {tuple(tokens.offsets[token].tolist())}, and the text has "
-        f"{space.num_bytes[row]} bytes; is it the text that was encoded? (see tokenization_view)"
+        f"{space.num_bytes[row]} bytes, counted from 1; is it the text that was encoded? (see "
+        "tokenization_view)"
     )
 
 
