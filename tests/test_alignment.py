@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import tokjax
@@ -18,7 +18,8 @@ from tests.token_layouts import (
     SCHEMES,
     array,
     as_ids,
-    disjoint_spans,
+    blank_texts,
+    labelled_texts,
     ragged_of,
     schemes,
     token_rows,
@@ -26,8 +27,9 @@ from tests.token_layouts import (
 )
 
 
+@settings(max_examples=500)
 @given(
-    st.lists(st.tuples(token_rows(), disjoint_spans()), max_size=4),
+    labelled_texts(),
     schemes,
     st.sampled_from(["include", "exclude"]),
     st.booleans(),
@@ -54,16 +56,63 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
     assert aligned.token_counts.tolist() == counts
 
 
-@given(token_rows(), disjoint_spans(), st.integers(1, 40))
-def test_both_ways_of_searching(tokens, spans, times):
-    """Many spans among few tokens are searched for in another way than few among many."""
-    copies = tokjax.align_spans(ragged_of([tokens] * times), [spans] * times, labels=LABELS)
-    mostly_empty = tokjax.align_spans(
-        ragged_of([tokens] * times), [spans] + [[]] * (times - 1), labels=LABELS
+@given(
+    labelled_texts(),
+    st.lists(blank_texts, min_size=4, max_size=4),
+    st.sampled_from(["include", "exclude"]),
+    st.booleans(),
+)
+def test_white_space_does_not_count(texts, contents, on_partial, first_subword_only):
+    ragged = ragged_of([tokens for tokens, _ in texts])
+    contents = contents[: len(texts)]
+    aligned = tokjax.align_spans(
+        ragged,
+        [row for _, row in texts],
+        labels=LABELS,
+        on_partial=on_partial,
+        first_subword_only=first_subword_only,
+        texts=contents,
     )
-    expected = as_ids(tokjax.TagSet(LABELS), oracle.tags_of(tokens, spans)[0])
-    assert copies.labels.tolist() == expected * times
-    assert mostly_empty.labels[: len(tokens)].tolist() == expected
+    tagset, expected, counts, all_trimmed = tokjax.TagSet(LABELS), [], [], []
+    for (tokens, row), text in zip(texts, contents, strict=True):
+        white = oracle.white_bytes(text.encode())
+        trimmed = [oracle.trimmed(token, white) for token in tokens]
+        words = words_of(tokens) if first_subword_only else None
+        tags, count = oracle.tags_of(trimmed, row, "BIO", on_partial, words)
+        expected += as_ids(tagset, tags)
+        counts += count
+        all_trimmed += trimmed
+    assert aligned.labels.tolist() == expected
+    assert aligned.token_counts.tolist() == counts
+    assert [*map(tuple, tokjax.trim_offsets(ragged, contents).tolist())] == all_trimmed
+
+
+@given(labelled_texts())
+def test_partial_tokens_are_refused(texts):
+    align = partial(tokjax.align_spans, ragged_of([row for row, _ in texts]), [row for _, row in texts])
+    found = [oracle.first_partial(*text) for text in texts]
+    refused = next(((row, *at) for row, at in enumerate(found) if at), None)
+    if refused is None:
+        aligned = align(labels=LABELS, on_partial="error")
+        assert aligned.labels.tolist() == align(labels=LABELS, on_partial="exclude").labels.tolist()
+        return
+    row, (start, stop, label), token = refused
+    message = f"text {row}: span ({start}, {stop}) {label!r} has only a part of token {token}, "
+    with pytest.raises(tokjax.InvalidArgumentError, match=re.escape(message)):
+        align(labels=LABELS, on_partial="error")
+
+
+@settings(max_examples=300)
+@given(labelled_texts(), st.integers(1, 40), st.sampled_from(["include", "exclude"]))
+def test_both_ways_of_searching(texts, times, on_partial):
+    """Many spans among few tokens are searched for in another way than few among many."""
+    rows, spans = [tokens for tokens, _ in texts], [row for _, row in texts]
+    tagset = tokjax.TagSet(LABELS)
+    expected = [tag for text in texts for tag in as_ids(tagset, oracle.tags_of(*text, "BIO", on_partial)[0])]
+    align = partial(tokjax.align_spans, ragged_of(rows * times), labels=LABELS, on_partial=on_partial)
+    assert align(spans * times).labels.tolist() == expected * times
+    few = spans + [[]] * len(rows) * (times - 1)
+    assert align(few).labels[: len(expected)].tolist() == expected
 
 
 def dense(rows, width, fill):
@@ -128,9 +177,11 @@ def test_the_edges_under_jit(shape, width):
 @pytest.mark.parametrize("on_partial", ["include", "exclude"])
 def test_a_span_to_the_end_of_int32(on_partial):
     align = aligner(tokjax.TagSet(LABELS), on_partial)
-    offsets, spans = np.array([(1, 3), (3, 5)]), np.array([(1, 2**31 - 1, 0)])
-    assert align(offsets, spans).labels.tolist() == [1, 2]
-    assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
+    last = 2**31 - 1
+    spans = np.array([(1, last, 0)], np.int32)
+    for offsets in (np.array([(1, 3), (3, 5)], np.int32), np.array([(1, 3), (last - 1, last)], np.int32)):
+        assert align(offsets, spans).labels.tolist() == [1, 2]
+        assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
 
 
 def test_arrays_over_a_mesh():
@@ -143,7 +194,7 @@ def test_arrays_over_a_mesh():
     assert on_mesh.labels.tolist() == align(offsets, spans).labels.tolist()
 
 
-@given(st.lists(st.tuples(token_rows(), disjoint_spans()), max_size=4), schemes)
+@given(labelled_texts(), schemes)
 def test_host_and_arrays_agree(texts, scheme):
     spans = [row for _, row in texts]
     offsets = dense([tokens for tokens, _ in texts], 8, (0, 0))
@@ -196,6 +247,16 @@ def test_a_leading_blank_is_no_part_of_a_word():
     assert tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS).labels.tolist() == [-100, 1, 2, 0]
 
 
+@pytest.mark.parametrize("on_partial", ["include", "exclude", "error"])
+def test_a_blank_before_the_first_word_of_all(on_partial):
+    """Trimmed, it is empty just where the span begins."""
+    texts, spans = ["\nZoë", "\nZoë"], [[(2, 6, "PER")]] * 2
+    batch = tokjax.encode_batch_result(tokjax.byte_level(), texts)
+    aligned = tokjax.align_spans(batch, spans, labels=LABELS, on_partial=on_partial, texts=texts)
+    assert aligned.labels.tolist() == [-100, 1, 2, 2, 2] * 2
+    assert aligned.token_counts.tolist() == [4, 4]
+
+
 def test_two_spans_in_one_token():
     offsets, spans = array([(1, 7), (7, 9)]), [(4, 8, "ORG"), (1, 3, "PER")]
     included = tokjax.align_spans(offsets, spans, labels=LABELS)
@@ -215,6 +276,10 @@ def test_the_token_that_is_named_as_partial():
             tokjax.align_spans(offsets, [(*span, "PER")], labels=LABELS, on_partial="error")
     whole = tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, on_partial="error")
     assert whole.labels.tolist() == [1, 2, 0]
+    with pytest.raises(tokjax.InvalidArgumentError, match="part of token 2, whose"):
+        tokjax.align_spans(
+            array([(1, 1), (1, 2), (2, 9)]), [(1, 4, "PER")], labels=LABELS, on_partial="error"
+        )
 
 
 def test_special_tokens_are_told_by_their_spans(tokenizer):
@@ -246,109 +311,6 @@ def test_truncated_texts(tokenizer):
     aligned = tokjax.align_spans(cut, spans, labels=LABELS, scheme="BILOU", texts=[text])
     assert aligned.token_counts.tolist() == [room - 1, 1, 0]
     assert aligned.labels[-1] == tokjax.TagSet(LABELS, "BILOU").id_of("U-ORG")
-
-
-@pytest.mark.parametrize(
-    ("spans", "error", "message"),
-    [
-        ([(3, 3, "PER")], tokjax.InvalidArgumentError, r"text 0: the span \(3, 3\) is empty"),
-        (
-            [(0, 3, "PER")],
-            tokjax.OffsetsContractError,
-            r"\(0, 3\) must keep 1 <= start < stop.*from_characters",
-        ),
-        ([(4, 3, "PER")], tokjax.OffsetsContractError, "must keep 1 <= start < stop"),
-        (
-            [(1, 3, "DOG")],
-            tokjax.InvalidArgumentError,
-            r"\(1, 3, 'DOG'\) has a label that is none of \['PER'",
-        ),
-        ([(1, 3, ["PER"])], tokjax.InvalidArgumentError, "has a label that is none of"),
-        ([(1, 3)], tokjax.InvalidArgumentError, r"a span is \(start, stop, label\), not \(1, 3\)"),
-        ([(1, 3, "PER", 4)], tokjax.InvalidArgumentError, r"a span is \(start, stop, label\)"),
-        ([(1, 3, "PER", 4), (1, 2)], tokjax.InvalidArgumentError, r"a span is \(start, stop, label\)"),
-        ([(1.5, 3, "PER")], tokjax.InvalidArgumentError, "a place that is no integer of a text"),
-        ([(1, 2**80, "PER")], tokjax.InvalidArgumentError, "a place that is no integer of a text"),
-        ([[(1, 3, "PER")]], tokjax.InvalidArgumentError, "a span is"),
-        (["PER"], tokjax.InvalidArgumentError, "has a label that is none of"),
-        ("PER", tokjax.InvalidArgumentError, "must be a list of"),
-        ([3], tokjax.InvalidArgumentError, "a span is"),
-        (3, tokjax.InvalidArgumentError, "must be a list of"),
-        (
-            [(2, 5, "PER"), (4, 6, "ORG"), (1, 2, "PER")],
-            tokjax.InvalidArgumentError,
-            r"text 0: the spans \(2, 5\) and \(4, 6\) overlap, .* split_layers",
-        ),
-        ([(1, 3, "PER"), (1, 3, "PER")], tokjax.InvalidArgumentError, "overlap"),
-    ],
-)
-def test_spans_that_are_refused(spans, error, message):
-    with pytest.raises(error, match=message):
-        tokjax.align_spans(array([(1, 9)]), spans, labels=LABELS)
-
-
-def test_what_is_refused():
-    offsets = array([(1, 3), (3, 5)])
-    align = partial(tokjax.align_spans, offsets, [], labels=LABELS)
-    for options, message in (
-        ({"on_partial": "maybe"}, "on_partial must be 'include', 'exclude' or 'error', not 'maybe'"),
-        ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IO', 'IOE2', not 'IOB1'"),
-        ({"labels": "PER"}, r"labels must be a sequence of labels, not 'PER'; pass \['PER'\]"),
-        ({"labels": ["PER", "PER"]}, "labels holds 'PER' more than once"),
-        ({"labels": [""]}, "strings with something in them"),
-        ({"first_subword_only": True}, "word_ids=ARRAY"),
-        ({"word_ids": [0]}, r"word_ids must have shape \(2,\), not \(1,\)"),
-        ({"texts": []}, "texts has 0 rows, and there are 1 texts"),
-        ({"ignore_index": None}, "ignore_index is None"),
-    ):
-        with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            align(**options)
-    for form, message in (
-        (np.zeros((2, 3)), "integers, not float64"),
-        (np.zeros((2, 3), int), r"shape \(n, 2\) for one text or \(batch, length, 2\), not \(2, 3\)"),
-        (tokjax.ragged_from_rows([[1]]), "no offsets; encode with return_offsets=True"),
-        ([[1]], "results must be"),
-    ):
-        with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            tokjax.align_spans(form, [], labels=LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
-        tokjax.align_spans(np.zeros((2, 3, 2), int), [[]], labels=LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="word_ids goes with an array"):
-        tokjax.align_spans(ragged_of([[(1, 2)]]), [[]], labels=LABELS, word_ids=np.array([0]))
-    with pytest.raises(
-        tokjax.OffsetsContractError, match=r"\(1, 6\) ends after the text, whose last byte is 4"
-    ):
-        tokjax.align_spans(offsets, [(1, 6, "PER")], labels=LABELS, texts=["abcd"])
-    with pytest.raises(tokjax.OffsetsContractError, match="text 0: a token has the span .* 3 bytes; is it"):
-        tokjax.align_spans(offsets, [], labels=LABELS, texts=["abc"])
-    columns = tokjax.span_columns([[(1, 3, "A-B")]], LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="classes from 2 to 2, and there are 1 labels"):
-        tokjax.align_spans(offsets, columns, labels=["PER"])
-    with pytest.raises(tokjax.InvalidArgumentError, match="align_span_arrays"):
-        jax.jit(lambda x: tokjax.align_spans(x, [], labels=LABELS))(offsets)
-
-
-@pytest.mark.parametrize(
-    "tokens", [[(3, 5), (1, 3)], [(0, 0), (3, 5), (4, 4), (0, 0), (1, 6)], [(1, 5), (2, 3)]]
-)
-def test_tokens_that_go_back(tokens):
-    with pytest.raises(tokjax.InvalidArgumentError, match=r"text 1: token \d has the span .* in the order"):
-        tokjax.align_spans(ragged_of([[(4, 9), (9, 9)], tokens]), [[], []], labels=LABELS)
-
-
-def test_arrays_that_are_refused():
-    offsets, spans, tagset = np.zeros((2, 3, 2), int), np.zeros((2, 1, 3), int), tokjax.TagSet(LABELS)
-    for arguments, options, message in (
-        ((offsets, spans[:1]), {}, r"spans must have shape \(2, spans, 3\), not \(1, 1, 3\); see pad_spans"),
-        ((offsets[..., 0], spans), {}, r"offsets must have shape \(..., length, 2\), not \(2, 3\)"),
-        ((offsets, spans), {"on_partial": "error"}, "on_partial must be 'include' or 'exclude' for arrays"),
-        ((offsets, spans), {"word_ids": np.zeros(3, int)}, r"word_ids must have shape \(2, 3\)"),
-    ):
-        with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            tokjax.align_span_arrays(*arguments, tagset, **options)
-    columns = tokjax.span_columns([[], [(1, 2, "PER")] * 2], LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="text 1 has 2 spans, more than length=1"):
-        tokjax.pad_spans(columns, length=1)
 
 
 def test_many_texts_at_once(tokenizer, corpus):

@@ -14,7 +14,17 @@ from hypothesis import strategies as st
 import tokjax
 from tests.oracles import alignment as oracle
 from tests.strategies import hard_texts
-from tests.token_layouts import LABELS, SCHEMES, array, as_ids, ragged_of, schemes, token_rows, words_of
+from tests.token_layouts import (
+    LABELS,
+    SCHEMES,
+    array,
+    as_ids,
+    blank_texts,
+    ragged_of,
+    schemes,
+    token_rows,
+    words_of,
+)
 
 
 def char_to_token_loop(encoding, spans, tagset):
@@ -112,6 +122,21 @@ def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
     assert tokjax.spans_from_labels(jnp.asarray(padded.offsets), jnp.asarray(padded.ids), tagset) == alone
 
 
+@given(token_rows(), blank_texts, st.data(), st.booleans())
+def test_white_space_is_passed_over(tokens, text, data, first_subword_only):
+    tagset, offsets = tokjax.TagSet(LABELS), array(tokens)
+    tags = data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=len(tokens), max_size=len(tokens)))
+    words = words_of(tokens) if first_subword_only else None
+    read = partial(
+        tokjax.spans_from_labels,
+        tag_ids=np.array(tags, np.int32),
+        tagset=tagset,
+        first_subword_only=first_subword_only,
+        word_ids=words,
+    )
+    assert read(offsets, texts=[text]) == read(tokjax.trim_offsets(offsets, [text]))
+
+
 def test_spans_without_their_white_space():
     offsets, tagset = array([(1, 4), (4, 9), (9, 10)]), tokjax.TagSet(LABELS)
     read = partial(tokjax.spans_from_labels, offsets, np.array([0, 1, 0]), tagset)
@@ -121,8 +146,25 @@ def test_spans_without_their_white_space():
 
 def test_labels_that_are_refused():
     offsets, tagset = array([(1, 4), (4, 9)]), tokjax.TagSet(LABELS)
-    with pytest.raises(tokjax.InvalidArgumentError, match="tag_ids has 1 tags, and there are 2 tokens"):
-        tokjax.spans_from_labels(offsets, np.array([0]), tagset)
+    batch = np.array([[(1, 4), (4, 6), (6, 9)], [(1, 2), (2, 3), (3, 4)]])
+    for places, shape in (
+        (offsets, (1,)),
+        (batch, (3, 2)),
+        (batch, (5,)),
+        (ragged_of([[(1, 2)] * 2]), (1, 2)),
+    ):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=rf"tag_ids has shape {re.escape(str(shape))}, and the tokens"
+        ):
+            tokjax.spans_from_labels(places, np.zeros(shape, int), tagset)
+    assert tokjax.spans_from_labels(batch, np.array([1, 0, 0, 0, 0, 3]), tagset) == [
+        [(1, 4, "PER")],
+        [(3, 4, "ORG")],
+    ]
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"tagset must be a TagSet, not \['PER'\]"):
+        tokjax.spans_from_labels(offsets, np.array([0, 0]), ["PER"])
+    with pytest.raises(tokjax.InvalidArgumentError, match="ignore_index is 0, which is the tag 'O'"):
+        tokjax.spans_from_labels(offsets, np.array([0, 0]), tagset, ignore_index=0)
     with pytest.raises(tokjax.InvalidArgumentError, match="-1 is no tag: there are 7"):
         tokjax.spans_from_labels(offsets, np.array([0, -1]), tagset)
     with pytest.raises(tokjax.InvalidArgumentError, match="call it outside"):

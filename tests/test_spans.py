@@ -1,16 +1,17 @@
 """Labelled spans of texts, tag sets, layers, and tokens without their white space."""
 
 import pickle
-import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
-from tests.strategies import any_strings, hard_texts
-from tests.token_layouts import LABELS, array
+from tests.strategies import any_strings, byte_strings, hard_texts
+from tests.token_layouts import LABELS, array, ragged_of
+from tokjax.utf8 import to_characters
 
 
 def test_tag_sets():
@@ -32,13 +33,27 @@ def test_tag_sets():
         tokjax.TagSet(["PER", "ORG"], "IO").id_of("B-DOG")
     with pytest.raises(tokjax.InvalidArgumentError, match="7 is no tag: there are 7, from 0"):
         tokjax.TagSet(LABELS).tags_of([7])
+    with pytest.raises(tokjax.InvalidArgumentError, match="ignore_index is 6, which is the tag 'I-A-B'"):
+        tokjax.TagSet(LABELS).tags_of([6], ignore_index=6)
+    for labels in ({"PER", "ORG"}, frozenset(LABELS)):
+        for make in (tokjax.TagSet, lambda labels: tokjax.span_columns([], labels)):
+            with pytest.raises(tokjax.InvalidArgumentError, match=r"labels is a set, .* sorted\(labels\)"):
+                make(labels)
+    assert tokjax.TagSet(dict.fromkeys(LABELS)).labels == LABELS
+
+
+def test_tags_of_a_batch():
+    ids = np.array([[0, 3, -100], [1, 2, 0]])
+    assert tokjax.TagSet(LABELS).tags_of(ids) == [["O", "B-ORG", "_"], ["B-PER", "I-PER", "O"]]
+    assert tokjax.TagSet(LABELS).tags_of(ids[:, :0]) == [[], []]
+    assert tokjax.TagSet(LABELS).tags_of([]) == []
 
 
 nested_spans = st.lists(
-    st.tuples(st.integers(1, 12), st.integers(1, 6), st.sampled_from(LABELS)).map(
+    st.tuples(st.integers(1, 12), st.integers(1, 6) | st.integers(1, 40), st.sampled_from(LABELS)).map(
         lambda span: (span[0], span[0] + span[1], span[2])
     ),
-    max_size=8,
+    max_size=20,
 )
 
 
@@ -49,6 +64,25 @@ def test_layers(spans):
     assert sorted(span for layer in layers for span in layer) == sorted(spans)
     for layer in layers:
         tokjax.align_spans(array([]), layer, labels=LABELS)
+
+
+def test_layers_of_deep_nests():
+    nested = [(place, 400 - place, "PER") for place in range(1, 150)]
+    assert tokjax.split_layers(nested[::-1]) == [[span] for span in nested]
+
+
+@pytest.mark.parametrize(
+    ("spans", "message"),
+    [
+        ((1, 2, "A"), "a span is .* not 1"),
+        ([(1, 2)], r"a span is \(start, stop, label\), not \(1, 2\)"),
+        ([(1, 3, "A"), (3, 3, "B")], r"the span \(3, 3, 'B'\) must keep start < stop; leave it out"),
+        ([(3, 1, "A")], "must keep start < stop"),
+    ],
+)
+def test_no_layers_of(spans, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+        tokjax.split_layers(spans)
 
 
 @given(st.lists(st.tuples(hard_texts, st.randoms(use_true_random=False)), max_size=3))
@@ -65,11 +99,57 @@ def test_characters_to_bytes_and_back(given_texts):
     assert tokjax.spans_to_characters(texts, in_bytes) == spans
 
 
-def test_characters_that_are_not_there():
-    with pytest.raises(tokjax.OffsetsContractError, match=r"text 1: span 0 is \(0, 4\)"):
-        tokjax.spans_from_characters(["a", "é"], [[], [(0, 4, "PER")]])
+@st.composite
+def placed(draw, count):
+    """Spans of places from 0 to a count, and such as are nowhere, `None`."""
+    place = st.integers(0, count)
+    pairs = draw(st.lists(st.none() | st.tuples(place, place).map(sorted), max_size=4))
+    return [None if pair is None else tuple(pair) for pair in pairs]
+
+
+@given(st.lists(any_strings | byte_strings | hard_texts | hard_texts.map(str.encode), max_size=4), st.data())
+def test_many_texts_are_converted_as_each_alone(texts, data):
+    """Surrogates, bytes that are no UTF-8, places inside of characters."""
+    for convert, convert_one, length, first, nowhere in (
+        (tokjax.spans_from_characters, tokjax.char_to_byte_spans, lambda t: len(to_characters(t)), 0, -1),
+        (tokjax.spans_to_characters, tokjax.byte_to_char_spans, lambda t: len(tokjax.to_utf8(t)), 1, 0),
+    ):
+        spans = []
+        for text in texts:
+            count = length(text) if isinstance(text, bytes) or first else len(text)
+            pairs = data.draw(placed(count))
+            spans.append(
+                [(nowhere,) * 2 if pair is None else (pair[0] + first, pair[1] + first) for pair in pairs]
+            )
+        labelled = [[(*pair, f"{i}") for i, pair in enumerate(row)] for row in spans]
+        expected = [
+            [(*pair, f"{i}") for i, pair in enumerate(convert_one(text, row).tolist())]
+            for text, row in zip(texts, spans, strict=True)
+        ]
+        assert convert(texts, labelled) == expected
+
+
+@pytest.mark.parametrize("text", ["abc", "äbc", b"abc", "äbc".encode(), b"\x80bc", "\ud83d\ude42c"])
+@pytest.mark.parametrize("pair", [(0, 9), (2, 1), (-1, 1), (-2, -2), (1, 2**40)])
+def test_places_that_are_not_there(text, pair):
+    for convert, convert_one in (
+        (tokjax.spans_from_characters, tokjax.char_to_byte_spans),
+        (tokjax.spans_to_characters, tokjax.byte_to_char_spans),
+    ):
+        with pytest.raises(tokjax.OffsetsContractError) as alone:
+            convert_one(text, [(1, 1), pair])
+        with pytest.raises(tokjax.OffsetsContractError) as among:
+            convert(["é", text, "a"], [[], [(1, 1, "PER"), (*pair, "PER")], [(0, 9, "PER")]])
+        assert str(among.value) == f"text 1: {alone.value}"
+
+
+def test_spans_of_characters_are_refused():
     with pytest.raises(tokjax.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
         tokjax.spans_to_characters(["a", "b"], [[]])
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"text 0: a span is \(start, stop, label\), not \(0, 1\)"
+    ):
+        tokjax.spans_from_characters(["abc"], [[(0, 1)]])
 
 
 white_texts = st.text(" \n\x1f\x85\xa0\u1680\u2003\u202f\u3000\u200ba中🙂", max_size=8)
@@ -79,16 +159,23 @@ white_texts = st.text(" \n\x1f\x85\xa0\u1680\u2003\u202f\u3000\u200ba中🙂", m
 def test_trim_offsets(tokenizer, texts):
     batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
     for row, (text, trimmed) in enumerate(zip(texts, _trimmed_rows(batch, texts), strict=True)):
-        data = tokjax.to_utf8(text)
-        white = set()
-        for character in re.finditer(r"\s", data.decode("utf-8", "surrogateescape")):
-            if character.group().isspace():
-                start = len(character.string[: character.start()].encode("utf-8", "surrogateescape")) + 1
-                white |= set(range(start, start + len(character.group().encode())))
-        for before, after in zip(batch[row].offsets.tolist(), trimmed, strict=True):
-            solid = [place for place in range(*before) if place not in white]
-            empty = before if before[0] == before[1] else [before[1]] * 2
-            assert after == ([solid[0], solid[-1] + 1] if solid else empty)
+        white = oracle.white_bytes(tokjax.to_utf8(text))
+        expected = [oracle.trimmed(tuple(token), white) for token in batch[row].offsets.tolist()]
+        assert [*map(tuple, trimmed)] == expected
+
+
+def test_a_text_ends_where_the_next_begins():
+    """The two halves of a U+2000 are no white space if they are of two texts."""
+    offsets = ragged_of([[(1, 4)], [(1, 2), (2, 3)]])
+    assert tokjax.trim_offsets(offsets, [b"a\xe2\x80", b"\x80b"]).tolist() == [[1, 4], [1, 2], [2, 3]]
+
+
+def test_trim_long_white_space():
+    for blank, width in ((" ", 1), ("\u3000", 3)):
+        text = f"{blank * 500}a{blank * 500}"
+        whole = array([(1, len(text.encode()) + 1), (1, 400 * width + 1)])
+        solid = 500 * width + 1
+        assert tokjax.trim_offsets(whole, [text]).tolist() == [[solid, solid + 1], [400 * width + 1] * 2]
 
 
 def _trimmed_rows(batch, texts):

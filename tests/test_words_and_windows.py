@@ -1,5 +1,6 @@
 """Labels of words and of windows to labels of tokens and texts, against loops."""
 
+import itertools
 from collections import Counter
 from functools import cache, partial
 
@@ -105,6 +106,17 @@ def test_words_from_labels(words, labels):
                 assert tagset.tags[majority[i, word]].startswith("B") is begins
 
 
+@pytest.mark.parametrize("wrong", [99, 5, -1])
+def test_labels_of_words_that_are_no_tags(wrong):
+    """They are refused on the host, and nowhere in JAX; on padding they may be anything."""
+    words, labels = np.array([0, 0, 1, -1], np.int32), np.array([wrong, 3, wrong], np.int32)
+    label = labeller(True, tokjax.TagSet(LABELS))
+    with pytest.raises(tokjax.InvalidArgumentError, match=f"{wrong} is no tag: there are 5"):
+        label(words, labels)
+    assert jax.jit(label)(jnp.asarray(words), jnp.asarray(labels)).tolist() == [-100, -100, 3, -100]
+    assert label(words, np.array([1, 3, wrong])).tolist() == [1, 2, 3, -100]
+
+
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (3,)])
 def test_the_edges_under_jit(shape):
     tagset, words = tokjax.TagSet(LABELS), np.zeros(shape, np.int32)
@@ -145,6 +157,17 @@ def test_words_are_refused():
         (lambda: tokjax.words_from_labels(tokens, tokens, num_words=-1), "num_words must be at least 0"),
         (lambda: tokjax.words_from_labels(tokens, tokens, num_words=1, method="last"), "not 'last'"),
         (lambda: tokjax.words_from_labels(tokens, tokens, num_words=1, method="majority"), "pass tagset="),
+        (
+            lambda: tokjax.labels_from_words(tokens, tokens, tagset=tokjax.TagSet(LABELS), ignore_index=3),
+            "ignore_index is 3, which is the tag 'B-ORG'",
+        ),
+        (
+            lambda: tokjax.words_from_labels(
+                tokens, tokens, num_words=1, tagset=tokjax.TagSet(LABELS), ignore_index=0
+            ),
+            "ignore_index is 0, which is the tag 'O'",
+        ),
+        (lambda: tokjax.labels_from_words(tokens, tokens, tagset=LABELS), "tagset must be a TagSet, not"),
         (lambda: tokjax.word_ids_from_spans(tokens, tokens), r"offsets must have shape \(..., n, 2\)"),
         (
             lambda: tokjax.word_ids_from_spans(np.zeros((1, 3, 2), int), np.zeros((2, 3, 2), int)),
@@ -208,6 +231,55 @@ def test_pairs_in_windows():
         tokjax.merge_windows(windows, windows.batch.ids, stride=1)
 
 
+def test_a_text_that_was_not_cut():
+    """The question stands in each window, be it one token or several, whatever the stride."""
+    bert = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "?"])
+    for question in ("?", "? ?", ""):
+        for stride in (0, 1):
+            windows = tokjax.encode_windows(
+                bert, [question], ["a b a b a"], max_length=7, stride=stride, truncation="only_second"
+            )
+            ids = windows.batch.ids
+            merged = tokjax.merge_windows(windows, ids, stride=stride, sequence_id=1)
+            assert merged.values.tolist() == [3, 4, 3, 4, 3]
+            with pytest.raises(tokjax.InvalidArgumentError, match="sequence_id=0"):
+                tokjax.merge_windows(windows, ids, stride=stride)
+    whole = tokjax.encode_windows(bert, ["? ?"], ["a b"], max_length=9, truncation="only_second")
+    assert tokjax.merge_windows(whole, whole.batch.ids, stride=0).values.tolist() == [5, 5]
+    alone = tokjax.encode_windows(bert, ["a b"], max_length=9)
+    with pytest.raises(
+        tokjax.InvalidArgumentError,
+        match="no token .* of sequence_id=1; without pairs it is 0",
+    ):
+        tokjax.merge_windows(alone, alone.batch.ids, stride=0, sequence_id=1)
+
+
+def test_windows_of_some_texts(tokenizer):
+    """Windows of a part of the texts are merged as if there were no others."""
+    texts = ["low lower newest", "low", "", "widest newest lower low"]
+    windows = tokjax.encode_windows(tokenizer, texts, max_length=5, stride=2)
+    values = np.arange(len(windows.batch.ids))
+    merged = tokjax.merge_windows(windows, values, stride=2)
+    for wanted in ([1, 2, 3], [0, 3], [2], [0, 1, 2, 3]):
+        some = np.flatnonzero(np.isin(windows.text_ids, wanted))
+        part = tokjax.Windows([windows.batch[i] for i in some], windows.text_ids[some])
+        taken = np.concatenate([values[slice(*windows.batch.row_splits[i : i + 2])] for i in some])
+        again = tokjax.merge_windows(part, taken, stride=2)
+        rows = [merged.values[slice(*merged.row_splits[row : row + 2])].tolist() for row in wanted]
+        assert again.values.tolist() == [*itertools.chain(*rows)]
+        assert np.diff(again.row_splits).tolist() == [*map(len, rows)]
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+def test_another_stride_than_there_was(stride):
+    windows = tokjax.encode_windows(
+        tokjax.byte_level(), ["lower widest", "newest"], max_length=5, stride=stride
+    )
+    for given_stride in {0, 1, 2, 3} - {stride}:
+        with pytest.raises(tokjax.InvalidArgumentError, match=f"stride={given_stride}"):
+            tokjax.merge_windows(windows, windows.batch.ids, stride=given_stride)
+
+
 def test_windows_are_refused(tokenizer):
     windows = tokjax.encode_windows(tokenizer, ["it's we've I'll they'd"], max_length=5, stride=2)
     values = np.zeros(len(windows.batch.ids))
@@ -216,8 +288,18 @@ def test_windows_are_refused(tokenizer):
             tokjax.InvalidArgumentError, match=f"don't follow on each other with stride={stride}"
         ):
             tokjax.merge_windows(windows, values, stride=stride)
-    with pytest.raises(tokjax.InvalidArgumentError, match=r"array\[attention_mask == 1\]"):
-        tokjax.merge_windows(windows, values[1:], stride=2)
+    for wrong in (values[1:], [1, 2], 3):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"array\[attention_mask == 1\]"):
+            tokjax.merge_windows(windows, wrong, stride=2)
+    as_list = tokjax.merge_windows(windows, values.tolist(), stride=2)
+    assert as_list.values.tolist() == tokjax.merge_windows(windows, values, stride=2).values.tolist()
+    with pytest.raises(tokjax.InvalidArgumentError, match="what encode_windows gives, not TokenizationBatch"):
+        tokjax.merge_windows(windows.batch, values, stride=2)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"text_ids has shape \(1,\), and there are"):
+        tokjax.merge_windows(windows._replace(text_ids=np.array([0])), values, stride=2)
+    falling = np.arange(len(windows.text_ids))[::-1]
+    with pytest.raises(tokjax.InvalidArgumentError, match="window 1 is of text .*, and the one before it"):
+        tokjax.merge_windows(windows._replace(text_ids=falling), values, stride=2)
     with pytest.raises(tokjax.InvalidArgumentError, match="stride must be at least 0"):
         tokjax.merge_windows(windows, values, stride=-1)
     bare = tokjax.encode_windows(tokenizer, ["low"], max_length=4, return_offsets=False)

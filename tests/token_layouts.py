@@ -10,11 +10,16 @@ LABELS = ("PER", "ORG", "A-B")
 schemes = st.sampled_from(SCHEMES)
 
 
+SOLID, HOLED = "tttgd", "ttgsed"
+
+
 @st.composite
-def token_rows(draw, max_size=8):
+def token_rows(draw, max_size=8, inside=HOLED):
     """Offsets in the order of a text: with gaps, inserted and trimmed tokens, and such as share bytes."""
     offsets, place = [], 1
-    for kind in draw(st.lists(st.sampled_from("tttttgsed"), max_size=max_size)):
+    edge = st.sampled_from(["", "s", "e"])
+    middle = draw(st.lists(st.sampled_from(inside), max_size=max_size - 2))
+    for kind in [*draw(edge), *middle, *draw(edge)]:
         if kind == "s":
             offsets.append((0, 0))
         elif kind == "e":
@@ -30,10 +35,21 @@ def token_rows(draw, max_size=8):
 
 
 @st.composite
-def disjoint_spans(draw, last=20):
-    edges = sorted(draw(st.lists(st.integers(1, last), max_size=8)))
-    pairs = [(a, b) for a, b in zip(edges[::2], edges[1::2], strict=False) if a < b]
-    return draw(st.permutations([(a, b, draw(st.sampled_from(LABELS))) for a, b in pairs]))
+def labelled_texts(draw):
+    """Texts of tokens, all of them with holes or none, and for each text its spans.
+
+    The spans of a text don't overlap, and often begin and end where its tokens do.
+    """
+    texts = []
+    for tokens in draw(st.lists(token_rows(inside=draw(st.sampled_from([SOLID, HOLED]))), max_size=4)):
+        edges = sorted({1, *(place for token in tokens for place in token if place)})
+        where = st.integers(1, 20) if draw(st.booleans()) else st.sampled_from(edges)
+        at_first_byte = [1] * draw(st.booleans())
+        places = sorted([*at_first_byte, *draw(st.lists(where, max_size=7))])
+        pairs = [(a, b) for a, b in zip(places[::2], places[1::2], strict=False) if a < b]
+        spans = [(a, b, draw(st.sampled_from(LABELS))) for a, b in pairs]
+        texts.append((tokens, draw(st.permutations(spans))))
+    return texts
 
 
 def array(offsets):
@@ -55,3 +71,7 @@ def ragged_of(rows):
         offsets=array([span for row in rows for span in row]),
         word_ids=np.concatenate([np.zeros(0, int), *map(words_of, rows)]),
     )
+
+
+blank_texts = st.text(" \n\x1f\x85\xa0\u2003\u3000a\u4e2d\U0001f642", min_size=40, max_size=40)
+"""Texts of white space and some characters, longer than any layout of tokens."""

@@ -9,8 +9,17 @@ from .batching.alignment.aligning import (
 from .batching.alignment.arrays import (
     align_span_arrays as align_span_arrays,
 )
+from .batching.alignment.characters import (
+    spans_from_characters as spans_from_characters,
+)
+from .batching.alignment.characters import (
+    spans_to_characters as spans_to_characters,
+)
 from .batching.alignment.decoding import (
     spans_from_labels as spans_from_labels,
+)
+from .batching.alignment.layers import (
+    split_layers as split_layers,
 )
 from .batching.alignment.spans import (
     SpanColumns as SpanColumns,
@@ -20,15 +29,6 @@ from .batching.alignment.spans import (
 )
 from .batching.alignment.spans import (
     span_columns as span_columns,
-)
-from .batching.alignment.spans import (
-    spans_from_characters as spans_from_characters,
-)
-from .batching.alignment.spans import (
-    spans_to_characters as spans_to_characters,
-)
-from .batching.alignment.spans import (
-    split_layers as split_layers,
 )
 from .batching.alignment.tagset import (
     TagSet as TagSet,

@@ -84,6 +84,8 @@ def character_starts(text: Text) -> NDArray[np.int64]:
     >>> character_starts("aé€").tolist()
     [0, 1, 3, 6]
     """
+    if text.isascii():
+        return np.arange(len(text) + 1)
     if isinstance(text, bytes):
         codes = _code_points(to_characters(text))
         widths = _widths(codes)

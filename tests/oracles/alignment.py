@@ -41,6 +41,35 @@ def tags_of(offsets, spans, scheme="BIO", on_partial="include", words=None):
     return tags, [sum(owner.get(token) == number for token in counted) for number in range(len(spans))]
 
 
+def white_bytes(data):
+    """The places, from 1, of the bytes of white space."""
+    places, at = set(), 1
+    for character in data.decode("utf-8", "surrogateescape"):
+        width = len(character.encode("utf-8", "surrogateescape"))
+        if character.isspace():
+            places |= set(range(at, at + width))
+        at += width
+    return places
+
+
+def trimmed(token, white):
+    """A token without the white space at its edges."""
+    solid = [place for place in range(*token) if place not in white]
+    if solid:
+        return solid[0], solid[-1] + 1
+    return token if token[0] == token[1] else (token[1], token[1])
+
+
+def first_partial(offsets, spans):
+    """The first span that has a part of a token, and that token; `None` if there is none."""
+    for start, stop, label in sorted(spans):
+        for token, place in enumerate(offsets):
+            shared = set(range(*place)) & set(range(start, stop))
+            if shared and len(shared) < place[1] - place[0]:
+                return (start, stop, label), token
+    return None
+
+
 def lenient_chunks(tags):
     """Chunks `(first, last, label)` as seqeval's `get_entities` finds them; `L` is its `E`, `U` its `S`."""
     chunks, begin = [], 0

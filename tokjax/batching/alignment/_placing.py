@@ -6,8 +6,8 @@ rows, and within a row in that of the text.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+import operator
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -16,15 +16,17 @@ from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
 
     from tokjax._namespace import Array
     from tokjax.batching.alignment.tagset import TagSet
 
-_COST_OF_BISECTING = 4
+Side: TypeAlias = Literal["left", "right"]
+
+_COST_OF_BISECTING = 2
 """A step for one span, in tokens that could be passed over meanwhile."""
+_TOKENS_OF_MOST = 7
+"""How many tokens most spans have at most."""
 
 
 class Rows(NamedTuple):
@@ -63,15 +65,15 @@ class Found(NamedTuple):
 def touched_tokens(xp: Any, tokens: Rows, spans: Searched) -> Found:
     """The tokens that share a byte with each span."""
     find = _search(xp, tokens, spans.rows)
-    first = find(tokens.stops, spans.starts + 1)
-    return Found(first, xp.maximum(first, find(tokens.starts, spans.stops)))
+    first = find(tokens.stops, spans.starts, side="right")
+    return Found(first, find(tokens.starts, spans.stops, side="left", at_least=first))
 
 
 def contained_tokens(xp: Any, tokens: Rows, spans: Searched) -> Found:
     """The tokens that lie inside of each span."""
     find = _search(xp, tokens, spans.rows)
-    first = find(tokens.starts, spans.starts)
-    return Found(first, xp.maximum(first, find(tokens.stops, spans.stops + 1)))
+    first = find(tokens.starts, spans.starts, side="left")
+    return Found(first, find(tokens.stops, spans.stops, side="right", at_least=first))
 
 
 def given_once(xp: Any, found: Found) -> Found:
@@ -118,8 +120,18 @@ def starts_word(xp: Any, covers: Array, words: Array) -> Array:
     return (before == 0) | (last_word != words)  # type: ignore[no-any-return]
 
 
-def _search(xp: Any, tokens: Rows, rows: Any) -> Callable[[Array, Array], Array]:
-    """What finds the first token of each of `rows` whose value is at least a target; `high` if none is.
+class _Search(Protocol):
+    """What finds the first token of each row whose value is at least a target, or above it."""
+
+    def __call__(self, values: Array, targets: Array, *, side: Side, at_least: Array | None = None) -> Array:
+        """The tokens, `high` of the row if it has none, but none before `at_least`.
+
+        Sides are those of `np.searchsorted`.
+        """
+
+
+def _search(xp: Any, tokens: Rows, rows: Any) -> _Search:
+    """A search in each of `rows`.
 
     Many spans are looked for in all rows at once, as one sorted array: that takes a pass over all tokens, and
     numbers that `int32` may not hold. Few spans, and those in JAX, bisect their rows side by side.
@@ -127,43 +139,64 @@ def _search(xp: Any, tokens: Rows, rows: Any) -> Callable[[Array, Array], Array]
     steps = tokens.longest.bit_length()
     if xp is np and _COST_OF_BISECTING * steps * len(rows) > len(tokens.starts):
         return _search_in_all(tokens, rows)
-    return partial(_bisected, xp, tokens.low[rows], tokens.high[rows], steps)
+    low, high = tokens.low[rows], tokens.high[rows]
 
-
-def _search_in_all(tokens: Rows, rows: NDArray[np.int64]) -> Callable[[Array, Array], Array]:
-    size, extent = len(tokens.starts), int(tokens.stops.max(initial=0)) + 2
-    bases = np.arange(len(tokens.low)) * extent
-    ends = np.append(tokens.low[1:], size)
-    base_of_token = np.repeat(bases, np.diff(ends, prepend=0))
-    between = ranges(tokens.high, ends - tokens.high)
-    base_of_span = bases[rows]
-
-    def find(values: Array, targets: Array) -> Array:
-        keys = values + base_of_token
-        keys[between] = base_of_token[between] + extent - 1
-        return np.searchsorted(keys, np.minimum(targets, extent - 1) + base_of_span)
+    def find(values: Array, targets: Array, *, side: Side, at_least: Array | None = None) -> Array:
+        if at_least is None:
+            return _bisected(xp, low, high, steps, values, targets, side)
+        if xp is not np:
+            return _bisected(xp, at_least, high, steps, values, targets, side)
+        near = np.minimum(at_least + _TOKENS_OF_MOST, high)
+        found = _bisected(np, at_least, near, _TOKENS_OF_MOST.bit_length(), values, targets, side)
+        more = np.flatnonzero((found == near) & (near < high))
+        found[more] = _bisected(np, near[more], high[more], steps, values, targets[more], side)
+        return found
 
     return find
 
 
-def _bisected(xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array) -> Array:
+def _search_in_all(tokens: Rows, rows: NDArray[np.int64]) -> _Search:
+    size, beyond = len(tokens.starts), int(tokens.stops.max(initial=0)) + 2
+    bases = np.arange(len(tokens.low)) * (beyond + 1)
+    base_of_token = np.repeat(bases, np.diff(np.append(tokens.low[1:], size), prepend=0))
+    gap_starts = np.append(0, tokens.high)
+    gap_lengths = np.append(tokens.low, size) - gap_starts
+    between = ranges(gap_starts, gap_lengths)
+    key_between = np.repeat(np.append(-1, bases + beyond), gap_lengths)
+    base_of_span = bases[rows]
+
+    def find(values: Array, targets: Array, *, side: Side, at_least: Array | None = None) -> Array:
+        keys = values + base_of_token
+        keys[between] = key_between
+        found = np.searchsorted(keys, np.minimum(targets, np.int64(beyond - 1)) + base_of_span, side)
+        if at_least is not None:
+            return np.maximum(found, at_least)
+        return found
+
+    return find
+
+
+def _bisected(
+    xp: Any, low: Array, high: Array, steps: int, values: Array, targets: Array, side: Side
+) -> Array:
     if not values.shape[0]:
         return low
-    last = values.shape[0] - 1
+    last = high - 1
+    is_before = operator.lt if side == "left" else operator.le
 
-    def halved(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        low, high = bounds
-        middle = (low + high) >> 1
-        is_less = (values[xp.minimum(middle, last)] < targets) & (low < high)
-        return xp.where(is_less, middle + 1, low), xp.where(is_less, high, middle)
+    def nearer(step: Any, before: Array) -> Array:
+        """The last of the tokens that are known to come before; one that is not in the row, at first."""
+        probe = xp.minimum(before + (1 << (steps - 1 - step)), last)
+        return xp.where(is_before(values[probe], targets), probe, before)  # type: ignore[no-any-return]
 
+    before = low - 1
     if xp is np:
         for step in range(steps):
-            low, high = halved(step, (low, high))
-        return low
+            before = nearer(step, before)
+        return before + 1
     import jax  # noqa: PLC0415 (loaded already)
 
-    return jax.lax.fori_loop(0, steps, halved, (low, high))[0]  # type: ignore[no-any-return]
+    return jax.lax.fori_loop(0, steps, nearer, before) + 1  # type: ignore[no-any-return]
 
 
 def _filled(xp: Any, labels: Array, found: Found, tags: Array) -> Array:

@@ -6,37 +6,32 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._checks import check_id
-from tokjax._namespace import Array, as_integers
-from tokjax.batching.alignment._placing import (
-    Found,
-    Rows,
-    Searched,
-    contained_tokens,
-    given_once,
-    tagged,
-    touched_tokens,
-)
+from tokjax.batching.alignment._placing import Searched, touched_tokens
 from tokjax.batching.alignment.spans import (
     SpanColumns,
     check_rows,
+    checked_columns,
     describe_span,
     in_text_order,
     refuse_spans_beyond,
     span_columns,
 )
-from tokjax.batching.alignment.tagset import TagSet
-from tokjax.batching.alignment.tokens import Covering, Tokens, covering_tokens, token_rows
-from tokjax.batching.alignment.trimming import trimmed
+from tokjax.batching.alignment.tagset import FIRST, LAST, TagSet, check_tagset
+from tokjax.batching.alignment.tokens import covering_tokens, token_rows
+from tokjax.batching.alignment.trimming import trimmed, white_space
 from tokjax.errors import InvalidArgumentError
+from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
+    from tokjax._namespace import Array
     from tokjax.batching.alignment.spans import LabelledSpan
     from tokjax.batching.alignment.tagset import Scheme
+    from tokjax.batching.alignment.tokens import Covering, Tokens
+    from tokjax.batching.alignment.trimming import WhiteSpace
     from tokjax.records import Results, TokenizationResult
     from tokjax.utf8 import Text
 
@@ -105,94 +100,108 @@ def align_spans(
     >>> align_spans(np.array([[0, 0], [1, 4], [5, 9], [9, 10]]), [(1, 9, "LOC")], labels=["LOC"]).labels
     array([-100,    1,    2,    0], dtype=int32)
     """
-    check_id("ignore_index", ignore_index)
     tagset = TagSet(labels, scheme)
+    check_tagset(tagset, ignore_index)
     if on_partial not in ("include", "exclude", "error"):
         raise InvalidArgumentError(f"on_partial must be 'include', 'exclude' or 'error', not {on_partial!r}")
     tokens = token_rows(offsets, word_ids)
     columns = _columns(spans, tokens, tagset)
-    if texts is not None:
-        tokens = tokens._replace(offsets=trimmed(tokens, texts))
-        refuse_spans_beyond(columns, texts)
+    space = None if texts is None else white_space(tokens, texts)
+    if space is not None:
+        refuse_spans_beyond(columns, space.num_bytes)
     order = in_text_order(columns)
-    covering = covering_tokens(tokens, first_subword_only=first_subword_only, sequence_id=sequence_id)
-    found = given_once(np, _found(tokens, covering, columns, order, on_partial, tagset))
-    flat = _tags(tokens, covering, found, columns.classes[order], tagset, ignore_index)
+    covering = covering_tokens(
+        tokens,
+        first_subword_only=first_subword_only,
+        sequence_id=sequence_id,
+        but=None if space is None else space.tokens,
+    )
+    rows = np.repeat(np.arange(tokens.num_rows), np.diff(columns.row_splits))[order]
+    wanted = Searched(columns.starts[order], columns.stops[order], rows)
+    shares = _shares(tokens, covering, wanted, space)
+    if on_partial != "include":
+        partial = (shares.starts < wanted.starts[shares.spans]) | (shares.stops > wanted.stops[shares.spans])
+        if on_partial == "error" and partial.any():
+            _refuse_partial(tokens, shares, int(partial.argmax()), columns, order, tagset)
+        shares = shares.only(~partial)
+    shares = shares.only(_is_new(shares.tokens))
+    flat = ~covering.covers * np.int32(ignore_index)
+    flat[shares.tokens] = _tags(shares.spans, columns.classes[order], tagset)
     counts = np.empty(len(order), np.int32)
-    counts[order] = found.after - found.first
+    counts[order] = np.bincount(shares.spans, minlength=len(order))
     return SpanLabels(flat.reshape(tokens.shape[:-1]), counts)
 
 
 def _columns(spans: Any, tokens: Tokens, tagset: TagSet) -> SpanColumns:
     """The spans as columns, one row a text."""
     if isinstance(spans, SpanColumns):
-        classes = as_integers("classes", spans.classes, np.int32)
+        columns = checked_columns(spans)
+        classes = columns.classes
         if ((classes < 0) | (classes >= len(tagset.labels))).any():
             raise InvalidArgumentError(
                 f"spans has classes from {classes.min()} to {classes.max()}, and there are "
                 f"{len(tagset.labels)} labels; make it with span_columns(spans, labels)"
             )
-        columns = SpanColumns(*map(np.asarray, spans))
     else:
         columns = span_columns([spans] if tokens.is_one_text else spans, tagset.labels)
     check_rows("spans", len(columns.row_splits) - 1, tokens.num_rows)
     return columns
 
 
-def _found(
-    tokens: Tokens,
-    covering: Covering,
-    spans: SpanColumns,
-    order: NDArray[np.int64],
-    on_partial: OnPartial,
-    tagset: TagSet,
-) -> Found:
-    """The tokens of each span, spans in `order`."""
-    rows = np.repeat(np.arange(tokens.num_rows), np.diff(spans.row_splits))[order]
-    wanted = Searched(np.asarray(spans.starts)[order], np.asarray(spans.stops)[order], rows)
-    longest = int((covering.high - covering.low).max(initial=0))
-    among = Rows(covering.starts, covering.stops, covering.low, covering.high, longest)
-    if on_partial == "include":
-        return touched_tokens(np, among, wanted)
-    inside = contained_tokens(np, among, wanted)
-    if on_partial == "error":
-        touched = touched_tokens(np, among, wanted)
-        partial = np.flatnonzero(touched.after - touched.first > inside.after - inside.first)
-        if len(partial):
-            which = partial[0]
-            at_start = (
-                touched.first[which] < inside.first[which] or inside.first[which] >= inside.after[which]
-            )
-            token = touched.first[which] if at_start else inside.after[which]
-            _refuse_partial(
-                tokens, covering, int(token), describe_span(spans, int(order[which]), tagset.labels)
-            )
-    return inside
+class _Shares(NamedTuple):
+    """Tokens that have bytes of a span, span by span; each array has an entry for each such pair.
+
+    Attributes:
+        spans: which span, in the order of the text, never falling.
+        tokens: which token, rising within a span.
+        starts: the first byte of the token.
+        stops: one past the last byte of the token.
+    """
+
+    spans: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+
+    def only(self, keep: NDArray[np.bool_]) -> _Shares:
+        """Some of them."""
+        return self if keep.all() else _Shares(*(column[keep] for column in self))
 
 
-def _refuse_partial(tokens: Tokens, covering: Covering, found: int, span: str) -> None:
-    token = covering.place_of(found)
-    raise InvalidArgumentError(
-        f"{span} has only a part of token {tokens.in_row(token)}, whose span is "
-        f"{tuple(tokens.offsets[token].tolist())}; pass on_partial='include' or 'exclude', or "
-        "texts=TEXTS where that is white space"
-    )
-
-
-def _tags(
-    tokens: Tokens,
-    covering: Covering,
-    found: Found,
-    classes: Array,
-    tagset: TagSet,
-    ignore_index: int,
-) -> NDArray[np.int32]:
-    """The labels of all tokens, shape `(n,)`."""
+def _shares(tokens: Tokens, covering: Covering, spans: Searched, space: WhiteSpace | None) -> _Shares:
+    found = touched_tokens(np, covering.rows, spans)
+    counts = found.after - found.first
+    numbers = np.repeat(np.arange(len(counts)), counts)
+    places = ranges(found.first, counts)
     if covering.places is not None:
-        labels = np.full(len(tokens.offsets), ignore_index, np.int32)
-        labels[covering.places] = tagged(np, np.zeros(len(covering.places), np.int32), found, classes, tagset)
-        return labels
-    labels = np.zeros(len(tokens.offsets), np.int32)
-    labels[covering.low[covering.low > tokens.row_splits[:-1]] - 1] = ignore_index
-    labels[covering.high[covering.high < tokens.row_splits[1:]]] = ignore_index
-    return tagged(np, labels, found, classes, tagset)  # type: ignore[return-value]
+        places = covering.places[places]
+    keep = covering.covers[places]
+    if space is None:
+        starts, stops = tokens.offsets.take(places, axis=0).T
+    else:
+        starts, stops = trimmed(tokens, space, places, spans.rows[numbers]).T
+        keep &= (starts < spans.stops[numbers]) & (stops > spans.starts[numbers])
+    return _Shares(numbers, places, starts, stops).only(keep)
+
+
+def _is_new(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each token was not there before. As spans are in order, it was if a later one was."""
+    return tokens > np.append(-1, np.maximum.accumulate(tokens))[:-1]
+
+
+def _tags(spans: NDArray[np.int64], classes: Any, tagset: TagSet) -> NDArray[np.int32]:
+    """The tags of tokens that are in spans, those of each span together."""
+    is_first = np.diff(spans, prepend=-1) > 0
+    place = FIRST * is_first + LAST * np.append(is_first, True)[1:]
+    return 1 + classes[spans] * np.int32(tagset.num_roles) + tagset.role_at_place[place]  # type: ignore[no-any-return]
+
+
+def _refuse_partial(
+    tokens: Tokens, shares: _Shares, at: int, columns: SpanColumns, order: NDArray[np.int64], tagset: TagSet
+) -> None:
+    span = describe_span(columns, int(order[shares.spans[at]]), tagset.labels)
+    raise InvalidArgumentError(
+        f"{span} has only a part of token {tokens.in_row(int(shares.tokens[at]))}, whose span is "
+        f"({shares.starts[at]}, {shares.stops[at]}); pass on_partial='include' or 'exclude', or texts=TEXTS "
+        "where that is white space"
+    )

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._checks import check_id
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import (
     Rows,
@@ -19,6 +18,7 @@ from tokjax.batching.alignment._placing import (
     touched_tokens,
 )
 from tokjax.batching.alignment.aligning import SpanLabels
+from tokjax.batching.alignment.tagset import check_tagset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def align_span_arrays(
     SpanLabels(labels=array([   0,    1, -100], dtype=int32), token_counts=array([1], dtype=int32))
     """
     xp = namespace(offsets, spans, word_ids)
-    check_id("ignore_index", ignore_index)
+    check_tagset(tagset, ignore_index)
     if on_partial not in ("include", "exclude"):
         raise InvalidArgumentError(
             f"on_partial must be 'include' or 'exclude' for arrays, not {on_partial!r}; to refuse values "
@@ -113,7 +113,7 @@ def _in_order(xp: Any, spans: Array, num_labels: int) -> _Sorted:
     order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, stable=True)
     nowhere = np.int32(0)
     starts = xp.where(is_valid, starts, nowhere)
-    stops = xp.where(is_valid, xp.minimum(stops, _LAST_START - 1), nowhere)  # so that one more still fits
+    stops = xp.where(is_valid, stops, nowhere)
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
     return _Sorted(*columns, order)  # type: ignore[call-arg]
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from tokjax._checks import check_id
 from tokjax._namespace import Array, is_traced
+from tokjax.batching.alignment.tagset import check_tagset
 from tokjax.batching.alignment.tokens import covering_tokens, token_rows
-from tokjax.batching.alignment.trimming import trimmed
+from tokjax.batching.alignment.trimming import trimmed, white_space
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tokjax.batching.alignment.spans import LabelledSpan
     from tokjax.batching.alignment.tagset import TagSet
     from tokjax.batching.alignment.tokens import Tokens
+    from tokjax.batching.alignment.trimming import WhiteSpace
     from tokjax.ragged import Ragged
     from tokjax.records import TokenizationBatch, TokenizationResult
     from tokjax.utf8 import Text
@@ -90,7 +91,7 @@ def spans_from_labels(
     Args:
         offsets: as in `align_spans`.
         tag_ids: ids of `tagset.tags`, or `ignore_index`: `(n,)` for the tokens of all texts, or
-            `(batch, length)`.
+            `(batch, length)` where the offsets are `(batch, length, 2)`.
         tagset: the tags.
         strict: count whole spans only.
         first_subword_only: read only the tag of the first token of each word; spans reach to the end of the
@@ -106,35 +107,40 @@ def spans_from_labels(
         list of lists for a batch. `spans_to_characters` makes 0-based characters of them.
 
     Raises:
-        InvalidArgumentError: an id is no tag, or there are not as many as tokens.
+        InvalidArgumentError: an id is no tag, or tags have another shape than tokens.
 
     >>> places = np.array([[0, 0], [1, 4], [5, 9], [9, 10]])
     >>> from tokjax.batching.alignment.tagset import TagSet
     >>> spans_from_labels(places, np.array([-100, 1, 2, 0]), TagSet(("LOC",)))
     [(1, 9, 'LOC')]
     """
-    check_id("ignore_index", ignore_index)
+    check_tagset(tagset, ignore_index)
     if is_traced(tag_ids):
         raise InvalidArgumentError("spans_from_labels gives lists, which jax.jit can't; call it outside")
     tokens = token_rows(offsets, word_ids)
-    if texts is not None:
-        tokens = tokens._replace(offsets=trimmed(tokens, texts))
-    tags = tagset.checked_ids(tag_ids, ignore_index).reshape(-1)
-    if len(tags) != len(tokens.offsets):
+    tags = tagset.checked_ids(tag_ids, ignore_index)
+    if tags.shape not in (tokens.shape[:-1], (len(tokens.offsets),)):
         raise InvalidArgumentError(
-            f"tag_ids has {len(tags)} tags, and there are {len(tokens.offsets)} tokens; pass one for "
-            "each, those of inserted tokens too"
+            f"tag_ids has shape {tags.shape}, and the tokens have {tokens.shape[:-1]}; pass a tag for each, "
+            "those of inserted tokens too, and none for padding that the tokens are without: "
+            "array[attention_mask == 1]"
         )
-    read = covering_tokens(
-        tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, but=tags == ignore_index
-    ).all_places
+    tags = tags.reshape(-1)
+    space = None if texts is None else white_space(tokens, texts)
+    passed_over = tags == ignore_index
+    if space is not None:
+        passed_over |= space.tokens
+    covering = covering_tokens(
+        tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, but=passed_over
+    )
+    read = np.flatnonzero(covering.covers)
     splits = np.searchsorted(read, tokens.row_splits)
     firsts, lasts = _runs(tags[read], splits, tagset, strict=strict)
-    ends = read[lasts]
+    begins, ends = read[firsts], read[lasts]
     if first_subword_only:
-        ends = _ends_of_words(tokens, ends, sequence_id)
-    starts, stops = tokens.offsets[read[firsts], 0], tokens.offsets[ends, 1]
-    labels = map(tagset.labels.__getitem__, tagset.class_of_tag[tags[read[firsts]]].tolist())
+        ends = _ends_of_words(tokens, ends, sequence_id, space)
+    starts, stops = _edges(tokens, begins, space)[:, 0], _edges(tokens, ends, space)[:, 1]
+    labels = map(tagset.labels.__getitem__, tagset.class_of_tag[tags[begins]].tolist())
     found = [*zip(starts.tolist(), stops.tolist(), labels, strict=True)]
     cuts = np.searchsorted(firsts, splits).tolist()
     rows = [found[start:stop] for start, stop in pairwise(cuts)]
@@ -159,9 +165,23 @@ def _runs(
     return firsts, lasts
 
 
-def _ends_of_words(tokens: Tokens, places: NDArray[np.int64], sequence_id: int) -> NDArray[np.int64]:
+def _edges(tokens: Tokens, places: NDArray[np.int64], space: WhiteSpace | None) -> NDArray[Any]:
+    """The spans of some tokens, without white space if that is known, shape `(places, 2)`."""
+    if space is None:
+        return tokens.offsets[places]
+    return trimmed(tokens, space, places, np.searchsorted(tokens.row_splits, places, "right") - 1)
+
+
+def _ends_of_words(
+    tokens: Tokens, places: NDArray[np.int64], sequence_id: int, space: WhiteSpace | None
+) -> NDArray[np.int64]:
     """The last token of the word of each of some tokens."""
-    everything = covering_tokens(tokens, sequence_id=sequence_id).all_places
-    firsts = covering_tokens(tokens, first_subword_only=True, sequence_id=sequence_id).all_places
+    but = None if space is None else space.tokens
+    everything, firsts = (
+        np.flatnonzero(
+            covering_tokens(tokens, first_subword_only=only, sequence_id=sequence_id, but=but).covers
+        )
+        for only in (False, True)
+    )
     after = np.append(firsts, len(tokens.offsets))[np.searchsorted(firsts, places, "right")]
     return everything[np.searchsorted(everything, after) - 1]

@@ -11,17 +11,12 @@ import numpy as np
 
 from tokjax._checks import checked_int
 from tokjax._namespace import Array, as_integers
+from tokjax.batching.alignment.tagset import checked_labels
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
-from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
 from tokjax.ragged import ranges, splits_from_lengths
-from tokjax.utf8 import nbytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from numpy.typing import NDArray
-
-    from tokjax.utf8 import Text
 
 LabelledSpan: TypeAlias = tuple[int, int, str]
 """A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
@@ -57,17 +52,13 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     array([0, 1, 1])
     """
     rows = list(spans)
-    class_of = {label: i for i, label in enumerate(labels)}
+    flat = flat_spans(rows)
+    class_of = {label: i for i, label in enumerate(checked_labels(labels))}
     try:
-        splits = splits_from_lengths(map(len, rows))
-        flat = list(chain.from_iterable(rows))
-        if sum(map(len, flat)) != 3 * len(flat):
-            raise ValueError
-        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
-        classes = np.fromiter(map(class_of.__getitem__, map(itemgetter(2), flat)), np.int32, len(flat))
-    except (TypeError, ValueError, KeyError, IndexError, OverflowError):
-        raise InvalidArgumentError(_first_wrong_span(rows, class_of)) from None
-    return SpanColumns(starts, stops, classes, splits)
+        classes = np.fromiter(map(class_of.__getitem__, flat.labels), np.int32, len(flat.labels))
+    except (TypeError, KeyError):
+        raise InvalidArgumentError(_first_unknown_label(rows, class_of)) from None
+    return SpanColumns(flat.starts, flat.stops, classes, flat.row_splits)
 
 
 def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
@@ -86,7 +77,8 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
     >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
     [[[1, 6, 0]], [[0, 0, -1]]]
     """
-    counts = np.diff(as_integers("row_splits", spans.row_splits, np.int64))
+    columns = checked_columns(spans)
+    counts = np.diff(columns.row_splits)
     longest = int(counts.max(initial=0))
     width = longest if length is None else checked_int("length", length, least=0)
     if longest > width:
@@ -95,72 +87,56 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
         )
     padded = np.full((len(counts), width, 3), (0, 0, -1), np.int32)
     rows = np.repeat(np.arange(len(counts)), counts)
-    for column, values in enumerate(spans[:3]):
-        padded[rows, ranges(0, counts), column] = as_integers(spans._fields[column], values, np.int32)
+    for column, values in enumerate(columns[:3]):
+        padded[rows, ranges(0, counts), column] = as_integers(columns._fields[column], values, np.int32)
     return padded
 
 
-def spans_from_characters(
-    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
-) -> list[list[LabelledSpan]]:
-    """Spans of 0-based characters (`text[start:stop]`) as spans of 1-based bytes.
+def checked_columns(spans: SpanColumns) -> SpanColumns:
+    """Columns on the host, of shapes that go together."""
+    if not isinstance(spans, SpanColumns):
+        raise InvalidArgumentError(f"spans must be what span_columns(spans, labels) gives, not {spans!r:.80}")
+    starts, stops, splits = (
+        as_integers(name, getattr(spans, name), np.int64) for name in ("starts", "stops", "row_splits")
+    )
+    columns = SpanColumns(starts, stops, as_integers("classes", spans.classes, np.int32), splits)
+    has_splits = splits.ndim == 1 and len(splits) and splits[0] == 0 and (np.diff(splits) >= 0).all()
+    if not has_splits or {column.shape for column in columns[:3]} != {(splits[-1],)}:
+        shapes = ", ".join(f"{name} {column.shape}" for name, column in columns._asdict().items())
+        raise InvalidArgumentError(
+            f"the columns of spans don't go together: {shapes}, row_splits from {splits[:1]} to "
+            f"{splits[-1:]}; make them with span_columns(spans, labels)"
+        )
+    return columns
 
-    Args:
-        texts: what the spans are places in.
-        spans: for each text its spans `(start, stop, label)`.
 
-    Raises:
-        OffsetsContractError: a span is not in its text.
-        InvalidArgumentError: there are not as many rows of spans as texts.
+class FlatSpans(NamedTuple):
+    """The spans of many texts end to end; those of text `i` are `row_splits[i]` and on.
 
-    >>> spans_from_characters(["Zoë 🙃"], [[(0, 3, "PER"), (4, 5, "MISC")]])
-    [[(1, 5, 'PER'), (6, 10, 'MISC')]]
+    Attributes:
+        starts: `int64`, shape `(spans,)`.
+        stops: `int64`, shape `(spans,)`.
+        labels: whatever was given.
+        row_splits: `int64`, shape `(texts + 1,)`.
     """
-    return _converted(texts, spans, char_to_byte_spans)
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    labels: list[Any]
+    row_splits: NDArray[np.int64]
 
 
-def spans_to_characters(
-    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
-) -> list[list[LabelledSpan]]:
-    """Spans of 1-based bytes as spans of 0-based characters, for `text[start:stop]`.
-
-    A span that starts or stops inside a character is rounded outward.
-
-    Args:
-        texts: what the spans are places in.
-        spans: for each text its spans `(start, stop, label)`.
-
-    Raises:
-        OffsetsContractError: a span is not in its text.
-        InvalidArgumentError: there are not as many rows of spans as texts.
-
-    >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
-    [[(0, 3, 'PER'), (4, 5, 'MISC')]]
-    """
-    return _converted(texts, spans, byte_to_char_spans)
-
-
-def split_layers(spans: Iterable[LabelledSpan]) -> list[list[LabelledSpan]]:
-    """The spans of one text, apart so that in no layer two of them overlap.
-
-    The longest come first, of equal ones the earliest, then the one given first; each goes into the first
-    layer that has room for it. So outer spans come before those nested in them.
-
-    Returns:
-        As many layers as are needed, each in the order of the text; none for no spans.
-
-    >>> split_layers([(12, 18, "LOC"), (1, 18, "ORG"), (20, 24, "PER")])
-    [[(1, 18, 'ORG'), (20, 24, 'PER')], [(12, 18, 'LOC')]]
-    """
-    layers: list[list[LabelledSpan]] = []
-    for span in sorted(spans, key=lambda span: (span[0] - span[1], span[0])):
-        for layer in layers:
-            if all(span[1] <= other[0] or other[1] <= span[0] for other in layer):
-                layer.append(span)
-                break
-        else:
-            layers.append([span])
-    return [sorted(layer) for layer in layers]
+def flat_spans(rows: Sequence[Any]) -> FlatSpans:
+    """Lists of triples as columns; an `InvalidArgumentError` names the first that is none."""
+    try:
+        splits = splits_from_lengths(map(len, rows))
+        flat = list(chain.from_iterable(rows))
+        if sum(map(len, flat)) != 3 * len(flat):
+            raise ValueError
+        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
+        return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+        raise InvalidArgumentError(_first_wrong_span(rows)) from None
 
 
 def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
@@ -189,10 +165,9 @@ def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
     return order
 
 
-def refuse_spans_beyond(spans: SpanColumns, texts: Sequence[Text]) -> None:
-    """Raise `OffsetsContractError` for a span that is not in its text."""
-    counts = np.diff(spans.row_splits)
-    ends = np.repeat(np.fromiter(map(nbytes_of, texts), np.int64, len(texts)), counts) + 1
+def refuse_spans_beyond(spans: SpanColumns, num_bytes: NDArray[np.int64]) -> None:
+    """Raise `OffsetsContractError` for a span that is not in its text, of so many bytes."""
+    ends = np.repeat(num_bytes + 1, np.diff(spans.row_splits))
     beyond = np.asarray(spans.stops) > ends
     if beyond.any():
         span = int(np.flatnonzero(beyond)[0])
@@ -225,37 +200,27 @@ def _shown(spans: SpanColumns, span: int) -> str:
     return f"({spans.starts[span]}, {spans.stops[span]})"
 
 
-def _first_wrong_span(rows: Sequence[Any], class_of: dict[str, int]) -> str:
+def _first_wrong_span(rows: Sequence[Any]) -> str:
     """What is wrong with spans that can't be made columns."""
     for row, given in enumerate(rows):
         if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
             return f"the spans of text {row} must be a list of (start, stop, label), not {given!r:.80}"
         for span in given:
-            if not isinstance(span, Sequence) or len(span) != 3:
+            if not isinstance(span, Sequence) or isinstance(span, (str, bytes)) or len(span) != 3:
                 return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
-            start, stop, label = span
-            if not isinstance(label, str) or label not in class_of:
-                return f"text {row}: the span {span!r:.80} has a label that is none of {[*class_of]}"
-            for place in (start, stop):
+            for place in span[:2]:
                 if isinstance(place, bool) or not hasattr(place, "__index__") or abs(place) >= 2**62:
                     return f"text {row}: the span {span!r:.80} has a place that is no integer of a text"
     return "spans must be, for each text, a list of (start, stop, label)"
 
 
-def _converted(
-    texts: Sequence[Text],
-    spans: Sequence[Sequence[LabelledSpan]],
-    convert: Callable[[Text, Any], NDArray[np.int64]],
-) -> list[list[LabelledSpan]]:
-    check_rows("spans", len(spans), len(texts))
-    converted: list[list[LabelledSpan]] = []
-    for row, (text, given) in enumerate(zip(texts, spans, strict=True)):
-        try:
-            places = convert(text, [span[:2] for span in given]).tolist()
-        except OffsetsContractError as error:
-            raise OffsetsContractError(f"text {row}: {error}") from error
-        converted.append([(*place, span[2]) for place, span in zip(places, given, strict=True)])
-    return converted
+def _first_unknown_label(rows: Sequence[Any], class_of: dict[str, int]) -> str:
+    return next(
+        f"text {row}: the span {span!r:.80} has a label that is none of {[*class_of]}"
+        for row, given in enumerate(rows)
+        for span in given
+        if not isinstance(span[2], str) or span[2] not in class_of
+    )
 
 
 def check_rows(name: str, given: int, texts: int) -> None:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokjax._namespace import as_integers
+from tokjax._checks import check_id
+from tokjax._namespace import as_integers, is_traced
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from tokjax._namespace import Array
 
 Scheme: TypeAlias = Literal["BIO", "BILOU", "IO", "IOE2"]
 
@@ -25,6 +26,37 @@ FIRST, LAST = 1, 2
 _ROLE_AT_PLACE = {"BIO": "IBIB", "BILOU": "IBLU", "IO": "IIII", "IOE2": "IIEE"}
 _ROLES = {"BIO": "BI", "BILOU": "BILU", "IO": "I", "IOE2": "IE"}
 _BEFORE_MORE, _AFTER_MORE = "BI", "ILE"
+
+
+def checked_labels(labels: Any) -> tuple[str, ...]:
+    """What spans may be labelled with, in an order that is the same in every run."""
+    if isinstance(labels, str) or not isinstance(labels, Iterable):
+        raise InvalidArgumentError(f"labels must be a sequence of labels, not {labels!r}; pass [{labels!r}]")
+    if isinstance(labels, (set, frozenset)):
+        raise InvalidArgumentError(
+            "labels is a set, whose order is another in every run, and with it the ids of tags; pass "
+            "sorted(labels)"
+        )
+    known = tuple(labels)
+    for label in known:
+        if not isinstance(label, str) or not label:
+            raise InvalidArgumentError(f"labels must be strings with something in them, not {label!r}")
+    twice = [label for label, count in Counter(known).items() if count > 1]
+    if twice:
+        raise InvalidArgumentError(f"labels holds {twice[0]!r} more than once")
+    return known
+
+
+def check_tagset(tagset: object, ignore_index: int) -> None:
+    """Refuse what is no tag set, and an `ignore_index` that is one of its tags."""
+    if not isinstance(tagset, TagSet):
+        raise InvalidArgumentError(f"tagset must be a TagSet, not {tagset!r:.80}; pass TagSet(labels)")
+    check_id("ignore_index", ignore_index)
+    if not is_traced(ignore_index) and 0 <= ignore_index < len(tagset):
+        raise InvalidArgumentError(
+            f"ignore_index is {ignore_index}, which is the tag {tagset.tags[ignore_index]!r}; pass a number "
+            "that is none, like -100"
+        )
 
 
 @dataclass(frozen=True)
@@ -57,17 +89,7 @@ class TagSet:
 
     def __post_init__(self) -> None:
         """Check the labels, and keep them as a tuple."""
-        given: object = self.labels
-        if isinstance(given, str):
-            raise InvalidArgumentError(
-                f"labels must be a sequence of labels, not {given!r}; pass [{given!r}]"
-            )
-        object.__setattr__(self, "labels", tuple(self.labels))
-        for label in self.labels:
-            if not isinstance(label, str) or not label:
-                raise InvalidArgumentError(f"labels must be strings with something in them, not {label!r}")
-            if self.labels.count(label) > 1:
-                raise InvalidArgumentError(f"labels holds {label!r} more than once")
+        object.__setattr__(self, "labels", checked_labels(self.labels))
         if self.scheme not in _ROLES:
             known = ", ".join(map(repr, _ROLES))
             raise InvalidArgumentError(f"scheme must be {known}, not {self.scheme!r}")
@@ -96,17 +118,21 @@ class TagSet:
         """The ids of tags, `int32`, shape `(n,)`."""
         return np.fromiter(map(self.id_of, tags), np.int32)
 
-    def tags_of(self, ids: Array | Iterable[int], *, ignore_index: int = -100) -> list[str]:
-        """The tags of ids, shape `(n,)`; `ignore_index` is `"_"`.
+    def tags_of(self, ids: Any, *, ignore_index: int = -100) -> list[Any]:
+        """The tags of ids: a list of them, or of `(batch, length)` a list of lists; `ignore_index` is `"_"`.
 
         >>> TagSet(("PER", "ORG")).tags_of([0, 3, -100])
         ['O', 'B-ORG', '_']
+        >>> TagSet(("PER", "ORG")).tags_of(np.array([[0, 3], [1, 2]]))
+        [['O', 'B-ORG'], ['B-PER', 'I-PER']]
         """
-        known = self.checked_ids(np.asarray(ids), ignore_index)
-        return ["_" if id_ == ignore_index else self.tags[id_] for id_ in known.tolist()]
+        known = self.checked_ids(ids, ignore_index)
+        shown = np.array([*self.tags, "_"], object)
+        return shown[np.where(known == ignore_index, len(self), known)].tolist()  # type: ignore[no-any-return]
 
     def checked_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
         """Ids on the host, all of which are tags or `ignore_index`."""
+        check_tagset(self, ignore_index)
         known = as_integers("tag ids", ids, np.int32)
         wrong = ((known < 0) | (known >= len(self))) & (known != ignore_index)
         if wrong.any():

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax._namespace import as_integers, is_jax, is_traced
 from tokjax.batching._inputs import as_ragged
+from tokjax.batching.alignment._placing import Rows
 from tokjax.errors import InvalidArgumentError
-from tokjax.ragged import ranges
-from tokjax.records import TokenizationResult
+from tokjax.ragged import Ragged
+from tokjax.records import TokenizationBatch, TokenizationResult
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+BLOCK = 1 << 15
+"""Tokens that are looked at together: what is made of them on the way stays in the cache."""
 
 
 class Tokens(NamedTuple):
@@ -50,31 +56,17 @@ class Tokens(NamedTuple):
 
 
 class Covering(NamedTuple):
-    """The tokens that can carry a label, row by row without a gap.
+    """The tokens that can carry a label, and where to look for them.
 
     Attributes:
-        starts: the first byte of each, shape `(m,)`.
-        stops: one past the last byte, shape `(m,)`.
-        low: the first of each row, `int64`, shape `(texts,)`.
-        high: one past the last of each row, `int64`, shape `(texts,)`.
-        places: which tokens these are, `int64`, shape `(m,)`; `None` if they were not moved. Then `starts`
-            and `stops` hold all tokens, and those outside of `low` and `high` can't carry a label.
+        covers: which tokens can carry one, `bool`, shape `(n,)`.
+        rows: tokens in the order of their text, all that can carry a label and maybe others.
+        places: which tokens those of `rows` are, `int64`, shape `(m,)`; `None` if they were not moved.
     """
 
-    starts: NDArray[np.integer[Any]]
-    stops: NDArray[np.integer[Any]]
-    low: NDArray[np.int64]
-    high: NDArray[np.int64]
+    covers: NDArray[np.bool_]
+    rows: Rows
     places: NDArray[np.int64] | None
-
-    @property
-    def all_places(self) -> NDArray[np.int64]:
-        """Which tokens these are, `int64`, shape `(m,)`."""
-        return ranges(self.low, self.high - self.low) if self.places is None else self.places
-
-    def place_of(self, found: int) -> int:
-        """Which token one of `starts` is of."""
-        return found if self.places is None else int(self.places[found])
 
 
 def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
@@ -97,7 +89,7 @@ def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
     if word_ids is not None:
         raise InvalidArgumentError("word_ids goes with an array of offsets; results have word_ids themselves")
     is_one_text = isinstance(offsets, TokenizationResult)
-    ragged = as_ragged([offsets] if is_one_text else offsets)
+    ragged = as_ragged(_results(offsets))
     if ragged.offsets is None:
         raise InvalidArgumentError("the results have no offsets; encode with return_offsets=True")
     spans = np.asarray(ragged.offsets)
@@ -109,6 +101,21 @@ def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
         None if ragged.word_ids is None else np.asarray(ragged.word_ids),
         None if ragged.sequence_ids is None else np.asarray(ragged.sequence_ids),
     )
+
+
+def _results(offsets: Any) -> Any:
+    """Results, or a batch of them."""
+    if isinstance(offsets, (TokenizationBatch, Ragged)):
+        return offsets
+    if isinstance(offsets, TokenizationResult):
+        return [offsets]
+    results = [*offsets] if isinstance(offsets, Iterable) else [offsets]
+    if not all(isinstance(result, TokenizationResult) for result in results):
+        raise InvalidArgumentError(
+            "offsets must be results that have them, or an array of byte spans, and this "
+            f"{type(offsets).__name__} is neither; of a list of spans make np.array(spans)"
+        )
+    return results
 
 
 def _of_array(offsets: NDArray[np.int64], word_ids: Any) -> Tokens:
@@ -141,24 +148,34 @@ def covering_tokens(
         InvalidArgumentError: tokens are not in the order of their text, or have no `word_ids`.
     """
     starts, stops = tokens.offsets[:, 0], tokens.offsets[:, 1]
-    covers = starts < stops
-    if tokens.sequence_ids is not None and (sequence_id or (tokens.sequence_ids > 0).any()):
-        covers &= tokens.sequence_ids == sequence_id
+    has_bytes, meets_next = _compared(starts, stops)
+    covers = has_bytes
+    sequences = tokens.sequence_ids
+    if sequences is not None and (sequence_id or sequences.max(initial=0) > 0):
+        covers = covers & (sequences == sequence_id)
     if but is not None:
-        covers &= ~but
+        covers = covers & ~but
     if first_subword_only:
         covers = _first_of_words(tokens, covers)
-    found = _without_edges(starts, stops, covers, tokens.row_splits)
-    if found is None:
-        places = np.flatnonzero(covers)
-        splits = np.searchsorted(places, tokens.row_splits)
-        found = Covering(starts[places], stops[places], splits[:-1], splits[1:], places)
-    _check_order(tokens, found)
-    return found
+    rows = _without_edges(starts, stops, has_bytes, tokens.row_splits)
+    if rows is not None and not len(_going_back(rows, meets_next)):
+        return Covering(covers, rows, None)
+    places = np.flatnonzero(covers)
+    splits = np.searchsorted(places, tokens.row_splits)
+    rows = _rows(starts[places], stops[places], splits[:-1], splits[1:])
+    going_back = _going_back(rows, rows.stops[:-1] > rows.starts[1:])
+    if len(going_back):
+        token = int(places[going_back[0]])
+        raise InvalidArgumentError(
+            f"text {tokens.row_of(token)}: token {tokens.in_row(token)} has the span "
+            f"{tuple(tokens.offsets[token].tolist())}, and one after it begins or ends earlier; tokens must "
+            "be in the order of their text"
+        )
+    return Covering(covers, rows, places)
 
 
-def _without_edges(starts: Any, stops: Any, covers: Any, splits: NDArray[np.int64]) -> Covering | None:
-    """The tokens where they are, if only the first and the last of rows are not to be counted."""
+def _without_edges(starts: Any, stops: Any, covers: Any, splits: NDArray[np.int64]) -> Rows | None:
+    """All tokens where they are, if none but the first and the last of rows are to be left out."""
     low, high = splits[:-1].copy(), splits[1:].copy()
     if len(covers):
         last = len(covers) - 1
@@ -166,7 +183,7 @@ def _without_edges(starts: Any, stops: Any, covers: Any, splits: NDArray[np.int6
         high -= (low < high) & ~covers[high - 1]
     if np.count_nonzero(covers) != (high - low).sum():
         return None
-    return Covering(starts, stops, low, high, None)
+    return _rows(starts, stops, low, high)
 
 
 def _first_of_words(tokens: Tokens, covers: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -186,23 +203,31 @@ def _first_of_words(tokens: Tokens, covers: NDArray[np.bool_]) -> NDArray[np.boo
     return firsts
 
 
-def _check_order(tokens: Tokens, found: Covering) -> None:
-    """Refuse tokens that go back in their text: they can't be searched for spans."""
-    back = found.stops[:-1] > found.starts[1:]
-    filled = found.high > found.low
-    ends = found.high[filled] - 1
-    back[ends[ends < len(back)]] = False
-    if not back.any():
-        return
-    pairs = np.flatnonzero(back)
-    rows = np.searchsorted(found.high, pairs, "right")
-    in_a_row = (rows < len(found.high)) & (found.low.take(rows, mode="clip") <= pairs)
-    falls = (found.starts[pairs] > found.starts[pairs + 1]) | (found.stops[pairs] > found.stops[pairs + 1])
-    pairs = pairs[in_a_row & falls]
-    if len(pairs):
-        token = found.place_of(int(pairs[0]))
-        raise InvalidArgumentError(
-            f"text {tokens.row_of(token)}: token {tokens.in_row(token)} has the span "
-            f"{tuple(tokens.offsets[token].tolist())}, and one after it begins or ends earlier; tokens must "
-            "be in the order of their text"
-        )
+def _rows(starts: Any, stops: Any, low: NDArray[np.int64], high: NDArray[np.int64]) -> Rows:
+    return Rows(starts, stops, low, high, int((high - low).max(initial=0)))
+
+
+def _compared(starts: Any, stops: Any) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each token has bytes, and whether it stops after the next one starts.
+
+    Block by block: the offsets of many texts don't fit into the cache, where they are to be read again.
+    """
+    has_bytes, meets_next = np.empty(len(starts), bool), np.empty(max(len(starts) - 1, 0), bool)
+    for start in range(0, len(starts), BLOCK):
+        stop = start + BLOCK
+        np.less(starts[start:stop], stops[start:stop], out=has_bytes[start:stop])
+        after = starts[start + 1 : stop + 1]
+        np.greater(stops[start : start + len(after)], after, out=meets_next[start:stop])
+    return has_bytes, meets_next
+
+
+def _going_back(rows: Rows, meets_next: Any) -> NDArray[np.int64]:
+    """The tokens of rows of which the next begins or ends earlier: they can't be searched for spans."""
+    filled = rows.high > rows.low
+    ends = rows.high[filled] - 1
+    meets_next[ends[ends < len(meets_next)]] = False
+    pairs = np.flatnonzero(meets_next)
+    row = np.searchsorted(rows.high, pairs, "right")
+    in_a_row = (row < len(rows.high)) & (rows.low.take(row, mode="clip") <= pairs)
+    falls = (rows.starts[pairs] > rows.starts[pairs + 1]) | (rows.stops[pairs] > rows.stops[pairs + 1])
+    return pairs[in_a_row & falls]  # type: ignore[no-any-return]

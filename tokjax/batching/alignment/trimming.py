@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tokjax.batching.alignment.spans import check_rows
-from tokjax.batching.alignment.tokens import token_rows
+from tokjax.batching.alignment.tokens import BLOCK, token_rows
 from tokjax.errors import OffsetsContractError
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import to_utf8
@@ -20,14 +22,13 @@ if TYPE_CHECKING:
     from tokjax.batching.alignment.tokens import Tokens
     from tokjax.utf8 import Text
 
-_WHITE_SPACE = [chr(code) for code in range(0x3001) if chr(code).isspace()]
 _BLANK_BYTE = bytes(chr(code).isspace() and code < 0x80 for code in range(256))
-_WIDE = {
-    width: np.array(
-        [int.from_bytes(c.encode(), "big") for c in _WHITE_SPACE if len(c.encode()) == width], np.uint32
-    )
-    for width in (2, 3)
+_WIDE = [chr(code).encode() for code in range(0x80, 0x3001) if chr(code).isspace()]
+_REST_OF_WIDE = {
+    lead: np.array([int.from_bytes(encoded[1:], "big") for encoded in group], np.uint16)
+    for lead, group in groupby(_WIDE, itemgetter(0))
 }
+"""White space beyond ASCII: its first byte, and what the others may be."""
 
 
 def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
@@ -46,61 +47,119 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
         white space becomes the empty span at its end; `(0, 0)` stays.
 
     Raises:
-        OffsetsContractError: a token ends after its text.
+        OffsetsContractError: a token is no place in its text.
 
     >>> trim_offsets(np.array([[1, 4], [4, 9]]), ["New York"]).tolist()
     [[1, 4], [5, 9]]
     """
     tokens = token_rows(offsets)
-    return trimmed(tokens, texts).reshape(tokens.shape)
+    rows = np.repeat(np.arange(tokens.num_rows), np.diff(tokens.row_splits))
+    return trimmed(tokens, white_space(tokens, texts), slice(None), rows).reshape(tokens.shape)
 
 
-def trimmed(tokens: Tokens, texts: Sequence[Text]) -> NDArray[np.int64]:
-    """The spans of `tokens`, trimmed, `int64`, shape `(n, 2)`."""
+class WhiteSpace(NamedTuple):
+    """The white space of texts that are laid end to end, and the tokens in it.
+
+    Attributes:
+        is_blank: which bytes are of white space, `bool`, shape `(bytes,)`.
+        num_bytes: how many bytes each text has, `int64`, shape `(texts,)`.
+        shift: what makes a byte of a text, from 1, one of all, from 0, `int64`, shape `(texts,)`.
+        tokens: which tokens are nothing else, `bool`, shape `(n,)`.
+    """
+
+    is_blank: NDArray[np.bool_]
+    num_bytes: NDArray[np.int64]
+    shift: NDArray[np.int64]
+    tokens: NDArray[np.bool_]
+
+
+def white_space(tokens: Tokens, texts: Sequence[Text]) -> WhiteSpace:
+    """What of the texts, and which of the tokens, is white space.
+
+    Raises:
+        OffsetsContractError: a token is no place in its text.
+    """
     check_rows("texts", len(texts), tokens.num_rows)
     encoded = [to_utf8(text) for text in texts]
-    splits = splits_from_lengths(map(len, encoded))
-    lengths = np.diff(tokens.row_splits)
-    starts, stops = tokens.offsets.T.astype(np.int64)
-    ends = np.repeat(np.diff(splits) + 1, lengths)
-    beyond = stops > ends
-    if beyond.any():
-        token = int(np.flatnonzero(beyond)[0])
-        raise OffsetsContractError(
-            f"text {tokens.row_of(token)}: a token has the span {tuple(tokens.offsets[token].tolist())}, and "
-            f"the text has {ends[token] - 1} bytes; is it the text that was encoded? (see tokenization_view)"
-        )
-    shift = np.repeat(splits[:-1], lengths) - 1
-    starts += shift
-    stops += shift
-    _leave_white_space(_is_white_space(b"".join(encoded)), starts, stops)
+    num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    joined = b"\0".join([*encoded, b""])  # a character never goes on in the next text
+    shift = splits_from_lengths(num_bytes + 1)[:-1] - 1
+    space = WhiteSpace(_is_white_space(joined), num_bytes, shift, np.zeros(len(tokens.offsets), bool))
+    cuts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), BLOCK), "right") - 1
+    for rows in map(slice, cuts, [*cuts[1:], tokens.num_rows]):
+        _find_blank_tokens(tokens, space, rows)
+    return space
+
+
+def trimmed(
+    tokens: Tokens, space: WhiteSpace, places: NDArray[np.int64] | slice, rows: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The spans of some of the tokens, trimmed, `int64`, shape `(places, 2)`; the row of each is given."""
+    shift, last = space.shift[rows], len(space.is_blank)
+    starts, stops = tokens.offsets[places].T + shift
+    starts = np.where(space.tokens[places], stops, starts)
+    starts = _after_blanks(space.is_blank, starts, stops)
+    stops = last - _after_blanks(space.is_blank[::-1], last - stops, last - starts)
     return np.stack([starts - shift, stops - shift], axis=1)
 
 
-def _leave_white_space(blank: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]) -> None:
-    """Move `starts` on and `stops` back to where a byte is not blank, but not past each other."""
-    edges = np.flatnonzero(np.diff(blank, prepend=False, append=False))
-    run_starts, run_stops = edges[::2], edges[1::2]
-    blank = np.append(blank, False)
-    lead = np.flatnonzero((starts < stops) & blank.take(starts, mode="clip"))
-    starts[lead] = np.minimum(run_stops[np.searchsorted(run_starts, starts[lead], "right") - 1], stops[lead])
-    trail = np.flatnonzero((starts < stops) & blank.take(stops - 1, mode="clip"))
-    stops[trail] = run_starts[np.searchsorted(run_starts, stops[trail] - 1, "right") - 1]
+def _find_blank_tokens(tokens: Tokens, space: WhiteSpace, rows: slice) -> None:
+    """Mark those tokens of some rows that are nothing but white space."""
+    splits = tokens.row_splits[rows.start : rows.stop + 1]
+    part, lengths = slice(splits[0], splits[-1]), np.diff(splits)
+    starts, stops = tokens.offsets[part].T
+    outside = (stops > np.repeat(space.num_bytes[rows] + 1, lengths)) | ((starts < 1) & (starts < stops))
+    if outside.any():
+        _refuse_token_outside(tokens, space, int(splits[0] + outside.argmax()))
+    shift = np.repeat(space.shift[rows], lengths)
+    starts, stops = starts + shift, stops + shift
+    is_blank = space.is_blank.take(starts, mode="clip") & space.is_blank.take(stops - 1, mode="clip")
+    is_blank &= starts < stops
+    longer = np.flatnonzero(is_blank & (stops - starts > 2))
+    edges = np.stack([starts[longer], stops[longer]], axis=1).reshape(-1)
+    is_blank[longer] = np.logical_and.reduceat(space.is_blank, edges)[::2]
+    space.tokens[part] = is_blank
+
+
+def _refuse_token_outside(tokens: Tokens, space: WhiteSpace, token: int) -> None:
+    row = tokens.row_of(token)
+    raise OffsetsContractError(
+        f"text {row}: a token has the span {tuple(tokens.offsets[token].tolist())}, and the text has "
+        f"{space.num_bytes[row]} bytes, counted from 1; is it the text that was encoded? (see "
+        "tokenization_view)"
+    )
+
+
+def _after_blanks(
+    is_blank: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """The first byte of each span that is not blank. Each has one, but for empty spans, which stay."""
+    after = starts.copy()
+    lead = np.flatnonzero(starts < stops)
+    lead = lead[is_blank[starts[lead]]]
+    after[lead] += 1
+    lead = lead[is_blank[after[lead]]]  # of most tokens one blank is all
+    if len(lead):
+        find = is_blank.tobytes().find
+        after[lead] = [find(0, start) for start in after[lead].tolist()]
+    return after
 
 
 def _is_white_space(text: bytes) -> NDArray[np.bool_]:
     """Which bytes of UTF-8 are of white space."""
+    data = np.frombuffer(text, np.uint8)
     blank = np.frombuffer(bytearray(text.translate(_BLANK_BYTE)), np.bool_)
     if text.isascii():
         return blank
-    data = np.frombuffer(text, np.uint8)
-    for width, codes in _WIDE.items():
-        is_lead = np.zeros(256, bool)
-        is_lead[codes >> np.uint32(8 * (width - 1))] = True
-        leads = np.flatnonzero(is_lead[data[: len(data) - width + 1]])
-        found = np.zeros(len(leads), np.uint32)
+    leads = np.flatnonzero(data >= min(_REST_OF_WIDE))
+    for lead, known in _REST_OF_WIDE.items():
+        width = 2 if lead < 0xE0 else 3
+        found = leads[data[leads] == lead]
+        found = found[found <= len(data) - width]
+        rest = np.zeros(len(found), np.uint16)
+        for i in range(1, width):
+            rest = rest << np.uint16(8) | data[found + i]
+        found = found[np.isin(rest, known)]
         for i in range(width):
-            found = found << np.uint32(8) | data[leads + i]
-        for i in range(width):
-            blank[leads[np.isin(found, codes)] + i] = True
+            blank[found + i] = True
     return blank

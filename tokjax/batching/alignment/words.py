@@ -11,7 +11,7 @@ from tokjax._arrays import put
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import starts_word
-from tokjax.batching.alignment.tagset import FIRST, LAST
+from tokjax.batching.alignment.tagset import FIRST, LAST, check_tagset
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -36,12 +36,16 @@ def labels_from_words(
         word_labels: `(..., words)`; anything on padding.
         label_all_tokens: label all tokens of a word, and not only the first.
         tagset: if labels are tags, what their words become in several tokens: `B` is `B I I` then, and `U` is
-            `B I L`. Without it, all tokens of a word get its label.
+            `B I L`. Without it, all tokens of a word get its label. A label that is no tag is an error on the
+            host; in JAX, which can't look at values, its tokens get `ignore_index`.
         ignore_index: the label of tokens that are of no word, and of words that have none (those whose label
             is `ignore_index`).
 
     Returns:
         `int32`, `(..., length)`, of the kind that was given.
+
+    Raises:
+        InvalidArgumentError: the shapes don't go together, or a label of a word is no tag of `tagset`.
 
     >>> words, tags = np.array([[-1, 0, 0, 1, -1]]), np.array([[1, 2]])
     >>> labels_from_words(words, tags)
@@ -51,7 +55,7 @@ def labels_from_words(
     array([[-100,    1,    2,    2, -100]], dtype=int32)
     """
     xp = namespace(word_ids, word_labels)
-    check_id("ignore_index", ignore_index)
+    _check_ignored(tagset, ignore_index)
     words, labels = as_int32("word_ids", word_ids), as_int32("word_labels", word_labels)
     _check_leading("word_labels", labels, words, 1)
     ignored = xp.asarray(ignore_index, dtype=np.int32)
@@ -65,6 +69,9 @@ def labels_from_words(
     if not label_all_tokens:
         keep &= is_first
     elif tagset is not None:
+        if xp is np:
+            tagset.checked_ids(taken[keep], ignore_index)
+        keep &= (taken >= 0) & (taken < len(tagset))
         place = FIRST * is_first.astype(np.int32) + LAST * _ends_word(xp, words >= 0, words).astype(np.int32)
         table = xp.asarray(tagset.tag_of_subword)
         taken = table[xp.where(keep, taken, 0), place]
@@ -100,7 +107,7 @@ def words_from_labels(
     array([[   1,    0, -100]], dtype=int32)
     """
     xp = namespace(word_ids, labels)
-    check_id("ignore_index", ignore_index)
+    _check_ignored(tagset, ignore_index)
     checked_int("num_words", num_words, least=0)
     if method not in ("first", "majority"):
         raise InvalidArgumentError(f"method must be 'first' or 'majority', not {method!r}")
@@ -196,6 +203,13 @@ def _tag_of_word(xp: Any, tagset: TagSet, classes: Array, first: Array, last: Ar
 def _ends_word(xp: Any, covers: Array, words: Array) -> Array:
     """Whether each token is of another word than the next one after it that counts, `(rows, length)`."""
     return starts_word(xp, covers[:, ::-1], words[:, ::-1])[:, ::-1]
+
+
+def _check_ignored(tagset: TagSet | None, ignore_index: int) -> None:
+    if tagset is None:
+        check_id("ignore_index", ignore_index)
+    else:
+        check_tagset(tagset, ignore_index)
 
 
 def _rows(values: Array, trailing: int) -> Array:
