@@ -184,16 +184,6 @@ def test_a_span_to_the_end_of_int32(on_partial):
         assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
 
 
-def test_arrays_over_a_mesh():
-    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    offsets = np.array([[(0, 0), (1, 3), (3, 6), (6, 7)]] * 8, np.int32)
-    spans = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(8)], np.int32)
-    align = partial(tokjax.align_span_arrays, tagset=tokjax.TagSet(LABELS))
-    on_mesh = jax.jit(align)(*jax.device_put((offsets, spans), sharding))
-    assert on_mesh.labels.tolist() == align(offsets, spans).labels.tolist()
-
-
 @given(labelled_texts(), schemes)
 def test_host_and_arrays_agree(texts, scheme):
     spans = [row for _, row in texts]

@@ -74,6 +74,28 @@ OF_ROWS = {
     "prefixes": (tokjax.prefix_lm, IDS, HOLES, draws(ROWS)),
     "answers": (partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
 }
+OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
+SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32)
+TAGS = tokjax.TagSet(["PER", "LOC"], scheme="BILOU")
+OF_ROWS |= {
+    "spans": (partial(tokjax.align_span_arrays, tagset=TAGS), OFFSETS.astype(np.int32), SPANS),
+    "spans that cover tokens": (
+        lambda o, s, w: tokjax.align_span_arrays(o, s, TAGS, on_partial="exclude", word_ids=w),
+        OFFSETS.astype(np.int32),
+        SPANS,
+        WORDS,
+    ),
+    "labels of words": (
+        lambda i, w: tokjax.labels_from_words(w, i, tagset=TAGS, label_all_tokens=True),
+        IDS[:, :9] % 5,
+        WORDS,
+    ),
+    "words of labels": (
+        lambda i, w: tokjax.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),
+        IDS % 5,
+        WORDS,
+    ),
+}
 RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
 PLAN = tokjax.plan_packing(RAGGED.lengths, 40, overlong="split")
 OF_FLAT_TOKENS = {

@@ -90,6 +90,15 @@ def put(values: Array, places: Any, new: Any, where: Any) -> Array:
     return values.at[xp.where(where, places, outside)].set(new, mode="drop")
 
 
+def row_by_row(function: Callable[..., Result], num_axes: int) -> Callable[..., Result]:
+    """A function of JAX arrays of one row, for arrays with more axes before those of a row."""
+    import jax  # noqa: PLC0415 (loaded already)
+
+    for _ in range(num_axes):
+        function = jax.vmap(function)
+    return function
+
+
 def scattered(width: int, fill: Any, places: Any, new: Any, where: Any) -> Any:
     """Rows that hold one value, and others at some places.
 
@@ -106,14 +115,11 @@ def scattered(width: int, fill: Any, places: Any, new: Any, where: Any) -> Any:
     xp = namespace(places, new, where, fill)
     filler = xp.asarray(fill, dtype=np.int32)
     if xp is not np:
-        import jax  # noqa: PLC0415 (loaded already)
 
         def of_row(*row: Any) -> Any:
             return put(xp.full(width, filler), *row)
 
-        for _ in places.shape[:-1]:
-            of_row = jax.vmap(of_row)
-        return of_row(places, new, where)
+        return row_by_row(of_row, places.ndim - 1)(places, new, where)
     leading = places.shape[:-1]
     first = width * np.arange(math.prod(leading)).reshape(*leading, 1)
     result = np.full((math.prod(leading) * width,), filler)

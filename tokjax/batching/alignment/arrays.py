@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from tokjax._arrays import row_by_row
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import (
     Rows,
@@ -68,6 +69,14 @@ def align_span_arrays(
     tokens, given = as_int32("offsets", offsets), as_int32("spans", spans)
     words = None if word_ids is None else as_int32("word_ids", word_ids)
     _check_shapes(tokens, given, words)
+    if xp is not np and tokens.ndim > 2:
+
+        def of_row(offsets: Array, spans: Array, word_ids: Array | None) -> SpanLabels:
+            return align_span_arrays(
+                offsets, spans, tagset, on_partial=on_partial, word_ids=word_ids, ignore_index=ignore_index
+            )
+
+        return row_by_row(of_row, tokens.ndim - 2)(tokens, given, words)
     leading, length, width = tokens.shape[:-2], tokens.shape[-2], given.shape[-2]
     rows = math.prod(leading)
     starts, stops = tokens.reshape(rows * length, 2).T

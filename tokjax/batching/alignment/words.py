@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._arrays import put
+from tokjax._arrays import put, row_by_row, taken
 from tokjax._checks import check_id, checked_int
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import starts_word
@@ -58,24 +59,29 @@ def labels_from_words(
     _check_ignored(tagset, ignore_index)
     words, labels = as_int32("word_ids", word_ids), as_int32("word_labels", word_labels)
     _check_leading("word_labels", labels, words, 1)
+    if xp is not np and words.ndim > 1:
+        of_row = partial(
+            labels_from_words, label_all_tokens=label_all_tokens, tagset=tagset, ignore_index=ignore_index
+        )
+        return row_by_row(of_row, words.ndim - 1)(words, labels)
     ignored = xp.asarray(ignore_index, dtype=np.int32)
     shape, count = words.shape, labels.shape[-1]
     if not count:
         return xp.broadcast_to(ignored, shape) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
     words, labels = _rows(words, 1), _rows(labels, 1)
     of_word = (words >= 0) & (words < count)
-    taken = xp.take_along_axis(labels, xp.where(of_word, words, 0), axis=1)
-    keep, is_first = of_word & (taken != ignored), starts_word(xp, words >= 0, words)
+    found = xp.take_along_axis(labels, xp.where(of_word, words, 0), axis=1)
+    keep, is_first = of_word & (found != ignored), starts_word(xp, words >= 0, words)
     if not label_all_tokens:
         keep &= is_first
     elif tagset is not None:
         if xp is np:
-            tagset.checked_ids(taken[keep], ignore_index)
-        keep &= (taken >= 0) & (taken < len(tagset))
+            tagset.checked_ids(found[keep], ignore_index)
+        keep &= (found >= 0) & (found < len(tagset))
         place = FIRST * is_first.astype(np.int32) + LAST * _ends_word(xp, words >= 0, words).astype(np.int32)
-        table = xp.asarray(tagset.tag_of_subword)
-        taken = table[xp.where(keep, taken, 0), place]
-    return xp.where(keep, taken, ignored).reshape(shape)  # type: ignore[no-any-return]
+        table = tagset.tag_of_subword
+        found = taken(table.reshape(-1), xp.where(keep, found, 0) * np.int32(table.shape[1]) + place)
+    return xp.where(keep, found, ignored).reshape(shape)  # type: ignore[no-any-return]
 
 
 def words_from_labels(
@@ -118,6 +124,11 @@ def words_from_labels(
         raise InvalidArgumentError(
             f"labels has shape {given.shape}, and word_ids {words.shape}; they must be equal"
         )
+    if xp is not np and words.ndim > 1:
+        of_row = partial(
+            words_from_labels, num_words=num_words, method=method, tagset=tagset, ignore_index=ignore_index
+        )
+        return row_by_row(of_row, words.ndim - 1)(words, given)
     leading = words.shape[:-1]
     words, given = _rows(words, 1), _rows(given, 1)
     ignored = xp.asarray(ignore_index, dtype=np.int32)
@@ -132,7 +143,7 @@ def words_from_labels(
 
     result = of_each_word(given, says & starts_word(xp, says, words))
     if method == "majority" and tagset is not None:
-        classes = xp.where(says, xp.asarray(tagset.class_of_tag)[xp.where(says, given, 0)], -1)
+        classes = xp.where(says, taken(tagset.class_of_tag, xp.where(says, given, 0)), -1)
         wins = _has_most_votes(xp, slots, classes, says, result.shape[0], len(tagset.labels) + 1)
         chosen = of_each_word(classes, wins & starts_word(xp, wins, words))
         last = of_each_word(given, says & _ends_word(xp, says, words))
@@ -191,12 +202,13 @@ def _has_most_votes(xp: Any, slots: Array, classes: Array, says: Array, size: in
 
 def _tag_of_word(xp: Any, tagset: TagSet, classes: Array, first: Array, last: Array) -> Array:
     """The tags of words of some classes, from the tags of their first and last tokens."""
-    class_of_tag, marked = xp.asarray(tagset.class_of_tag), xp.asarray(tagset.marked_place)
     place = xp.zeros_like(classes)
     for tag, bit in ((first, FIRST), (last, LAST)):
         known = xp.maximum(tag, 0)
-        place = place + xp.where(class_of_tag[known] == classes, marked[known] & np.int32(bit), 0)
-    tags = 1 + classes * np.int32(tagset.num_roles) + xp.asarray(tagset.role_at_place)[place]
+        place = place + xp.where(
+            taken(tagset.class_of_tag, known) == classes, taken(tagset.marked_place, known) & np.int32(bit), 0
+        )
+    tags = 1 + classes * np.int32(tagset.num_roles) + taken(tagset.role_at_place, place)
     return xp.where(classes >= 0, tags, 0)  # type: ignore[no-any-return]
 
 
