@@ -65,8 +65,9 @@ def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causa
 
         expected = loops(LENGTH, sees)
         for query, keys in enumerate(expected):
-            if not any(keys):
+            if has_padding and not drawn[row, query]:
                 keys[query] = 1
+        assert all(map(any, expected))
         assert found[row, 0].tolist() == expected
 
 

@@ -136,7 +136,9 @@ def make_attention_mask(
     causal: bool = True,
     window: int | None = None,
 ) -> Array:
-    """The mask of self-attention from what is known of a batch. No query sees nothing at all.
+    """The mask of self-attention from what is known of a batch.
+
+    No query sees nothing at all, which gives NaN in kernels: tokens see themselves, and so does padding.
 
     Args:
         attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
@@ -153,7 +155,7 @@ def make_attention_mask(
         InvalidArgumentError: nothing is given that tells the length, or a window without `causal`.
 
     >>> make_attention_mask(attention_mask=np.array([[1, 1, 0]])).astype(int).tolist()
-    [[[[1, 0, 0], [1, 1, 0], [1, 1, 0]]]]
+    [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]]
     """
     named = {"attention_mask": attention_mask, "segment_ids": segment_ids, "in_prefix": in_prefix}
     shapes = {name: np.shape(array) for name, array in named.items() if array is not None}
@@ -182,7 +184,11 @@ def make_attention_mask(
     mask = parts[0] if parts else padding_mask(xp.ones(shape, bool))
     for part in parts[1:]:
         mask = mask & part
-    return see_themselves(mask & xp.ones((1,) * len(shape) + (length, 1), bool))
+    mask = mask & xp.ones((1,) * len(shape) + (length, 1), bool)
+    if attention_mask is None:
+        return mask  # type: ignore[no-any-return]
+    is_padding = ~as_mask(xp, "attention_mask", attention_mask)[..., None, :, None]
+    return mask | (is_padding & with_axes(mask.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
 
 
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
