@@ -42,10 +42,11 @@ def collation(lengths: NDArray[np.int64]) -> Contenders:
     """Eight batches of 256 rows, of real lengths of at most 1,024, to ids and attention masks, one by one."""
     each = [collation_of_one(some) for some in np.minimum(lengths[: 8 * 256], 1024).reshape(8, 256)]
 
-    def all_of(name: str) -> Callable[[], object]:
-        return lambda: [contenders[name]() for contenders in each]
+    def one_by_one(name: str) -> None:
+        for contenders in each:
+            contenders[name]()  # (a batch is given up before the next, as training does)
 
-    return {name: all_of(name) for name in each[0]}
+    return {name: partial(one_by_one, name) for name in each[0]}
 
 
 def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
