@@ -15,6 +15,7 @@ FLOORS = {
     "_checks": 0,
     "_progress": 0,
     "_threads": 0,
+    "_workers": 0,
     "_optional": 0,
     "_permutation": 0,
     "_urls": 0,

@@ -72,6 +72,12 @@ OF_ROWS = {
         draws(ROWS, LENGTH + 1),
     ),
     "prefixes": (tokjax.prefix_lm, IDS, HOLES, draws(ROWS)),
+    "prompts": (partial(tokjax.completion_loss_mask, length=LENGTH), LENGTHS),
+    "padding": (tokjax.padding_mask, HOLES),
+    "prefix": (tokjax.prefix_mask, HOLES),
+    "segments": (tokjax.segment_mask, SEGMENTS),
+    "additive": (lambda h: tokjax.additive_mask(h > 0), HOLES),
+    "counted from one": (tokjax.to_one_based, IDS),
     "answers": (partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
 }
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
@@ -89,6 +95,11 @@ OF_ROWS |= {
         lambda i, w: tokjax.labels_from_words(w, i, tagset=TAGS, label_all_tokens=True),
         IDS[:, :9] % 5,
         WORDS,
+    ),
+    "words by spans": (
+        lambda o, s: tokjax.word_ids_from_spans(o, s[..., :2]),
+        OFFSETS.astype(np.int32),
+        SPANS,
     ),
     "words of labels": (
         lambda i, w: tokjax.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),

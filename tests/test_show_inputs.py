@@ -191,7 +191,9 @@ def test_what_is_refused(batch, message):
 
 
 def test_traced_batches_are_refused(packed):
-    show = lambda *args: tokjax.show_batch(args[0], BYTES, labels=args[1] if args[1:] else None)  # noqa: E731
+    def show(batch, labels=None):
+        return tokjax.show_batch(batch, BYTES, labels=labels)
+
     message = "show_batch looks at values, which are not known under jax.jit; call it outside"
     for batch in (packed, packed.to_grain(), packed.ids, rows_of("a")):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):

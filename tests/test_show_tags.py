@@ -151,7 +151,7 @@ def test_wide_names_keep_to_the_width():
     [
         (
             {"labels": TAGS, "tagset": ["PER"]},
-            r"tagset must be a TagSet, not a list; .* tokjax.TagSet\(labels\)",
+            r"tagset must be a TagSet, not \['PER'\]; pass TagSet\(labels\)",
         ),
         ({"tagset": PEOPLE}, "the labels that tagset has tags for are missing; pass labels="),
         ({"labels": TAGS / 2, "tagset": PEOPLE}, "labels must be integers, not float64"),

@@ -13,8 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tokjax import _threads
-from tokjax._threads import map_in_threads, map_in_workers, num_threads
+from tokjax import _workers
+from tokjax._threads import map_in_threads, num_threads
+from tokjax._workers import map_in_workers
 
 SHARED = pickle.dumps(12)
 
@@ -47,13 +48,13 @@ class Inline(Executor):
 
     def __init__(self, forgets=(), stop=None, pickles=False):
         self.forgets, self.stop, self.pickles, self.sent = forgets, stop, pickles, []
-        _threads._kept.cache_clear()
+        _workers._kept.cache_clear()
 
     def submit(self, function, /, *args):
         if len(self.sent) == self.stop:
             raise BrokenProcessPool("no more")
         if len(self.sent) in self.forgets:
-            _threads._kept.cache_clear()
+            _workers._kept.cache_clear()
         self.sent.append(len(pickle.dumps((function, args))))
         future = Future()
         try:

@@ -10,7 +10,8 @@ from tokjax._checks import checked_int
 from tokjax._display import name_of
 from tokjax._optional import import_optional
 from tokjax._shapes import shapes_in
-from tokjax._threads import check_executor, map_in_threads, map_in_workers, pickled
+from tokjax._threads import check_executor, map_in_threads
+from tokjax._workers import map_in_workers, pickled
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -137,15 +138,8 @@ class Pipeline:
         try:
             return pickled(self)
         except Exception:
-            for name, function in self.steps:
-                try:
-                    pickled(function)
-                except Exception as error:
-                    raise InvalidArgumentError(
-                        f"step {name!r} does not pickle ({error}), so no other process can run it; make it a "
-                        "function of a module, or a functools.partial of one, or leave out executor= for "
-                        "threads"
-                    ) from error
+            for step in self.steps:
+                _refuse_unpicklable(step)
             raise
 
 
@@ -221,6 +215,16 @@ def _checked_step(step: Any) -> Step:
         f"a step is a name and a function, such as ('tokens', encode), not {step!r:.100}; compose(f, g) "
         "takes functions alone"
     )
+
+
+def _refuse_unpicklable(step: Step) -> None:
+    try:
+        pickled(step.function)
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"step {step.name!r} does not pickle ({error}), so no other process can run it; make it a "
+            "function of a module, or a functools.partial of one, or leave out executor= for threads"
+        ) from error
 
 
 def _applied(step: Step, value: Any) -> Any:

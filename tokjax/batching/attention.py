@@ -181,10 +181,9 @@ def make_attention_mask(
         parts.append(segment_mask(segment_ids))
     if attention_mask is not None:
         parts.append(padding_mask(attention_mask))
-    mask = parts[0] if parts else padding_mask(xp.ones(shape, bool))
+    mask = parts[0] if parts else xp.ones((*shape[:-1], 1, length, length), bool)
     for part in parts[1:]:
         mask = mask & part
-    mask = mask & xp.ones((1,) * len(shape) + (length, 1), bool)
     if attention_mask is None:
         return mask  # type: ignore[no-any-return]
     is_padding = ~as_mask(xp, "attention_mask", attention_mask)[..., None, :, None]

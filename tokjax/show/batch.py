@@ -8,7 +8,7 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
-from tokjax.batching.alignment.tagset import TagSet
+from tokjax.batching.alignment.tagset import known_as_tagset
 from tokjax.errors import InvalidArgumentError
 from tokjax.show.places import places_of
 from tokjax.show.reader import IGNORED, NOT_IN_LOSS, PADDING, SEGMENT, TAGGED, Reader, count_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokjax._namespace import Array
+    from tokjax.batching.alignment.tagset import TagSet
     from tokjax.show.places import Places
 
 _MOST_PLACES = 512
@@ -91,7 +92,8 @@ def show_batch(
     """
     places = places_of(batch, labels, loss_mask, ignore_index)
     if tagset is not None:
-        _check_tagset(tagset, places)
+        tagset = known_as_tagset(tagset)
+        _refuse_missing_labels(places)
     reader = Reader(places, protocol.vocabulary_of(tokenizer), tagset)
     shown = min(checked_int("max_rows", max_rows, least=0), places.num_rows, _MOST_ROWS)
     most = min(_MOST_PLACES, _MOST_IN_ALL // max(shown, 1))
@@ -100,11 +102,7 @@ def show_batch(
     return ShownBatch(_title(batch, places), rows, notes, reader.legend(), color)
 
 
-def _check_tagset(tagset: object, places: Places) -> None:
-    if not isinstance(tagset, TagSet):
-        raise InvalidArgumentError(
-            f"tagset must be a TagSet, not a {type(tagset).__name__}; make one by tokjax.TagSet(labels)"
-        )
+def _refuse_missing_labels(places: Places) -> None:
     if places.labels is None:
         why = f": {places.left_out}" if places.left_out else ""
         raise InvalidArgumentError(f"the labels that tagset has tags for are missing{why}; pass labels=")

@@ -10,7 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._progress import progress_bar
-from tokjax._threads import map_in_threads, map_in_workers
+from tokjax._threads import map_in_threads
+from tokjax._workers import map_in_workers
 from tokjax.errors import DatasetError
 from tokjax.store.encoding import Documents, Encoded, encode_documents
 from tokjax.store.feed import batches_of

@@ -49,14 +49,20 @@ def checked_labels(labels: Any) -> tuple[str, ...]:
 
 def check_tagset(tagset: object, ignore_index: int) -> None:
     """Refuse what is no tag set, and an `ignore_index` that is one of its tags."""
-    if not isinstance(tagset, TagSet):
-        raise InvalidArgumentError(f"tagset must be a TagSet, not {tagset!r:.80}; pass TagSet(labels)")
+    tagset = known_as_tagset(tagset)
     check_id("ignore_index", ignore_index)
     if not is_traced(ignore_index) and 0 <= ignore_index < len(tagset):
         raise InvalidArgumentError(
             f"ignore_index is {ignore_index}, which is the tag {tagset.tags[ignore_index]!r}; pass a number "
             "that is none, like -100"
         )
+
+
+def known_as_tagset(tagset: object) -> TagSet:
+    """`tagset`, if it is one."""
+    if not isinstance(tagset, TagSet):
+        raise InvalidArgumentError(f"tagset must be a TagSet, not {tagset!r:.80}; pass TagSet(labels)")
+    return tagset
 
 
 @dataclass(frozen=True)
