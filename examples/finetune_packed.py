@@ -28,23 +28,26 @@ TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
 {% endif %}"""
 
 
-def encoded_conversations(tokenizer, texts):
-    """The ids of each conversation, and for each token 1 if the assistant said it."""
-    talks = [
+def encoded_conversations(tokenizer, texts, length):
+    """The ids of each conversation that fits a row, and for each token 1 if the assistant said it."""
+    talks = (
         [{"role": "user", "content": f"What does {name} do?"}, {"role": "assistant", "content": answer}]
         for name, answer in described_functions(texts)
-    ]
-    if not talks:
-        raise tokjax.InvalidArgumentError("the corpus is too small: it needs more functions with docstrings")
+    )
     chats = [tokjax.encode_chat(tokenizer, talk, TEMPLATE) for talk in talks]
-    said = tokjax.ragged_from_rows(chat.assistant_mask for chat in chats)
-    return tokjax.ragged_from_rows(chat.result.ids for chat in chats), said
+    fitting = [chat for chat in chats if len(chat.result) <= length]
+    if not fitting:
+        raise tokjax.InvalidArgumentError(
+            f"the corpus is too small: it has {len(chats)} functions with docstrings, and no "
+            f"conversation about one has {length} tokens or fewer"
+        )
+    said = tokjax.ragged_from_rows(chat.assistant_mask for chat in fitting)
+    return tokjax.ragged_from_rows(chat.result.ids for chat in fitting), said
 
 
 def packed(ids, said, length, most_in_a_row=None):
     """Blocks of whole conversations, and where in them the assistant speaks."""
-    options = {"overlong": "truncate", "max_segments": most_in_a_row}
-    plan = tokjax.plan_packing(ids.lengths, length, "best_fit", **options)
+    plan = tokjax.plan_packing(ids.lengths, length, "best_fit", max_segments=most_in_a_row)
     return tokjax.apply_packing(plan, ids, pad_id=0), tokjax.apply_packing(plan, said, pad_id=0).ids
 
 
@@ -67,8 +70,8 @@ def main(
     texts, held_out = read_corpus(corpus, megabytes)
     special = ["<|im_start|>", "<|im_end|>"]
     tokenizer = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=special).tokenizer
-    talks = encoded_conversations(tokenizer, texts)
-    held = packed(*encoded_conversations(tokenizer, held_out), length)
+    talks = encoded_conversations(tokenizer, texts, length)
+    held = packed(*encoded_conversations(tokenizer, held_out, length), length)
     blocks = tokjax.pack_blocks(tokjax.encode_batch_result(tokenizer, texts), block_size=length, pad_id=0)
 
     def held_out_loss(params):

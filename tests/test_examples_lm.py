@@ -84,11 +84,14 @@ def test_no_corpus(tmp_path, name, corpus):
     assert "Traceback" not in done.stderr
 
 
-def test_finetune_on_a_corpus_without_functions(sentences):
-    done = run_example("finetune_packed.py", "--corpus", sentences, "--vocab-size", 300)
+@pytest.mark.parametrize(("corpus", "count"), [("sentences", 0), ("functions", 456)])
+def test_finetune_on_no_conversations(request, corpus, count):
+    path = request.getfixturevalue(corpus)
+    done = run_example("finetune_packed.py", "--corpus", path, "--vocab-size", 300, "--length", 8)
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1] == (
-        "error: the corpus is too small: it needs more functions with docstrings"
+        f"error: the corpus is too small: it has {count} functions with docstrings, and no "
+        "conversation about one has 8 tokens or fewer"
     )
 
 
