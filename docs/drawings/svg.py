@@ -79,8 +79,9 @@ class Svg:
         fill: str = INK,
         bold: bool = False,
         monospace: bool = False,
+        upwards: bool = False,
     ) -> None:
-        """One line of text, which begins, has its middle or ends at `x`, around the height `y`."""
+        """One line of text, which begins, has its middle or ends at `(x, y)`."""
         looks = {
             "text-anchor": anchor,
             "dominant-baseline": "central",
@@ -88,6 +89,8 @@ class Svg:
             "font-family": _FONTS[monospace],
             "font-weight": "bold" if bold else "normal",
         }
+        if upwards:
+            looks["transform"] = f"rotate(-90 {_number(x)} {_number(y)})"
         self._add("text", {"x": x, "y": y, "font-size": size}, looks).text = string
 
     def line(
