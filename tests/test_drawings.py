@@ -2,8 +2,13 @@
 
 from xml.etree import ElementTree
 
+import numpy as np
+
+import tokjax
+from docs.drawings.blocks import draw_batches, draw_columns
 from docs.drawings.floors import draw_floors, draw_uses, read_places, read_uses
-from docs.drawings.svg import Svg
+from docs.drawings.masks import draw_masks
+from docs.drawings.svg import FAINT, PALETTE, Svg
 from tests.floors import modules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -19,6 +24,10 @@ def small():
 
 def texts(drawing):
     return [element.text for element in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
+
+
+def fills(drawing):
+    return [element.attrib["fill"] for element in ElementTree.fromstring(drawing).iter(f"{SVG}rect")]
 
 
 def hints(drawing):
@@ -52,3 +61,41 @@ def test_the_matrix_has_all_imports_of_upper_floors():
         count for (user, _), count in read_uses().items() if not user.startswith("floor")
     )
     assert f"models imports text: {read_uses()['models', 'text']}" in hints(draw_uses())
+
+
+ROWS = [[11, 12, 13], [21, 22], [31]]
+
+
+def test_a_batch_has_a_cell_a_place_in_the_colour_of_its_document():
+    rows = tokjax.ragged_from_rows(ROWS)
+    padded, packed = (
+        tokjax.collate_padded_batch(rows, pad_id=0),
+        tokjax.pack_blocks(rows, block_size=4, pad_id=0),
+    )
+    drawing = draw_batches("both", {"padded": padded, "packed": packed})
+    expected = ["padded", *padded.ids.ravel().tolist(), "packed", *packed.ids.ravel().tolist()]
+    assert texts(drawing) == list(map(str, expected))
+    a, b, c = PALETTE[:3]
+    assert fills(drawing) == [a, a, a, b, b, "none", c, "none", "none", a, a, a, b, b, c, "none", "none"]
+
+
+def test_the_columns_of_blocks_are_drawn_with_their_names():
+    packed = tokjax.pack_blocks(tokjax.ragged_from_rows(ROWS), block_size=4, pad_id=0)
+    drawn = texts(draw_columns("columns", packed))
+    assert drawn.count("labels") == packed.ids.shape[0] == 2
+    labels = packed.causal_lm_labels()[1].tolist()
+    assert drawn[-4:] == list(map(str, labels))
+
+
+def test_a_mask_has_a_colour_where_it_is_true():
+    segments = np.array([1, 2, 0])
+    masks = {"see": tokjax.segment_mask(segments), "causal": tokjax.causal_mask(3)}
+    drawing = draw_masks("two masks", masks, segments)
+    a, b, no, grey = PALETTE[0], PALETTE[1], "none", FAINT
+    assert fills(drawing) == [a, no, no, no, b, no, no, no, grey, a, no, no, a, b, no, a, b, grey]
+    assert texts(drawing) == ["see", "causal"]
+
+
+def test_a_mask_of_keys_holds_for_each_query():
+    drawing = draw_masks("padding", {"padding": tokjax.padding_mask(np.array([1, 0]))})
+    assert fills(drawing) == [PALETTE[0], "none"] * 2

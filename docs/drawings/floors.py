@@ -82,7 +82,7 @@ def draw_uses() -> str:
     users = [name for name in names if any((name, other) in uses for other in names)]
     users = [name for name in users if not name.startswith("floor")]
     used = [name for name in names if any((other, name) in uses for other in users)]
-    width, height = _NAMES + len(used) * _CELL, _HEADS + len(users) * _CELL
+    width, height = _NAMES + len(used) * _CELL + 1, _HEADS + len(users) * _CELL + 1
     svg = Svg(width, height, "Which place of the code imports which")
     for i, name in enumerate(used):
         svg.text(_NAMES + (i + 0.5) * _CELL, _HEADS - 6, name, size=12, upwards=True)
