@@ -4,7 +4,9 @@ import inspect
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 import tokjax
 import tokjax.testing
@@ -61,10 +63,10 @@ def test_docstrings(name):
 
 
 def test_the_check_sees_a_missing_shape():
-    def without(ids: "NDArray[np.int32]") -> None:
+    def without(ids: NDArray[np.int32]) -> None:
         """Take some ids."""
 
-    def told(ids: "NDArray[np.int32]") -> None:
+    def told(ids: NDArray[np.int32]) -> None:
         """Take some ids of shape `(n,)`."""
 
     def of_no_arrays(name: str) -> None:

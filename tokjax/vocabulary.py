@@ -177,7 +177,7 @@ class Vocabulary:
         return self.bytes_by_id[id_]
 
     def check_ids(self, ids: NDArray[Any]) -> None:
-        """Raise `UnknownTokenError`, naming the first of them, if any of the ids, shape `(n,)`, has no token."""
+        """Raise `UnknownTokenError`, naming the first, if any of the ids, shape `(n,)`, has no token."""
         known = (ids >= 0) & (ids < self.size)
         known &= self.byte_lengths.take(np.where(known, ids, 0)) >= 0
         if not known.all():
