@@ -19,7 +19,7 @@ PUBLIC = {
     for name in module.__all__
     if not inspect.ismodule(getattr(module, name))
 }
-ARRAY = re.compile(r"\b(NDArray|ArrayLike|Array)\b")
+ARRAY = re.compile(r"\b(NDArray|ndarray|ArrayLike|Array)\b")
 SHAPE = re.compile(r"`\([^`]*\)`|\bshapes?\b|\b(one|same) (dimension|shape)|\bscalar")
 
 
