@@ -49,7 +49,7 @@ def test_the_readme_has_the_two_commands():
 
 
 def test_the_floors_in_the_docs_are_those_of_the_test():
-    from tests.test_floors import FLOORS
+    from tests.floors import FLOORS
 
     rows = re.findall(
         r"^\| (\d) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE

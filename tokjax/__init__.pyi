@@ -547,7 +547,13 @@ from .store.fields import (
     SentencePieceTextField as SentencePieceTextField,
 )
 from .store.fields import (
+    TokenField as TokenField,
+)
+from .store.fields import (
     TokenizedTextField as TokenizedTextField,
+)
+from .store.fields import (
+    register_field as register_field,
 )
 from .store.joining import (
     merge_datasets as merge_datasets,

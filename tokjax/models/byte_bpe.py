@@ -96,7 +96,7 @@ class ByteLevelBPE(SegmentModel):
         return encoded._replace(corrections=corrections)
 
     def adjusted_offsets(self, ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Spans without blanks, if they are to be trimmed."""
+        """Spans of shape `(n, 2)` without blanks, if they are to be trimmed."""
         return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, self.trim)
 
     @cached_property
