@@ -33,6 +33,8 @@ FLOORS = {
     "protocol": 1,
     "templates": 1,
     "encoding": 1,
+    "windows": 1,
+    "_bare": 1,
     "_arranging": 1,
     "_presplit": 1,
     "lookup": 1,

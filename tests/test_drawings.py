@@ -3,12 +3,15 @@
 from xml.etree import ElementTree
 
 import numpy as np
+import pytest
 
 import tokjax
+from docs.drawings.__main__ import PICTURES
 from docs.drawings.blocks import draw_batches, draw_columns
 from docs.drawings.floors import draw_floors, draw_uses, read_places, read_uses
 from docs.drawings.masks import draw_masks
 from docs.drawings.svg import FAINT, PALETTE, Svg
+from docs.drawings.tokens import TEXTS, draw_overview
 from tests.floors import modules
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -99,3 +102,17 @@ def test_a_mask_has_a_colour_where_it_is_true():
 def test_a_mask_of_keys_holds_for_each_query():
     drawing = draw_masks("padding", {"padding": tokjax.padding_mask(np.array([1, 0]))})
     assert fills(drawing) == [PALETTE[0], "none"] * 2
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_pictures_are_those_that_the_code_draws(path):
+    assert path.read_text(encoding="utf-8") == PICTURES[path]() + "\n", "run: python -m docs.drawings"
+
+
+def test_the_overview_shows_each_token_and_both_batches():
+    drawn = texts(draw_overview())
+    assert "padded: 24 places for 17 tokens" in drawn
+    assert "packed: 18 places" in drawn
+    assert drawn.count("257") == 3 * len(TEXTS)  # the EOS of each text, padded and packed
+    assert "␣\\xf0\\x9f\\x99" in drawn
+    assert "'\\\\x83', id 131, bytes [15, 16)" in hints(draw_overview())

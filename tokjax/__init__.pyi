@@ -627,12 +627,6 @@ from .chat import (
 from .chat import (
     encode_chat as encode_chat,
 )
-from .encoding import (
-    Windows as Windows,
-)
-from .encoding import (
-    encode_windows as encode_windows,
-)
 from .formats.adapters import (
     from_sentencepiece as from_sentencepiece,
 )
@@ -722,4 +716,10 @@ from .templates import (
 )
 from .templates import (
     make_template as make_template,
+)
+from .windows import (
+    Windows as Windows,
+)
+from .windows import (
+    encode_windows as encode_windows,
 )

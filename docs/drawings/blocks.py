@@ -47,6 +47,13 @@ def draw_batches(title: str, batches: Mapping[str, PaddedBatch | PackedBlocks]) 
     return _draw(title, [_ids_of(heading, batch) for heading, batch in batches.items()])
 
 
+def place_batches(svg: Svg, x: float, y: float, batches: Mapping[str, PaddedBatch | PackedBlocks]) -> None:
+    """The ids of batches side by side in a drawing, from `(x, y)` on, under headings."""
+    for heading, batch in batches.items():
+        _place(svg, x, y, _ids_of(heading, batch), left=0)
+        x += batch.ids.shape[1] * _WIDTH + 2 * _SPACE
+
+
 def draw_columns(title: str, blocks: PackedBlocks) -> str:
     """All that packed blocks tell of their tokens, and the labels, block by block."""
     columns = {
@@ -77,14 +84,19 @@ def _draw(title: str, grids: Sequence[_Grid]) -> str:
     svg = Svg(width, height, title)
     y = 0
     for grid in grids:
-        svg.text(0, y + _HEADING / 2, grid.heading, bold=True)
-        for i, name in enumerate(grid.names):
-            svg.text(left - 8, y + _HEADING + (i + 0.5) * _HIGH, name, size=12, anchor="end", monospace=True)
-        for (i, j), value in np.ndenumerate(grid.values):
-            x, top = left + j * _WIDTH, y + _HEADING + i * _HIGH
-            _draw_cell(svg, x, top, int(value), int(grid.documents[i, j]))
+        _place(svg, 0, y, grid, left)
         y += _HEADING + len(grid.values) * _HIGH + _SPACE
     return str(svg)
+
+
+def _place(svg: Svg, x: float, y: float, grid: _Grid, left: float) -> None:
+    svg.text(x, y + _HEADING / 2, grid.heading, bold=True)
+    for i, name in enumerate(grid.names):
+        place = x + left - 8, y + _HEADING + (i + 0.5) * _HIGH
+        svg.text(*place, name, size=12, anchor="end", monospace=True)
+    for (i, j), value in np.ndenumerate(grid.values):
+        place = x + left + j * _WIDTH, y + _HEADING + i * _HIGH
+        _draw_cell(svg, *place, int(value), int(grid.documents[i, j]))
 
 
 def _draw_cell(svg: Svg, x: float, y: float, value: int, document: int) -> None:
