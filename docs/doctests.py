@@ -19,4 +19,6 @@ class Doctests(griffe.Extension):
     def on_object(self, *, obj: Object, **_: Any) -> None:
         """Put a fence around each example of an object's docstring."""
         if obj.docstring:
-            obj.docstring.value = _EXAMPLE.sub(r"```pycon\n\g<0>\n```", obj.docstring.value)
+            obj.docstring.value = _EXAMPLE.sub(
+                r"```pycon\n\g<0>\n```", obj.docstring.value
+            )

@@ -7,11 +7,11 @@ from docs.traces.showing import table, under
 from docs.traces.training import training_steps
 from tests.conftest import CORPUS
 from tests.oracles.training import train_naively
-from tokjax.models._batch_merging import BatchMerger
-from tokjax.models._known_words import KnownWords
-from tokjax.models._merging import merge_bytes
-from tokjax.models._pattern_cutter import PatternCutter
-from tokjax.models._word_tables import words_of
+from tokjax.models.engine.batch_merging import BatchMerger
+from tokjax.models.engine.known_words import KnownWords
+from tokjax.models.engine.merging import merge_bytes
+from tokjax.models.engine.pattern_cutter import PatternCutter
+from tokjax.models.engine.word_tables import words_of
 from tokjax.text.patterns import word_splitter
 from tokjax.trainer import count_pretokens, train_bpe
 

@@ -47,7 +47,9 @@ def draw_batches(title: str, batches: Mapping[str, PaddedBatch | PackedBlocks]) 
     return _draw(title, [_ids_of(heading, batch) for heading, batch in batches.items()])
 
 
-def place_batches(svg: Svg, x: float, y: float, batches: Mapping[str, PaddedBatch | PackedBlocks]) -> None:
+def place_batches(
+    svg: Svg, x: float, y: float, batches: Mapping[str, PaddedBatch | PackedBlocks]
+) -> None:
     """The ids of batches side by side in a drawing, from `(x, y)` on, under headings."""
     for heading, batch in batches.items():
         _place(svg, x, y, _ids_of(heading, batch), left=0)
@@ -64,8 +66,13 @@ def draw_columns(title: str, blocks: PackedBlocks) -> str:
         "labels": blocks.causal_lm_labels(ignore_index=_IGNORED),
     }
     arrays = np.stack([np.asarray(array) for array in columns.values()], axis=1)
-    documents = np.broadcast_to(np.asarray(blocks.document_ids)[:, None, :], arrays.shape)
-    grids = [_Grid(f"block {i}", arrays[i], documents[i], [*columns]) for i in range(len(arrays))]
+    documents = np.broadcast_to(
+        np.asarray(blocks.document_ids)[:, None, :], arrays.shape
+    )
+    grids = [
+        _Grid(f"block {i}", arrays[i], documents[i], [*columns])
+        for i in range(len(arrays))
+    ]
     return _draw(title, grids)
 
 
@@ -74,7 +81,9 @@ def _ids_of(heading: str, batch: PaddedBatch | PackedBlocks) -> _Grid:
     if isinstance(batch, PackedBlocks):
         return _Grid(heading, ids, np.asarray(batch.document_ids), ())
     rows = np.arange(len(ids), dtype=np.int32)[:, None]
-    return _Grid(heading, ids, np.where(np.asarray(batch.attention_mask) > 0, rows, -1), ())
+    return _Grid(
+        heading, ids, np.where(np.asarray(batch.attention_mask) > 0, rows, -1), ()
+    )
 
 
 def _draw(title: str, grids: Sequence[_Grid]) -> str:
@@ -101,6 +110,16 @@ def _place(svg: Svg, x: float, y: float, grid: _Grid, left: float) -> None:
 
 def _draw_cell(svg: Svg, x: float, y: float, value: int, document: int) -> None:
     fill = PALETTE[document % len(PALETTE)] if document >= 0 else "none"
-    svg.rectangle(x + 1, y + 1, _WIDTH - 2, _HIGH - 2, fill=fill, stroke=FAINT, radius=3)
+    svg.rectangle(
+        x + 1, y + 1, _WIDTH - 2, _HIGH - 2, fill=fill, stroke=FAINT, radius=3
+    )
     ink = DARK if document >= 0 else INK
-    svg.text(x + _WIDTH / 2, y + _HIGH / 2, str(value), size=11.5, anchor="middle", fill=ink, monospace=True)
+    svg.text(
+        x + _WIDTH / 2,
+        y + _HIGH / 2,
+        str(value),
+        size=11.5,
+        anchor="middle",
+        fill=ink,
+        monospace=True,
+    )

@@ -43,7 +43,9 @@ def read_places() -> list[Place]:
         place = name.split(".")[0]
         files[place] += 1
         lines[place] += len(path.read_text("utf-8").splitlines())
-    return [Place(name, floor, files[name], lines[name]) for name, floor in FLOORS.items()]
+    return [
+        Place(name, floor, files[name], lines[name]) for name, floor in FLOORS.items()
+    ]
 
 
 def read_uses() -> Counter[tuple[str, str]]:
@@ -60,9 +62,14 @@ def draw_floors() -> str:
     """The floors one above the other, with the places on each and their sizes."""
     places = read_places()
     floors = sorted({place.floor for place in places}, reverse=True)
-    rows = {floor: _rows(place for place in places if place.floor == floor) for floor in floors}
+    rows = {
+        floor: _rows(place for place in places if place.floor == floor)
+        for floor in floors
+    }
     height = sum(len(rows[floor]) * _HIGH + 2 * _GAP for floor in floors)
-    svg = Svg(_WIDTH, height, f"{len(places)} places of the code on {len(floors)} floors")
+    svg = Svg(
+        _WIDTH, height, f"{len(places)} places of the code on {len(floors)} floors"
+    )
     y = 0
     for floor in floors:
         svg.line(0, y, _WIDTH, y, stroke=FAINT)
@@ -90,7 +97,9 @@ def draw_uses() -> str:
         y = _HEADS + j * _CELL
         svg.text(_NAMES - 8, y + _CELL / 2, user, size=12, anchor="end")
         for i, name in enumerate(used):
-            _draw_use(svg, _NAMES + i * _CELL, y, uses[user, name], f"{user} imports {name}")
+            _draw_use(
+                svg, _NAMES + i * _CELL, y, uses[user, name], f"{user} imports {name}"
+            )
     return str(svg)
 
 
@@ -109,7 +118,14 @@ def _draw_place(svg: Svg, x: float, y: float, place: Place) -> None:
     if place.files > 1:
         size = f"{place.files} files, {size}"
     middle = x + (_BOX - _GAP) / 2
-    svg.rectangle(x, y, _BOX - _GAP, _HIGH - _GAP, fill=PALETTE[place.floor % len(PALETTE)], radius=4)
+    svg.rectangle(
+        x,
+        y,
+        _BOX - _GAP,
+        _HIGH - _GAP,
+        fill=PALETTE[place.floor % len(PALETTE)],
+        radius=4,
+    )
     svg.text(middle, y + 12, place.name, size=12, anchor="middle", fill=DARK, bold=True)
     svg.text(middle, y + 26, size, size=10.5, anchor="middle", fill=DARK)
 
@@ -117,5 +133,19 @@ def _draw_place(svg: Svg, x: float, y: float, place: Place) -> None:
 def _draw_use(svg: Svg, x: float, y: float, imports: int, hint: str) -> None:
     svg.rectangle(x, y, _CELL, _CELL, stroke=FAINT)
     if imports:
-        svg.rectangle(x + 1, y + 1, _CELL - 2, _CELL - 2, fill=PALETTE[0], hint=f"{hint}: {imports}")
-        svg.text(x + _CELL / 2, y + _CELL / 2, str(imports), size=12, anchor="middle", fill=DARK)
+        svg.rectangle(
+            x + 1,
+            y + 1,
+            _CELL - 2,
+            _CELL - 2,
+            fill=PALETTE[0],
+            hint=f"{hint}: {imports}",
+        )
+        svg.text(
+            x + _CELL / 2,
+            y + _CELL / 2,
+            str(imports),
+            size=12,
+            anchor="middle",
+            fill=DARK,
+        )

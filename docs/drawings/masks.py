@@ -19,7 +19,9 @@ _CELL, _HEADING, _SPACE = 20, 26, 36
 _A_ROW = 3
 
 
-def draw_masks(title: str, masks: Mapping[str, Array], segment_ids: Array | None = None) -> str:
+def draw_masks(
+    title: str, masks: Mapping[str, Array], segment_ids: Array | None = None
+) -> str:
     """Masks beside one another, under headings.
 
     Args:
@@ -29,10 +31,18 @@ def draw_masks(title: str, masks: Mapping[str, Array], segment_ids: Array | None
     """
     squares = {heading: _square(mask) for heading, mask in masks.items()}
     length = max(len(square) for square in squares.values())
-    colours = np.ones(length, np.int32) if segment_ids is None else np.asarray(segment_ids).reshape(-1)
+    colours = (
+        np.ones(length, np.int32)
+        if segment_ids is None
+        else np.asarray(segment_ids).reshape(-1)
+    )
     side = length * _CELL
     columns, rows = min(len(squares), _A_ROW), -(-len(squares) // _A_ROW)
-    svg = Svg(columns * (side + _SPACE) - _SPACE + 1, rows * (_HEADING + side + _SPACE) - _SPACE, title)
+    svg = Svg(
+        columns * (side + _SPACE) - _SPACE + 1,
+        rows * (_HEADING + side + _SPACE) - _SPACE,
+        title,
+    )
     for i, (heading, square) in enumerate(squares.items()):
         x, y = i % _A_ROW * (side + _SPACE), i // _A_ROW * (_HEADING + side + _SPACE)
         svg.text(x, y + _HEADING / 2, heading, size=11.5, monospace=True)
@@ -47,10 +57,14 @@ def _square(mask: Array) -> NDArray[np.bool_]:
     return np.broadcast_to(seen.reshape(-1, keys), (keys, keys))
 
 
-def _draw_square(svg: Svg, x: float, y: float, square: NDArray[np.bool_], colours: NDArray[np.int32]) -> None:
+def _draw_square(
+    svg: Svg, x: float, y: float, square: NDArray[np.bool_], colours: NDArray[np.int32]
+) -> None:
     for (query, key), is_seen in np.ndenumerate(square):
         fill = _colour(int(colours[key])) if is_seen else "none"
-        svg.rectangle(x + key * _CELL, y + query * _CELL, _CELL, _CELL, fill=fill, stroke=FAINT)
+        svg.rectangle(
+            x + key * _CELL, y + query * _CELL, _CELL, _CELL, fill=fill, stroke=FAINT
+        )
 
 
 def _colour(segment: int) -> str:

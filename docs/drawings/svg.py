@@ -13,7 +13,16 @@ INK = "currentColor"
 DARK = "#1f2328"
 FAINT = "#8b949e"
 """A grey that is seen on light and on dark pages."""
-PALETTE = ("#9ecbff", "#ffd08a", "#a8e0a8", "#f5b5c8", "#d0bdf4", "#9fe0dc", "#e8dc8a", "#d9c2ad")
+PALETTE = (
+    "#9ecbff",
+    "#ffd08a",
+    "#a8e0a8",
+    "#f5b5c8",
+    "#d0bdf4",
+    "#9fe0dc",
+    "#e8dc8a",
+    "#d9c2ad",
+)
 """Fills that are told apart from one another and from either background."""
 
 Anchor: TypeAlias = Literal["start", "middle", "end"]
@@ -106,13 +115,19 @@ class Svg:
     ) -> None:
         """A straight line from `(x1, y1)` to `(x2, y2)`."""
         looks = {"stroke": stroke} | ({"stroke-dasharray": "4 3"} if dashed else {})
-        self._add("line", {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke-width": width}, looks)
+        self._add(
+            "line",
+            {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke-width": width},
+            looks,
+        )
 
     def __str__(self) -> str:
         """The drawing as one line of SVG, to stand in a page or in a file."""
         return ElementTree.tostring(self._root, encoding="unicode")
 
-    def _add(self, tag: str, numbers: dict[str, float], looks: dict[str, str]) -> ElementTree.Element:
+    def _add(
+        self, tag: str, numbers: dict[str, float], looks: dict[str, str]
+    ) -> ElementTree.Element:
         attributes = {name: _number(value) for name, value in numbers.items()}
         return ElementTree.SubElement(self._root, tag, attributes | looks)
 

@@ -8,17 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._batch_merging import _REACH, _taken_from
-from tokjax.models._chunks import CHUNK_CHARACTERS, as_segments, cut_into_words, gather
-from tokjax.models._joints import NEVER, unpacked
+from tokjax.models.engine.batch_merging import _REACH, _taken_from
+from tokjax.models.engine.chunks import (
+    CHUNK_CHARACTERS,
+    as_segments,
+    cut_into_words,
+    gather,
+)
+from tokjax.models.engine.joints import NEVER, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokjax.models._batch_merging import BatchMerger, _Symbols
-    from tokjax.models._chunks import Cutter, Pieces
-    from tokjax.models._known_words import KnownWords
-    from tokjax.models._word_tables import Words
+    from tokjax.models.engine.batch_merging import BatchMerger, _Symbols
+    from tokjax.models.engine.chunks import Cutter, Pieces
+    from tokjax.models.engine.known_words import KnownWords
+    from tokjax.models.engine.word_tables import Words
 
 
 _ROUNDS = 5
@@ -44,14 +49,22 @@ class Joint(NamedTuple):
 
 def joints_of(merger: BatchMerger, word: bytes) -> list[Joint]:
     """What the first round knows of each two neighbours of a word."""
-    symbols = merger._first_symbols(np.frombuffer(word, np.uint8), np.array([len(word)]))
+    symbols = merger._first_symbols(
+        np.frombuffer(word, np.uint8), np.array([len(word)])
+    )
     joints = unpacked(symbols.joints)
     left, right = _taken_from(joints, _REACH)
     sure = merger._sure_pairs(symbols.ids, joints.rank, left, right, _REACH)
-    pairs = [_shown(word[i : i + 1]) + "·" + _shown(word[i + 1 : i + 2]) for i in range(len(word) - 1)]
+    pairs = [
+        _shown(word[i : i + 1]) + "·" + _shown(word[i + 1 : i + 2])
+        for i in range(len(word) - 1)
+    ]
     columns = (joints.rank[1:-1], left[:-2], right[2:])
     ranks = [[_rank(value) for value in column.tolist()] for column in columns]
-    return [Joint(*row) for row in zip(pairs, *ranks, sure[: len(pairs)].tolist(), strict=False)]
+    return [
+        Joint(*row)
+        for row in zip(pairs, *ranks, sure[: len(pairs)].tolist(), strict=False)
+    ]
 
 
 def merging_rounds(merger: BatchMerger, words: Words) -> Iterator[list[str]]:
@@ -62,7 +75,9 @@ def merging_rounds(merger: BatchMerger, words: Words) -> Iterator[list[str]]:
     texts = list(words.texts())
     stops = np.cumsum([0, *map(len, texts)])
     done = np.full(stops[-1], -1, np.int32)
-    symbols: _Symbols | None = merger._first_symbols(np.frombuffer(b"".join(texts), np.uint8), stops[1:])
+    symbols: _Symbols | None = merger._first_symbols(
+        np.frombuffer(b"".join(texts), np.uint8), stops[1:]
+    )
     while symbols is not None:
         starts = np.union1d(np.flatnonzero(done >= 0), symbols.places[1:-1])
         yield [
@@ -72,11 +87,15 @@ def merging_rounds(merger: BatchMerger, words: Words) -> Iterator[list[str]]:
         symbols = merger._merged(symbols, done, 0)
 
 
-def seconds_by_stage(texts: Sequence[str], cutter: Cutter, known: KnownWords) -> dict[str, float]:
+def seconds_by_stage(
+    texts: Sequence[str], cutter: Cutter, known: KnownWords
+) -> dict[str, float]:
     """How long each stage of the engine takes when all words are known: the least of some rounds."""
     chunks = list(gather(as_segments(texts), CHUNK_CHARACTERS, cutter.cut))
     known.learn([known.find(cut_into_words(pieces, cutter).words) for pieces in chunks])
-    rounds = [[_clocked(pieces, cutter, known) for pieces in chunks] for _ in range(_ROUNDS)]
+    rounds = [
+        [_clocked(pieces, cutter, known) for pieces in chunks] for _ in range(_ROUNDS)
+    ]
     least = np.array(rounds).sum(axis=1).min(axis=0)
     return dict(zip(("boundaries", "words", "ids"), least.tolist(), strict=True))
 
@@ -93,7 +112,9 @@ def _clocked(pieces: Pieces, cutter: Cutter, known: KnownWords) -> list[float]:
 
 
 def _cut(word: bytes, cuts: Sequence[int]) -> str:
-    return "·".join(_shown(word[i:j]) for i, j in zip([0, *cuts], [*cuts, len(word)], strict=True))
+    return "·".join(
+        _shown(word[i:j]) for i, j in zip([0, *cuts], [*cuts, len(word)], strict=True)
+    )
 
 
 def _shown(part: bytes) -> str:

@@ -19,7 +19,9 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     """Rows under headings; columns that hold numbers end where the longest does."""
     lines = [list(map(str, row)) for row in (headings, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    has_numbers = [any(type(cell) is int for cell in column) for column in zip(*rows, strict=True)]
+    has_numbers = [
+        any(type(cell) is int for cell in column) for column in zip(*rows, strict=True)
+    ]
     return "\n".join(
         "  ".join(
             cell.rjust(width) if is_right else cell.ljust(width)

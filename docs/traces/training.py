@@ -49,20 +49,34 @@ class _Watched(_Merger):
 
 def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate]]:
     """The most frequent pairs of each step, in order, until `most` tokens are made or no pair is left."""
-    rules = Rules(_NO_SPECIAL_TOKENS, min_frequency=1, tie_break="lexicographic", max_token_length=None)
+    rules = Rules(
+        _NO_SPECIAL_TOKENS,
+        min_frequency=1,
+        tie_break="lexicographic",
+        max_token_length=None,
+    )
     merger = _Watched(Checkpoint((), symbols_of(counts)), rules)
     while merger.num_new < most:
         before = len(merger.merged.made)
         if merger._step(most - merger.num_new) is None:
             return
-        made = [left << ID_BITS | right for left, right, _ in merger.merged.made[before:]]
+        made = [
+            left << ID_BITS | right for left, right, _ in merger.merged.made[before:]
+        ]
         turns = {key: turn for turn, key in enumerate(made, 1)}
         yield [
-            Candidate(_pair(merger, key), -order[0], merger._batches._newcomers.get(key), turns.get(key, 0))
+            Candidate(
+                _pair(merger, key),
+                -order[0],
+                merger._batches._newcomers.get(key),
+                turns.get(key, 0),
+            )
             for key, order in zip(merger.ranked.keys, merger.ranked.order, strict=True)
         ]
 
 
 def _pair(merger: _Merger, key: int) -> str:
     tokens = (merger.merged.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
-    return "·".join(token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens)
+    return "·".join(
+        token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens
+    )
