@@ -9,6 +9,7 @@ from pathlib import Path
 import tokjax
 
 SEPARATOR = "<|endoftext|>"
+FUNCTION = re.compile(r'^ *def (\w+\([^)]*\))[^\n]*:\n\s+[rR]?"""\s*(\S[^\n]*?)\s*(?:"""|\n)', re.MULTILINE)
 SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
 LABELS = {"func": "FUNCTION", "class": "CLASS", "meth": "METHOD", "attr": "ATTRIBUTE", "mod": "MODULE"}
 LABELS |= {"exc": "EXCEPTION", "obj": "OBJECT", "data": "OBJECT"}
@@ -50,6 +51,11 @@ def read_corpus(paths, megabytes):
     if not train or not held_out:
         raise tokjax.InvalidArgumentError("the corpus is too small: it needs at least two documents")
     return train, held_out
+
+
+def described_functions(texts):
+    """The signatures of functions in Python source, and the first lines of their docstrings."""
+    return [function for text in texts for function in FUNCTION.findall(text)]
 
 
 def marked_docstrings(packages, limit):

@@ -90,10 +90,3 @@ def summed(totals, params, batches):
     """The sums over batches of the numbers that `totals(params, batch)` gives."""
     jitted = jax.jit(totals)
     return np.sum([jitted(params, batch) for batch in batches], axis=0, dtype=np.float64)
-
-
-def in_batches(rows, size):
-    """A pytree of arrays, so many rows at a time; the last batch may have fewer. Numbers stay as they are."""
-    for start in range(0, jax.tree.leaves(rows)[0].shape[0], size):
-        part = slice(start, start + size)
-        yield jax.tree.map(lambda column, part=part: column[part] if column.ndim else column, rows)
