@@ -3,8 +3,8 @@
     pip install -e '.[examples]' distributed && python examples/dask_corpus.py
 
 The cluster is two processes of this machine; of another, `Client("tcp://host:8786")` is all that changes. If
-its workers see the corpus under the same path, each reads what it counts. The corpus is the source code of the
-standard library and of the packages that are installed, in one file, or the files of `--corpus`.
+its workers see the corpus under the same path, each reads what it counts. The corpus is the source code of
+the standard library and of the packages that are installed, in one file, or the files of `--corpus`.
 """
 
 import sys
