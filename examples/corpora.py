@@ -53,6 +53,10 @@ def read_corpus(paths, megabytes):
     return train, held_out
 
 
+def paragraphs(texts):
+    return [part for text in texts for part in text.split("\n\n") if part.strip()]
+
+
 def described_functions(texts):
     """The signatures of functions in Python source, and the first lines of their docstrings."""
     return [function for text in texts for function in FUNCTION.findall(text)]

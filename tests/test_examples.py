@@ -1,92 +1,27 @@
 """The examples are programs: run them, in small."""
 
-import importlib.util
 import json
-import os
 import random
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-AS_A_USER = {
-    name: value
-    for name, value in os.environ.items()
-    if name not in ("JAX_NUMPY_DTYPE_PROMOTION", "XLA_FLAGS")  # optax needs implicit promotion
-}
+from tests.running_examples import EXAMPLES, PROGRAMS, example_module, run_example
 
 
-def run_train_lm(directory, *arguments):
-    small = ["--directory", directory, "--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20]
-    return subprocess.run(
-        [sys.executable, EXAMPLES / "train_lm.py", *map(str, [*small, *arguments])],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=AS_A_USER,
-    )
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_help(program):
+    done = run_example(program, "--help")
+    assert done.returncode == 0
+    assert "usage" in done.stdout.casefold()
 
 
-def test_train_lm(tmp_path):
-    first = run_train_lm(tmp_path)
-    assert first.returncode == 0, first.stdout + first.stderr
-    assert "bits per byte" in first.stdout
-    assert "no dataset of these texts yet" in first.stdout
-    second = run_train_lm(tmp_path, "--learning-rate", 0)
-    assert second.returncode == 1
-    assert "the loss did not fall" in second.stdout
-    assert "using the dataset of an earlier run" in second.stdout
-    third = run_train_lm(tmp_path, "--vocab-size", 300, "--corpus", EXAMPLES / "train_lm.py", "--steps", 1)
-    assert "no dataset of these texts yet" in third.stdout
-
-
-@pytest.mark.parametrize("corpus", ["missing.txt", ".", "tiny.txt"])
-def test_train_lm_on_no_corpus(tmp_path, corpus):
-    (tmp_path / "tiny.txt").write_text("tiny")
-    done = run_train_lm(tmp_path / "run", "--corpus", tmp_path / corpus)
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ")
-    assert "Traceback" not in done.stderr
-
-
-def run_example(name, *arguments):
-    return subprocess.run(
-        [sys.executable, EXAMPLES / name, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=AS_A_USER,
-    )
-
-
-def test_pipeline(tmp_path):
-    (tmp_path / "corpus.txt").write_text("\n\n".join("low lower lowest " * (i % 40 + 1) for i in range(200)))
-    small = ["--corpus", tmp_path / "corpus.txt", "--vocab-size", 280, "--batch-size", 8, "--steps", 40]
-    done = run_example("pipeline.py", *small)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "CausalLMBatch: 8 rows of" in done.stdout
-    traces, rungs = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
-    assert 1 < int(traces) <= len(rungs.split(", "))
-    assert "loss" in done.stdout
-    (tmp_path / "tiny.txt").write_text("tiny")
-    for corpus in ("tiny.txt", "missing.txt"):
-        failed = run_example("pipeline.py", "--corpus", tmp_path / corpus)
-        assert failed.returncode == 1
-        assert failed.stderr.startswith("error: ")
-
-
-@pytest.mark.parametrize("steps", [-1, 0, 1])
-def test_pipeline_in_too_few_steps_to_compare(steps):
-    failed = run_example("pipeline.py", "--steps", steps)
-    assert failed.returncode == 1
-    assert failed.stderr == (
-        f"error: --steps must be at least 2, not {steps}: the first losses and the last are compared\n"
-    )
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_all_programs_are_run_by_tests(program):
+    tests = EXAMPLES.parent.glob("tests/test_examples*.py")
+    assert any(f'run_example("{program.name}"' in path.read_text("utf-8") for path in tests)
 
 
 def conll_of_sentences(count):
@@ -115,10 +50,8 @@ def test_ner_on_conll(tmp_path):
 
 @pytest.fixture(scope="module")
 def ner():
-    spec = importlib.util.spec_from_file_location("ner", EXAMPLES / "ner.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with pytest.MonkeyPatch.context() as patch:
+        return example_module("ner", patch)
 
 
 @pytest.mark.parametrize(
@@ -239,9 +172,3 @@ def test_ner_on_no_data(tmp_path, content):
     assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_help(example):
-    done = subprocess.run([sys.executable, example, "--help"], capture_output=True, text=True, check=True)
-    assert "usage" in done.stdout
