@@ -59,7 +59,7 @@ def main(
     vocab_size: int = 2048,
     length: int = typer.Option(128, help="places of the inputs"),
     batch_size: int = typer.Option(16, min=1),
-    steps: int = typer.Option(400, min=1),
+    steps: int = typer.Option(600, min=1),
 ):
     texts, held_out = read_corpus(corpus, megabytes)
     options = {"special_tokens": ["<pad>", "</s>", *SENTINELS], "pad_token": "<pad>", "eos_token": "</s>"}

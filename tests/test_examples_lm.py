@@ -64,9 +64,17 @@ def test_train_lm(tmp_path, sentences):
     assert "no dataset of these texts yet" in third.stdout
 
 
-@pytest.mark.parametrize("corpus", ["missing.txt", ".", "tiny.txt"])
 @pytest.mark.parametrize(
-    "name", ["train_lm.py", "finetune_packed.py", "masked_lm.py", "span_corruption.py", "pipeline.py"]
+    ("name", "corpus"),
+    [
+        ("train_lm.py", "missing.txt"),
+        ("train_lm.py", "."),
+        ("train_lm.py", "tiny.txt"),
+        ("finetune_packed.py", "tiny.txt"),
+        ("masked_lm.py", "tiny.txt"),
+        ("span_corruption.py", "tiny.txt"),
+        ("pipeline.py", "tiny.txt"),
+    ],
 )
 def test_no_corpus(tmp_path, name, corpus):
     (tmp_path / "tiny.txt").write_text("tiny")
