@@ -13,6 +13,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import rich
 import typer
 from corpora import paragraphs, read_corpus
@@ -46,8 +47,10 @@ def pipeline_to_batches(tokenizer, lists):
     return to_batch, options["buckets"]
 
 
-def lists_of_like_lengths(texts, size):
-    lists = list(tokjax.batched(sorted(texts, key=len), size, drop_last=True))
+def lists_of_like_lengths(tokenizer, texts, size):
+    """Lists of texts that have about as many tokens, in mixed order."""
+    by_tokens = [texts[i] for i in np.argsort(tokjax.count_tokens(tokenizer, texts), kind="stable")]
+    lists = list(tokjax.batched(by_tokens, size, drop_last=True))
     if not lists:
         raise tokjax.InvalidArgumentError(f"the corpus is too small: a batch takes {size} paragraphs")
     random.Random(0).shuffle(lists)
@@ -68,14 +71,15 @@ def main(
     steps: int = typer.Option(200, min=1),
 ):
     texts, held_out = map(paragraphs, read_corpus(corpus, megabytes))
-    lists, held_lists = (lists_of_like_lengths(part, batch_size) for part in (texts, held_out))
     trained = train_bpe(texts, vocab_size=vocab_size, special_tokens=["<pad>"], pad_token="<pad>")
-    to_batch, ladder = pipeline_to_batches(trained.tokenizer, lists)
+    tokenizer = trained.tokenizer
+    lists, held_lists = (lists_of_like_lengths(tokenizer, part, batch_size) for part in (texts, held_out))
+    to_batch, ladder = pipeline_to_batches(tokenizer, lists)
     held = list(to_batch.map(held_lists))
     print(to_batch.describe(lists[0]))
-    rich.print(tokjax.show_batch(to_batch(lists[0]), trained.tokenizer, max_rows=3))
+    rich.print(tokjax.show_batch(to_batch(lists[0]), tokenizer, max_rows=3))
 
-    params = init_params(jax.random.key(0), tokjax.vocab_size(trained.tokenizer), max(ladder))
+    params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), max(ladder))
     nats, count = summed(total_loss, params, held)
     limited = tokjax.limit_traces(total_loss, ladder)
     batches = to_batch.map(itertools.cycle(lists), workers=2)
