@@ -84,11 +84,3 @@ def without_markup(paragraph):
         spans.append((len(text), len(text) + len(shown), LABELS[match["role"]]))
         text, done = text + shown, match.end()
     return text + paragraph[done:], spans
-
-
-def start_of_held_out(sources):
-    """Where the last tenth begins, or somewhat before: no source is on both sides."""
-    start = len(sources) * 9 // 10
-    while start and sources[start - 1] == sources[start]:
-        start -= 1
-    return start
