@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 import tokjax
-from benchmarks.inputs import InputError, vocabulary_file
+from benchmarks.inputs import InputError, tokenizer_of, vocabulary_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ def alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], objec
     """Capitalised words of paragraphs as entities, by characters; tokens are there already."""
     texts = paragraphs_of(documents)
     entities: Entities = [[(*match.span(), "NAME") for match in NAME.finditer(part)] for part in texts]
-    tokenizer = tokjax.load_tokenizer(ranks)
+    tokenizer = tokenizer_of(ranks)
     batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
     spans = tokjax.spans_from_characters(texts, entities)
     columns = tokjax.span_columns(spans, ["NAME"])

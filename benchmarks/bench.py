@@ -7,13 +7,16 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.inputs import LARGE_TEXT, Sources, Text, described, read_start
+from benchmarks.inputs import Text, described, read_start
 from benchmarks.measuring import interleaved
 from benchmarks.record import Input, Measurement
+from benchmarks.sources import LARGE_TEXT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from benchmarks.sources import Sources
 
 QUICK_MEGABYTES = 1.0
 QUICK_ROUNDS = 1

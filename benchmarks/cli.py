@@ -17,9 +17,10 @@ from typer.core import TyperGroup
 
 from benchmarks.bench import QUICK_MEGABYTES, Bench
 from benchmarks.corpus import fetch_corpus
-from benchmarks.inputs import CACHE, OWN_MEGABYTES, InputError, Sources, find_sources
+from benchmarks.inputs import InputError, cache
 from benchmarks.record import RESULTS, RecordError, new_record, write_record
 from benchmarks.render import render_pages, tables_of
+from benchmarks.sources import OWN_MEGABYTES, Sources, find_sources
 from benchmarks.suites import SUITES
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
     from click import Context
 
-QUICK_RESULTS = CACHE / "quick"
 console = Console(highlight=False)
 
 
@@ -106,7 +106,7 @@ def run(
         sources = find_sources(texts, ranks, own_megabytes=own)
     except InputError as error:
         raise refuse(str(error)) from error
-    out = out or (QUICK_RESULTS if quick else RESULTS)
+    out = out or (cache() / "quick" if quick else RESULTS)
     options = Options(sources, quick, rounds, megabytes, threads, install, out)
     failed = run_all(wanted, options)
     if failed:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from benchmarks.inputs import SEPARATOR, read_documents, read_ranks, vocabulary_file
+from benchmarks.inputs import SEPARATOR, read_documents, read_ranks, tokenizer_of, vocabulary_file
 from benchmarks.measuring import peak_megabytes, seconds_of
 from benchmarks.names import IDS, OFFSETS, SLOW
 
@@ -78,8 +78,7 @@ def tokjax_with_special(ranks: Path, _: int) -> Calls:
     """With a special token, which texts are searched for."""
     import tokjax
 
-    by_rank = read_ranks(ranks)
-    tokenizer = tokjax.byte_level_bpe(by_rank, special_tokens={SEPARATOR: len(by_rank)})
+    tokenizer = tokenizer_of(ranks)
     return Calls(
         lambda documents: tokjax.encode_to_array(tokenizer, documents, threads=1),
         lambda text: tokjax.encode(tokenizer, text),

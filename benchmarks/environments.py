@@ -8,14 +8,14 @@ import subprocess
 import venv
 from typing import TYPE_CHECKING
 
-from benchmarks.inputs import CACHE, InputError
+from benchmarks.inputs import InputError, cache
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
 REQUIREMENT = "transformers>=4.45,<5"
-DIRECTORY = CACHE / "transformers4"
+NAME = "transformers4"
 
 
 def python_of(directory: Path) -> Path:
@@ -29,15 +29,18 @@ def python_with_slow_tokenizers(say: Callable[[str], None]) -> Path:
     Raises:
         InputError: pip can't install it.
     """
-    if DIRECTORY.exists():
-        return python_of(DIRECTORY)
+    directory = cache() / NAME
+    if directory.exists():
+        return python_of(directory)
     say(f"installing {REQUIREMENT} into an environment of its own")
-    venv.create(DIRECTORY, with_pip=True, clear=True)
-    command = [str(python_of(DIRECTORY)), "-m", "pip", "install", "-q", REQUIREMENT]
+    part = directory.with_name(f"{NAME}.part")
+    venv.create(part, with_pip=True, clear=True)
+    command = [str(python_of(part)), "-m", "pip", "install", "-q", REQUIREMENT]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
-        shutil.rmtree(DIRECTORY)
+        shutil.rmtree(part)
         said = done.stderr.strip().splitlines()
         raise InputError(f"pip can't install {REQUIREMENT}: {said[-1] if said else 'it says nothing'}")
-    return python_of(DIRECTORY)
+    part.rename(directory)
+    return python_of(directory)

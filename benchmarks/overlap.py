@@ -10,6 +10,7 @@ import jax.numpy as jnp
 
 import tokjax
 from benchmarks.datasets import packed_dataset
+from benchmarks.inputs import tokenizer_of
 from benchmarks.measuring import interleaved
 from benchmarks.names import BOTH, LOADING, OVERLAP, STEP
 
@@ -83,7 +84,7 @@ def loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable[[], 
 def loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
     """One that reads ids, and one that makes them of text."""
     packed = packed_dataset(bench.scratch, bench.pick(IDS, QUICK_IDS))
-    tokenizer = tokjax.load_tokenizer(bench.ranks)
+    tokenizer = tokenizer_of(bench.ranks)
     text = bench.text(MEGABYTES)
     tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw")
     raw = tokjax.open_dataset(bench.scratch / "raw", tokenizer)

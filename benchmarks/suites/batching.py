@@ -15,6 +15,7 @@ from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFas
 
 import tokjax
 from benchmarks.aligners import alignment
+from benchmarks.inputs import tokenizer_of
 from benchmarks.packers import measure_packing, measure_planning, measure_planning_beside_trl
 
 if TYPE_CHECKING:
@@ -138,7 +139,7 @@ def by_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
 
 def token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
     """Tokens of each document of a text, in a random order."""
-    tokenizer = tokjax.load_tokenizer(bench.ranks)
+    tokenizer = tokenizer_of(bench.ranks)
     counts = np.asarray(tokjax.count_tokens(tokenizer, text.documents))
     lengths = np.random.default_rng(0).permutation(counts[counts > 0])
     quantiles = np.quantile(lengths, [0.1, 0.5, 0.9, 0.99]).tolist()

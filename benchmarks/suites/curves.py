@@ -13,7 +13,7 @@ import numpy as np
 
 import tokjax
 from benchmarks.contenders import CONTENDERS
-from benchmarks.inputs import SEPARATOR, read_ranks, write_ranks
+from benchmarks.inputs import SEPARATOR, read_ranks, tokenizer_of, write_ranks
 from benchmarks.measuring import ProcessError, apart, interleaved
 from benchmarks.names import CURVES, IDS, OURS, THEIRS
 from benchmarks.packers import BLOCK, STRATEGIES
@@ -177,7 +177,7 @@ def measure_training(bench: Bench) -> None:
 def measure_packing(bench: Bench) -> None:
     """Plans of more and more documents, and blocks made of them, of lengths drawn from those of a text."""
     text = bench.text(LENGTHS_MEGABYTES, called="lengths")
-    tokenizer = tokjax.load_tokenizer(bench.ranks)
+    tokenizer = tokenizer_of(bench.ranks)
     lengths = np.asarray(tokjax.count_tokens(tokenizer, text.documents))
     rng = np.random.default_rng(0)
     for count in (count for count in PACKED if not bench.quick or count <= PACKED[1]):

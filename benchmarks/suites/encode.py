@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from benchmarks.bench import not_installed
 from benchmarks.contenders import CONTENDERS
-from benchmarks.inputs import LARGE_TEXT, InputError, vocabulary_file
+from benchmarks.inputs import InputError, vocabulary_file
 from benchmarks.measuring import apart
 from benchmarks.names import IDS, OFFSETS, OURS, THEIRS, run_name
+from benchmarks.sources import LARGE_TEXT
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,6 +10,7 @@ import numpy as np
 
 import tokjax
 from benchmarks.datasets import DOCUMENT, LENGTH, packed_dataset
+from benchmarks.inputs import tokenizer_of
 from benchmarks.measuring import apart, peak_megabytes
 from benchmarks.names import (
     CHECKED,
@@ -174,7 +175,7 @@ def measure_starting(bench: Bench, path: Path, steps: int) -> None:
 def measure_writing(bench: Bench) -> None:
     """Encoding alone, and writing a packed dataset."""
     text = bench.text(WRITTEN_MEGABYTES, bench.holder(WRITTEN_MEGABYTES))
-    tokenizer = tokjax.load_tokenizer(bench.ranks)
+    tokenizer = tokenizer_of(bench.ranks)
     field = tokjax.PackedTokenField(tokenizer)
     target = bench.scratch / "written"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tokjax
-from benchmarks.inputs import read_documents
+from benchmarks.inputs import read_documents, tokenizer_of
 from benchmarks.measuring import apart, interleaved
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def measure_strategies(ranks: str, text: str, directory: str, rounds: int) -> di
     """Seconds a batch, bytes on disk a byte of text, and padding, of each way; on one core."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    tokenizer = tokjax.load_tokenizer(Path(ranks))
+    tokenizer = tokenizer_of(Path(ranks))
     texts = [part for document in read_documents(Path(text)) for part in document.split("\n\n") if part]
     texts = texts[:PARAGRAPHS]
     size = sum(len(text.encode()) for text in texts)

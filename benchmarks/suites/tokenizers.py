@@ -16,7 +16,7 @@ import sentencepiece
 from benchmarks.bench import not_installed
 from benchmarks.contenders import CONTENDERS
 from benchmarks.environments import python_with_slow_tokenizers
-from benchmarks.inputs import CACHE, InputError, read_ranks, vocabulary_file
+from benchmarks.inputs import InputError, cache, read_ranks, vocabulary_file
 from benchmarks.measuring import apart
 from benchmarks.names import ENCODING, IDS, OURS, SLOW, THEIRS
 
@@ -35,7 +35,7 @@ NAMES = (SLOW, "Hugging Face, fast", THEIRS, "SentencePiece", f"gigatoken, {IDS}
 def sentencepiece_model(text: Text, pieces: int) -> Path:
     """A BPE model of that text, kept beside the records."""
     digest = hashlib.sha256(text.path.read_bytes()).hexdigest()[:16]
-    path = CACHE / "sentencepiece" / f"{digest}-{pieces}.model"
+    path = cache() / "sentencepiece" / f"{digest}-{pieces}.model"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (line for document in text.documents for line in document.split("\n") if line)
