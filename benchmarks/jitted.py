@@ -12,7 +12,7 @@ import numpy as np
 import tokjax
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -62,11 +62,11 @@ def make_batch(rows: int, length: int) -> Batch:
     )
 
 
-def cases(rows: int, length: int) -> Cases:
-    """All of them."""
+def cases(rows: int, length: int) -> Iterator[tuple[str, tuple[Callable[..., Any], tuple[Any, ...]]]]:
+    """All of them; arrays are made of one kind of function at a time."""
     batch = make_batch(rows, length)
-    parts = (padding_cases, label_cases, packing_cases, mask_cases, objective_cases, alignment_cases)
-    return {name: case for part in parts for name, case in part(batch).items()}
+    for part in (padding_cases, label_cases, packing_cases, mask_cases, objective_cases, alignment_cases):
+        yield from part(batch).items()
 
 
 def _ragged(batch: Batch) -> tokjax.Ragged:
@@ -121,6 +121,7 @@ def packing_cases(batch: Batch) -> Cases:
         "cudnn_segments": (partial(tokjax.cudnn_segments, max_segments=SEGMENTS), segments),
         "PackedBlocks.causal_lm_labels": (tokjax.PackedBlocks.causal_lm_labels, (blocks,)),
         "PackedBlocks.to_maxtext": (tokjax.PackedBlocks.to_maxtext, (blocks,)),
+        "PackedBlocks.to_grain": (tokjax.PackedBlocks.to_grain, (blocks,)),
         "PackedBlocks.to_levanter": (tokjax.PackedBlocks.to_levanter, (blocks,)),
         "PackedBlocks.to_huggingface": (tokjax.PackedBlocks.to_huggingface, (blocks,)),
     }

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     Step = Callable[[Any, Any], tuple[Any, Any]]
 
 STEPS, QUICK_STEPS = 50, 3
-BATCH, LENGTH, WIDTH, LAYERS = 32, 512, 64, 2
-CLASSES = 256
+BATCH, LENGTH, WIDTH, LAYERS = 32, 512, 32, 2
+CLASSES = 128
 """Ids are taken modulo this, so that logits are no larger than what is before them."""
 IDS, QUICK_IDS = 10_000_000, 500_000
 MEGABYTES = 10

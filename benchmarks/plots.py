@@ -48,7 +48,7 @@ def draw(task: str, lines: dict[str, list[Measurement]], path: Path) -> None:
         axes.set(xscale="log", yscale="log", xlabel=_axis(task), ylabel="seconds", title=task)
         axes.grid(visible=True, which="major", alpha=0.3)
         figure.legend(loc="outside right upper", frameon=False)
-        figure.savefig(path, format="svg", metadata={"Date": None})
+        figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
 
 def _draw_line(axes: Any, name: str, points: list[Measurement], colour: str) -> None:

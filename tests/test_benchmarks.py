@@ -1,6 +1,7 @@
 """Every suite runs, records keep to the format, and pages are rendered from them. Nothing is timed."""
 
 import json
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.cli import app
 from benchmarks.corpus import documents_in, fetch_corpus, write_documents
+from benchmarks.environments import python_with_slow_tokenizers
 from benchmarks.inputs import CACHE_VARIABLE, SEPARATOR, InputError, read_documents, write_ranks
 from benchmarks.measuring import ProcessError, apart, interleaved
 from benchmarks.names import CURVES
@@ -171,6 +173,16 @@ def test_a_process_of_its_own_tells_what_it_saw_and_why_it_failed():
     assert apart("benchmarks.names:run_name", {"contender": "x", "threads": 2}) == "x; 2"
     with pytest.raises(ProcessError, match="run_name failed: TypeError"):
         apart("benchmarks.names:run_name", {"nobody": 1})
+
+
+@pytest.mark.slow
+def test_an_environment_that_cannot_be_made_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with pytest.raises(InputError, match="pip can't install transformers"):
+        python_with_slow_tokenizers(print)
+    assert list((tmp_path / "cache").iterdir()) == []
 
 
 def test_rounds_go_through_all_in_turn():

@@ -72,6 +72,6 @@ def measure(bench: Bench) -> None:
         "length": length,
     }
     measure_bandwidth(bench)
-    for name, (function, arguments) in cases(rows, length).items():
+    for name, (function, arguments) in cases(rows, length):
         measure_case(bench, name, function, arguments)
     measure_overlap(bench)

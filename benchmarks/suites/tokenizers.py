@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 PACKAGES = ["tokjax", "numpy", "transformers", "tokenizers", "tiktoken", "sentencepiece", "gigatoken"]
 MEGABYTES = 5
 LENGTHS = {"tweet": 280, "e-mail": 1000, "news article": 5000, "paper": 40_000}
-NAMES = (SLOW, "Hugging Face, fast", THEIRS, "SentencePiece", f"gigatoken, {IDS}", OURS)
+OTHER_VOCABULARY = "SentencePiece"
+NAMES = (SLOW, "Hugging Face, fast", THEIRS, OTHER_VOCABULARY, f"gigatoken, {IDS}", OURS)
 
 
 def sentencepiece_model(text: Text, pieces: int) -> Path:
@@ -82,12 +83,19 @@ def measure(bench: Bench) -> None:
     for number in range(rounds):
         for name in (name for name in NAMES if name in python):
             bench.say(f"round {number + 1} of {rounds}: {name}")
-            source = model if name == "SentencePiece" else ranks
+            source = model if name == OTHER_VOCABULARY else ranks
             told = {"name": name, "source": str(source), "text": str(text.path), "lengths": LENGTHS}
             seen[name].append(apart("benchmarks.contenders:measure_latency", told, python=python[name]))
+    check_counts({name: rows[0]["tokens"] for name, rows in seen.items() if name != OTHER_VOCABULARY})
     size = sum(len(document.encode()) for document in text.documents)
     for name, rows in seen.items():
         write_down(bench, name, rows, size)
+
+
+def check_counts(tokens: dict[str, int]) -> None:
+    """Refuse to go on if contenders with the same ranks give different numbers of tokens."""
+    if len(set(tokens.values())) > 1:
+        raise InputError(f"the same ranks give different numbers of tokens: {tokens}")
 
 
 def write_down(bench: Bench, name: str, rows: list[dict[str, Any]], size: int) -> None:

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from benchmarks.record import Measurement, Record
 
 
+TOO_SHORT = 0.05
+"""Of the longer of step and loading: what is shorter is lost in its noise."""
+
+
 def loading_table(record: Record) -> str:
     """Tokens a second of each contender, and what they are of the roofline."""
     measured = record.of(reference=ROOFLINE)
@@ -137,6 +141,13 @@ def _about_device(record: Record, bandwidth: float | None) -> str:
     return f"{where}{copied} {host(record)}"
 
 
+def _hidden(step: float, loading: float, both: float) -> str:
+    shorter, longer = sorted((step, loading))
+    if shorter < TOO_SHORT * longer:
+        return "too short to tell"
+    return f"{(step + loading - both) / shorter:.2f}"
+
+
 def overlap_table(record: Record) -> str:
     """A step, loading, both, and the share of the shorter of the two that is hidden."""
     rows = []
@@ -144,9 +155,8 @@ def overlap_table(record: Record) -> str:
         step, loading, both = (
             seconds_of(record, task=task, contender=name) for name in (STEP, LOADING, BOTH)
         )
-        hidden = (step + loading - both) / min(step, loading)
         cells = [f"{1e3 * value:.2f}" for value in (step, loading, both)]
-        rows.append([task.removeprefix(f"{OVERLAP}, "), *cells, f"{hidden:.2f}"])
+        rows.append([task.removeprefix(f"{OVERLAP}, "), *cells, _hidden(step, loading, both)])
     if not rows:
         return "Not measured yet."
     header = ["batches of", "step alone, ms", "loading alone, ms", "both, ms", "hidden, of the shorter"]
