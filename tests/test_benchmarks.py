@@ -108,6 +108,17 @@ def test_a_suite_that_fails_is_told_and_the_others_go_on(small, tmp_path, monkey
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["short.json"]
 
 
+def test_contenders_that_are_not_installed_are_named(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.contenders.find_spec", lambda package: package != "tiktoken" or None)
+    done = run("growth", *small)
+    assert done.exit_code == 0, done.output
+    assert "tiktoken is not installed |" in done.output
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    done = run("short", *small)
+    assert done.exit_code == 1
+    assert "short left out: tiktoken is not installed" in words_of(done)
+
+
 def test_suites_are_listed():
     done = run("--list")
     assert done.exit_code == 0

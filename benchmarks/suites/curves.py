@@ -5,6 +5,7 @@ Encoding and training are measured in processes of their own, at the first sight
 
 from __future__ import annotations
 
+import math
 import os
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -86,8 +87,8 @@ def measure_curve(bench: Bench, task: str, points: list[Point], names: Iterable[
     rounds = bench.rounds(3)
     for number in range(rounds):
         for point in points:
-            for name in (name for name in names if point.at <= behind.get(name, point.at)):
-                bench.say(f"{task}, round {number + 1} of {rounds}, {point.at:,g}: {name}")
+            for name in (name for name in names if point.at < behind.get(name, math.inf)):
+                bench.say(f"{task}, round {number + 1} of {rounds}, {point.at:,.12g}: {name}")
                 row = measured_at(point, name)
                 if row is None or max(row[key] for key in measures) > SLOW_SECONDS:
                     behind[name] = point.at

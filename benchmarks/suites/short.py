@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 PACKAGES = ["tokjax", "numpy", "tiktoken", "tokenizers"]
 LENGTHS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000, 1_000_000)
 CHARACTERS_A_ROUND = 300_000
-NAMES = ("tokjax", "tiktoken", "tokenizers")
+REFERENCE = "tiktoken"
+NAMES = ("tokjax", REFERENCE, "tokenizers")
 
 
 def repeated(call: Callable[[str], Any], text: str, times: int) -> Callable[[], None]:
@@ -33,12 +34,11 @@ def measure(bench: Bench) -> None:
     book = "\n".join(bench.text(2 * LENGTHS[-1] / 1e6).documents)
     texts = {"hello world": "hello world"}
     texts |= {f"{length} characters": book[:length] for length in LENGTHS if length <= len(book)}
-    by_library = {
-        name: CONTENDERS[name].make(bench.ranks, 1).one for name in NAMES if CONTENDERS[name].installed
-    }
+    names = [name for name in NAMES if CONTENDERS[name].installed or name == REFERENCE]
+    by_library = {name: CONTENDERS[name].make(bench.ranks, 1).one for name in names}
     for task, text in texts.items():
         bench.say(task)
         times = max(1, bench.pick(CHARACTERS_A_ROUND, CHARACTERS_A_ROUND // 100) // (len(text) + 50))
         runs = {library: repeated(call, text, times) for library, call in by_library.items()}
         for library, seconds in interleaved(runs, bench.rounds(9)).items():
-            bench.add(task, library, [value / times for value in seconds], reference="tiktoken")
+            bench.add(task, library, [value / times for value in seconds], reference=REFERENCE)

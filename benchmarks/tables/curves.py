@@ -29,7 +29,7 @@ def lines_of(record: Record, task: str) -> dict[str, list[Measurement]]:
 
 def place_name(task: str, at: float) -> str:
     """A point of the axis: bytes as megabytes, all else as a number."""
-    return f"{at / 1e6:.3g} MB" if task.endswith("size of text") else f"{at:,g}"
+    return f"{at / 1e6:.3g} MB" if task.endswith("size of text") else f"{at:,.12g}"
 
 
 def curve(record: Record, task: str) -> str:
