@@ -78,7 +78,8 @@ class Bench:
         if not path.exists():
             path.write_bytes(read_start(self.sources.texts[source], size))
         text = Text(called or source, path, self.sources.text_note)
-        self.inputs.setdefault(text.name, text.described)
+        if self.inputs.setdefault(text.name, text.described) != text.described:
+            raise ValueError(f"two inputs are called {text.name!r}")
         return text
 
     def sizes(self, megabytes: Sequence[float]) -> list[float]:
