@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax.models._chunks import cut_before_blank, starts_in_bytes
+from tokjax.models.engine.chunks import cut_before_blank, starts_in_bytes
 from tokjax.text.boundaries import word_starts, word_starts_in_bytes
 from tokjax.text.unicode_classes import END, class_of_code_point
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Pieces
+    from tokjax.models.engine.chunks import Pieces
     from tokjax.text.patterns import WordSplitter
 
 _MOSTLY_ASCII = 1.2  # up to so many bytes a character, bytes are quicker than code points

@@ -24,6 +24,7 @@ class Growing(Generic[Scalar]):
         self._size = 0
 
     def __len__(self) -> int:
+        """How much there is so far."""
         return self._size
 
     def append(self, part: NDArray[Scalar], done: float) -> None:

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._joints import END, ENDS, NEVER, joint_tables, unpacked
-from tokjax.models._merging import merge_bytes
+from tokjax.models.engine.joints import END, ENDS, NEVER, joint_tables, unpacked
+from tokjax.models.engine.merging import merge_bytes
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.models._joints import Joints, Packed
-    from tokjax.models._merge_rules import MergeRules
-    from tokjax.models._word_tables import Words
+    from tokjax.models.engine.joints import Joints, Packed
+    from tokjax.models.engine.merge_rules import MergeRules
+    from tokjax.models.engine.word_tables import Words
 
     Ints = NDArray[np.int32]
     Places = NDArray[np.int64]

@@ -16,11 +16,11 @@ import numpy as np
 
 from tokjax._threads import map_in_threads
 from tokjax.models._assembly import EncodedSegments
-from tokjax.models._batch_merging import BatchMerger
-from tokjax.models._chunks import CHUNK_CHARACTERS, cut_into_words, gather
-from tokjax.models._growing import Growing
-from tokjax.models._known_words import KnownWords
-from tokjax.models._merging import merge_word
+from tokjax.models.engine.batch_merging import BatchMerger
+from tokjax.models.engine.chunks import CHUNK_CHARACTERS, cut_into_words, gather
+from tokjax.models.engine.growing import Growing
+from tokjax.models.engine.known_words import KnownWords
+from tokjax.models.engine.merging import merge_word
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import from_characters, to_characters
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Cutter, Pieces, Segments
-    from tokjax.models._known_words import Found, Ids
-    from tokjax.models._merge_rules import MergeRules
+    from tokjax.models.engine.chunks import Cutter, Pieces, Segments
+    from tokjax.models.engine.known_words import Found, Ids
+    from tokjax.models.engine.merge_rules import MergeRules
 
 FEW_CHARACTERS = 3000
 """Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
@@ -88,6 +88,7 @@ class KnownToLoop(dict[str, tuple[int, ...]]):
         self._characters = 0
 
     def __missing__(self, word: str) -> tuple[int, ...]:
+        """Merge a word that is new, and remember it if it is short."""
         ids = tuple(self._merge(word))
         if len(word) <= LONGEST_KNOWN_TO_LOOP:
             self._characters += len(word)

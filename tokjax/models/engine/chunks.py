@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tokjax.models._word_tables import LONGEST, Words
+from tokjax.models.engine.word_tables import LONGEST, Words
 from tokjax.ragged import splits_from_lengths
 from tokjax.text.unicode_classes import LETTER, LOWER, NUMBER, UPPER, class_of_code_point
 from tokjax.text.word_bounds import word_bounds, word_bounds_of_characters

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.models._word_table import ABSENT, WordTable
-from tokjax.models._word_tables import LONGEST, Words, WordTables, words_of
+from tokjax.models.engine.word_table import ABSENT, WordTable
+from tokjax.models.engine.word_tables import LONGEST, Words, WordTables, words_of
 from tokjax.ragged import ranges
 from tokjax.vocabulary import ID_BITS
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._merge_rules import MergeRules
-    from tokjax.models._word_table import Keys
+    from tokjax.models.engine.merge_rules import MergeRules
+    from tokjax.models.engine.word_table import Keys
 
     Ints = NDArray[np.int32]
     Packed = NDArray[np.int64]

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
-from tokjax.models._batch_merging import NO_WORDS, MergedWords
-from tokjax.models._word_table import ABSENT
-from tokjax.models._word_tables import WordTables, can_hold, joined, words_of
+from tokjax.models.engine.batch_merging import NO_WORDS, MergedWords
+from tokjax.models.engine.word_table import ABSENT
+from tokjax.models.engine.word_tables import WordTables, can_hold, joined, words_of
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._word_tables import Words
+    from tokjax.models.engine.word_tables import Words
 
 MAX_KNOWN_BYTES = 1 << 26
 """How much memory words may take before all but the vocabulary is forgotten; it is up to four times as much

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokjax.models._merge_rules import MergeRules
+    from tokjax.models.engine.merge_rules import MergeRules
 
 _LONG_WORD = 64
 """From this many bytes on, a heap is quicker than looking at all pairs each time."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._word_table import ABSENT, WordTable
+from tokjax.models.engine.word_table import ABSENT, WordTable
 from tokjax.ragged import ranges
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._word_table import Keys
+    from tokjax.models.engine.word_table import Keys
 
 _COLUMNS = (1, 2, 4, 8, 16)
 _COLUMN_BYTES = 8

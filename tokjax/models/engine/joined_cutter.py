@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.models._chunks import starts_in_bytes
+from tokjax.models.engine.chunks import starts_in_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Pieces
+    from tokjax.models.engine.chunks import Pieces
 
 _BITS = 20
 _FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
