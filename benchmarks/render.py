@@ -12,6 +12,7 @@ from benchmarks.record import RESULTS, read_record
 from benchmarks.tables import TABLES
 from benchmarks.tables.common import host
 from benchmarks.tables.curves import PICTURES, curve, slug
+from benchmarks.tables.front import front_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
 PICTURE_DIRECTORY = ROOT / "docs" / PICTURES
+FRONT = "front"
 PLACE = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 NOT_MEASURED = "Not measured yet: `python -m benchmarks {}`."
 PLACES: dict[str, tuple[str, Callable[[Record], str]]] = (
@@ -38,6 +40,8 @@ def rendered(page: str, results: Path = RESULTS) -> str:
 
 def _filled(found: re.Match[str], results: Path) -> str:
     name = found["name"]
+    if name == FRONT:
+        return f"<!-- {name} -->\n{front_table(results)}\n<!-- end -->"
     return f"<!-- {name} -->\n{table(name, results)}\n<!-- end -->" if name in PLACES else found[0]
 
 

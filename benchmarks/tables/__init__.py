@@ -16,10 +16,9 @@ from benchmarks.tables.encoding import (
     growth_table,
     kinds_table,
     short_table,
-    summary_table,
     tokenizers_table,
 )
-from benchmarks.tables.training import ladder_table, phases_table, train_summary, train_table
+from benchmarks.tables.training import ladder_table, phases_table, train_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +27,12 @@ if TYPE_CHECKING:
 
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "encode": ("encode", encode_table),
-    "encode-summary": ("encode", summary_table),
     "short": ("short", short_table),
     "tokenizers": ("tokenizers", tokenizers_table),
     "kinds": ("kinds", kinds_table),
     "growth": ("growth", growth_table),
     "train": ("train", train_table),
     "train-phases": ("train", phases_table),
-    "train-summary": ("train", train_summary),
     "ladder": ("ladder", ladder_table),
     "strategies": ("storage", strategies_table),
     "loading": ("loading", loading_table),

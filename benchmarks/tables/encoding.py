@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.names import ENCODING, IDS, OFFSETS, OURS, SLOW, THEIRS, run_name
+from benchmarks.names import ENCODING, OURS, SLOW, THEIRS, run_name
 from benchmarks.tables.common import (
     count,
     host,
@@ -40,23 +40,6 @@ def _rate(record: Record, run: str, text: str, measure: str) -> str:
     found = one_of(record, measure, task=text, contender=run)
     theirs = seconds_of(record, measure, task=text, contender=REFERENCE)
     return "" if found is None else f"{megabytes_a_second(found):.1f} ({theirs / found.median:.1f})"
-
-
-def summary_table(record: Record) -> str:
-    """One row a library: warm rates on one thread, of ids and of ids with offsets and masks."""
-    texts = names_of(record.of("warm"), "task")
-    header = ["MB/s, one thread", *(f"ids, {text}" for text in texts), "with offsets and masks"]
-    runs = names_of(record.of("warm"), "contender")
-    rows = []
-    for library in dict.fromkeys(run.split(",")[0] for run in runs):
-        ids = [_warm(record, text, run_name(f"{library}, {IDS}", 1)) for text in texts]
-        rows.append([library, *ids, _warm(record, texts[0], run_name(f"{library}, {OFFSETS}", 1))])
-    return markdown(header, rows)
-
-
-def _warm(record: Record, text: str, run: str) -> str:
-    found = one_of(record, "warm", task=text, contender=run)
-    return "" if found is None else f"{megabytes_a_second(found):.1f}"
 
 
 def growth_table(record: Record) -> str:

@@ -9,8 +9,6 @@ from benchmarks.tables.common import count, host, left_out, markdown, names_of, 
 if TYPE_CHECKING:
     from benchmarks.record import Record
 
-SUMMARISED = 32_000
-
 
 def train_table(record: Record) -> str:
     """Seconds from file to vocabulary, in brackets times tokjax's, and the most memory; a column a size."""
@@ -24,19 +22,6 @@ def train_table(record: Record) -> str:
     workers = record.settings["workers"]
     note = f"Seconds, in brackets times tokjax; {workers} workers. {host(record)}{left_out(record)}"
     return markdown(header, rows, note)
-
-
-def train_summary(record: Record) -> str:
-    """Seconds for one size of vocabulary, a row a library and a column a text."""
-    sizes = names_of(record.of(), "at")
-    size = SUMMARISED if SUMMARISED in sizes else sizes[-1]
-    measured = record.of(at=size)
-    texts = names_of(measured, "task")
-    rows = []
-    for name in names_of(measured, "contender"):
-        values = [seconds_of(record, task=text, at=size, contender=name) for text in texts]
-        rows.append([name, *("" if value is None else f"{value:.1f}" for value in values)])
-    return markdown([f"seconds, {count(size)} tokens", *texts], rows)
 
 
 def phases_table(record: Record) -> str:
