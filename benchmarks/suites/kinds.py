@@ -1,18 +1,13 @@
 """Every kind of tokenizer beside the library that it stands for, or that it runs on.
 
-    python -m benchmarks.kinds TEXT [--megabytes 10] [--rounds 3]
-
-Their libraries train the tokenizers on a part of TEXT, and tokjax reads what they write. Then both encode the
-same documents to arrays of ids, offsets and masks.
+Their libraries train the tokenizers on a part of the text, and tokjax reads what they write. Then both encode
+the same documents to arrays of ids, offsets and masks.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,14 +15,18 @@ import sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
-from benchmarks.contenders import read_documents
-from benchmarks.record import described_input, interleaved, medians, write_record
+from benchmarks.contenders import columns_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from benchmarks.bench import Bench
 
     Encode = Callable[[list[str]], object]
 
+PACKAGES = ["tokjax", "numpy", "tokenizers", "sentencepiece"]
+MEGABYTES = 10
 VOCAB_SIZE = 16_000
 SPECIAL = ["<unk>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -104,6 +103,7 @@ def of_sentencepiece(documents: list[str]) -> tuple[str, Encode, Encode]:
         sentence_iterator=iter(documents[: len(documents) // 4]),
         model_writer=model,
         vocab_size=VOCAB_SIZE // 2,
+        hard_vocab_limit=False,
         minloglevel=2,
     )
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
@@ -120,39 +120,18 @@ def _of_tokjax(tokenizer: Any) -> Encode:
 
 
 def _of_tokenizers(tokenizer: Tokenizer) -> Encode:
-    def encode(documents: list[str]) -> object:
-        return [
-            tuple(map(np.array, (row.ids, row.offsets, row.attention_mask, row.special_tokens_mask)))
-            for row in tokenizer.encode_batch(documents)
-        ]
-
-    return encode
+    return lambda documents: [columns_of(row) for row in tokenizer.encode_batch(documents)]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("text", type=Path)
-    parser.add_argument("--megabytes", type=float, default=10)
-    parser.add_argument("--rounds", type=int, default=3)
-    args = parser.parse_args()
-    documents = read_documents(args.text, args.megabytes)
-    size = sum(len(document.encode()) for document in documents) / 1e6
-    results: dict[str, Any] = {}
-    with tempfile.TemporaryDirectory() as directory:
-        kinds = [*of_hugging_face(documents, Path(directory)), of_sentencepiece(documents)]
-        for name, ours, theirs in kinds:
-            contenders = {
-                "tokjax": lambda ours=ours: ours(documents),
-                "library": lambda theirs=theirs: theirs(documents),
-            }
-            seconds = interleaved(contenders, args.rounds)
-            rates = {who: size / median for who, median in medians(seconds).items()}
-            results[name] = {"rounds": seconds, "megabytes_per_second": rates}
-            print(name, rates, flush=True)
-    data = args.text.read_bytes()[: int(args.megabytes * 1e6)]
-    packages = ["tokjax", "numpy", "tokenizers", "sentencepiece"]
-    print(write_record("kinds", packages, {"input": described_input(data), "results": results}))
-
-
-if __name__ == "__main__":
-    main()
+def measure(bench: Bench) -> None:
+    """Each kind beside its library."""
+    text = bench.text(MEGABYTES)
+    documents = text.documents
+    size = {"bytes": sum(len(document.encode()) for document in documents)}
+    kinds = [*of_hugging_face(documents, bench.scratch), of_sentencepiece(documents)]
+    for name, ours, theirs in kinds:
+        contenders = {
+            "tokjax": lambda ours=ours: ours(documents),
+            "library": lambda theirs=theirs: theirs(documents),
+        }
+        bench.compare(name, contenders, bench.rounds(5), reference="library", extra=size)
