@@ -25,9 +25,10 @@ from benchmarks.record import (
     read_record,
     write_record,
 )
-from benchmarks.render import PAGES, PLACE, PLACES, render_pictures, rendered, table, tables_of
+from benchmarks.render import FRONT, PAGES, PLACE, PLACES, render_pictures, rendered, table, tables_of
 from benchmarks.sources import find_sources
 from benchmarks.suites import SUITES
+from benchmarks.tables.front import COMPARISONS, front_table
 
 ROOT = Path(__file__).parents[1]
 SENTENCE = "The {} fox jumps over {} lazy Dogs, as it's wont to; naïve café №{}. "
@@ -245,7 +246,7 @@ def test_what_is_no_record_is_refused(tmp_path):
 
 def test_all_places_are_in_a_page():
     found = {match["name"] for page in PAGES for match in PLACE.finditer(page.read_text())}
-    assert found == set(PLACES)
+    assert found == {*PLACES, FRONT}
 
 
 def test_a_place_is_filled_and_the_rest_stays(tmp_path):
@@ -279,3 +280,21 @@ def test_it_starts_as_a_program():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("encode ")
+
+
+def test_the_front_table_tells_what_was_measured(tmp_path):
+    told = front_table(RESULTS)
+    ours, theirs = (
+        next(
+            one.median
+            for one in read_record(RESULTS / "encode.json").of("warm", task="en")
+            if one.contender == f"{library}, ids; 1"
+        )
+        for library in ("tokjax", "tiktoken")
+    )
+    assert f"tiktoken {theirs / ours:.2g};" in told
+    assert told.count("\n| ") == len(COMPARISONS)
+    (tmp_path / "encode.json").write_text((RESULTS / "encode.json").read_text())
+    alone = front_table(tmp_path)
+    assert "gigatoken" in alone
+    assert "transformers" not in alone

@@ -46,6 +46,10 @@ def _time(one: Measurement) -> str:
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
+def _tokens(one: Measurement) -> str:
+    return f"{one.extra['tokens'] / 1e6 / (one.median or 1):.0f} million ids/s"
+
+
 def _on_one_thread(kind: str, *libraries: str) -> dict[str, str]:
     return {library: run_name(f"{library}, {kind}", 1) for library in libraries}
 
@@ -111,12 +115,12 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "a batch of 64 × 2,048 from disk",
+        "batches of 64 × 2,048 from a dataset",
         "loading",
         {"task": "64 x 2048, shuffled"},
         "tokjax, ids",
         {"Grain": "Grain, by record", "torch": "torch DataLoader", "nanoGPT's loop": "nanoGPT's loop"},
-        _time,
+        _tokens,
     ),
 )
 
