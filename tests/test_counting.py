@@ -246,3 +246,8 @@ def test_roles_are_checked_before_the_corpus_is_read():
         train_bpe(never(), vocab_size=300, eos_token="<eos>", progress=False)
     with pytest.raises(tokjax.InvalidArgumentError, match="has a lone surrogate"):
         train_bpe(never(), vocab_size=300, special_tokens=["\ud800"], progress=False)
+
+
+def test_the_bar_ends_with_all_words(corpus, capsys):
+    counts = count_pretokens(corpus * 3, progress=True)
+    assert f"{len(counts):,} words" in capsys.readouterr().err

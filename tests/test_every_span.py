@@ -119,3 +119,9 @@ def test_overlaps_of_three(ignore_sentinel, ignore_empty):
         ]
         expected = all(left[1] <= right[0] for left, right in itertools.pairwise(kept))
         assert tokjax.offsets_are_nonoverlapping(spans, **options) == expected, spans
+
+
+def test_of_no_spans():
+    for function in (tokjax.byte_to_char_spans, tokjax.char_to_byte_spans):
+        assert function("a", []).shape == (0, 2)
+    assert tokjax.offsets_are_nonoverlapping([])

@@ -104,7 +104,9 @@ def count_pretokens(
             documents += part.documents
             nbytes += part.nbytes
             advance(chunk.read_nbytes, f"{len(counter):,} words")
-    return pretoken_counts(counter.counted(), pattern, special, documents, nbytes, corpus.files)
+        counted = counter.counted()
+        advance(0, f"{len(counted.counts):,} words")  # (with those that waited to be told apart)
+    return pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
 
 
 def counts_of(
