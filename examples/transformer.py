@@ -78,11 +78,12 @@ def fit(params, total_loss, batches, steps, learning_rate):
     state, begin, predicted = optimizer.init(params), time.perf_counter(), 0
     with Progress(*COLUMNS) as progress:
         task = progress.add_task("", total=steps, note="")
-        for _, batch in zip(range(steps), batches, strict=False):
+        for step, batch in zip(range(1, steps + 1), batches, strict=False):
             params, state, loss, count = train_step(params, state, batch)
-            predicted += int(count)
-            rate = predicted / (time.perf_counter() - begin)
-            progress.update(task, advance=1, note=f"loss {float(loss):.3f}, {rate:,.0f} tokens/s")
+            predicted += count
+            if step % 10 == 0 or step == steps:  # (to look at a number is to wait for the device)
+                rate = int(predicted) / (time.perf_counter() - begin)
+                progress.update(task, completed=step, note=f"loss {loss:.3f}, {rate:,.0f} tokens/s")
     return params
 
 
