@@ -14,9 +14,8 @@ import tokjax
 from tests.agreement import agree, agree_in_jax, assert_same
 from tests.oracles import batching as oracle
 
-HAS_X64 = (
-    jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
-)  # (as older ones)
+# (older versions of JAX keep the switch there)
+HAS_X64 = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
 ids = st.integers(0, 9)
 rows_of_ids = st.lists(st.lists(ids, max_size=7), max_size=6)
 

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "tokjax"
+import tokjax
+
+ROOT = Path(tokjax.__file__).parent
 FLOORS = {
     "errors": 0,
     "_arrays": 0,
