@@ -1,194 +1,255 @@
-"""The libraries that are compared, each as a function from documents to arrays.
+"""The tokenizers that are compared: each makes of a vocabulary a call for many documents, and one for one.
 
-Run as a program it measures one of them in a fresh process, and prints what it saw as JSON:
-
-    python -m benchmarks.contenders NAME RANKS TEXT MEGABYTES THREADS
+Each imports its own library, in the process that measures it.
 """
 
 from __future__ import annotations
 
-import base64
-import json
-import os
-import re
-import sys
 import time
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+from benchmarks.inputs import SEPARATOR, read_documents, read_ranks, tokenizer_of, vocabulary_file
+from benchmarks.measuring import peak_megabytes, seconds_of
+from benchmarks.names import IDS, OFFSETS, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    Encode = Callable[[list[Any]], Any]
-
-SEPARATOR = "<|endoftext|>"
-IDS, OFFSETS = "ids", "ids with offsets and masks"
+LATENCY_PIECES = 40
 
 
-def read_documents(path: Path, megabytes: float) -> list[str]:
-    """The documents of the first megabytes of a file."""
-    with path.open("rb") as file:
-        text = file.read(int(megabytes * 1e6)).decode("utf-8", "ignore")
-    return [part for part in text.split(SEPARATOR) if part]
+class Calls(NamedTuple):
+    """A tokenizer that is ready.
+
+    Attributes:
+        many: a list of documents to whatever holds their ids.
+        one: one text to its ids.
+    """
+
+    many: Callable[[list[Any]], Any]
+    one: Callable[[str], Any]
 
 
-def read_ranks(path: Path) -> dict[bytes, int]:
-    """The ranks of a file in tiktoken's format."""
-    lines = (line.split() for line in path.read_bytes().splitlines())
-    return {base64.b64decode(token): int(rank) for token, rank in lines}
+@dataclass(frozen=True)
+class Contender:
+    """A library.
+
+    Attributes:
+        package: what has to be installed.
+        make: the calls, of a path and a number of threads. The path is that of the ranks, but for
+            SentencePiece that of its model.
+    """
+
+    package: str
+    make: Callable[[Path, int], Calls]
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package is there."""
+        return find_spec(self.package) is not None
 
 
-def tokjax_ids(ranks: Path, threads: int) -> Encode:
+def tokjax_ids(ranks: Path, threads: int) -> Calls:
     import tokjax
 
     tokenizer = tokjax.byte_level_bpe(read_ranks(ranks))
-    return lambda documents: tokjax.encode_to_array(tokenizer, documents, threads=threads)
+    return Calls(
+        lambda documents: tokjax.encode_to_array(tokenizer, documents, threads=threads),
+        lambda text: tokjax.encode(tokenizer, text),
+    )
 
 
-def tokjax_offsets(ranks: Path, threads: int) -> Encode:
+def tokjax_offsets(ranks: Path, threads: int) -> Calls:
     import tokjax
 
     tokenizer = tokjax.byte_level_bpe(read_ranks(ranks))
-    return lambda documents: tokjax.encode_batch_result(tokenizer, documents, threads=threads)
+    return Calls(
+        lambda documents: tokjax.encode_batch_result(tokenizer, documents, threads=threads),
+        lambda text: tokjax.encode_result(tokenizer, text),
+    )
 
 
-def tiktoken_ids(ranks: Path, threads: int) -> Encode:
+def tokjax_with_special(ranks: Path, _: int) -> Calls:
+    """With a special token, which texts are searched for."""
+    import tokjax
+
+    tokenizer = tokenizer_of(ranks)
+    return Calls(
+        lambda documents: tokjax.encode_to_array(tokenizer, documents, threads=1),
+        lambda text: tokjax.encode(tokenizer, text),
+    )
+
+
+def tiktoken_ids(ranks: Path, threads: int) -> Calls:
+    encoding = _tiktoken(ranks, {})
+    if threads > 1:
+        return Calls(
+            lambda documents: encoding.encode_ordinary_batch(documents, num_threads=threads),
+            encoding.encode_ordinary,
+        )
+    return Calls(
+        lambda documents: [encoding.encode_ordinary(document) for document in documents],
+        encoding.encode_ordinary,
+    )
+
+
+def tiktoken_with_special(ranks: Path, _: int) -> Calls:
+    encoding = _tiktoken(ranks, {SEPARATOR: len(read_ranks(ranks))})
+    return Calls(lambda documents: [encoding.encode(document) for document in documents], encoding.encode)
+
+
+def _tiktoken(ranks: Path, special: dict[str, int]) -> Any:
     import tiktoken
 
     from tokjax.text.patterns import PATTERNS
 
-    encoding = tiktoken.Encoding(
-        "gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=read_ranks(ranks), special_tokens={}
+    return tiktoken.Encoding(
+        "gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=read_ranks(ranks), special_tokens=special
     )
-    if threads > 1:
-        return lambda documents: encoding.encode_ordinary_batch(documents, num_threads=threads)
-    return lambda documents: [encoding.encode_ordinary(document) for document in documents]
 
 
-def gigatoken_ids(ranks: Path, threads: int) -> Encode:
+def gigatoken_ids(ranks: Path, threads: int) -> Calls:
     import gigatoken
 
     tokenizer = gigatoken.Tokenizer.from_tiktoken(ranks, pretokenizer="gpt2")
-    return lambda documents: tokenizer.encode_batch(documents, parallel=threads > 1)
+    return Calls(
+        lambda documents: tokenizer.encode_batch(documents, parallel=threads > 1),
+        tokenizer.encode,
+    )
 
 
-def tokie_ids(ranks: Path, threads: int) -> Encode:
+def tokie_ids(ranks: Path, _: int) -> Calls:
+    tokenizer = _tokie(ranks)
+    return Calls(tokenizer.encode_batch_flat, tokenizer.encode)
+
+
+def tokie_offsets(ranks: Path, _: int) -> Calls:
+    tokenizer = _tokie(ranks)
+    one = tokenizer.encode_with_offsets
+    return Calls(lambda documents: [columns_of(one(document)) for document in documents], one)
+
+
+def _tokie(ranks: Path) -> Any:
     import tokie
 
-    tokenizer = tokie.Tokenizer.from_json(str(huggingface_file(ranks)))
-    return tokenizer.encode_batch_flat
+    return tokie.Tokenizer.from_json(str(_huggingface_json(ranks)))
 
 
-def tokie_offsets(ranks: Path, threads: int) -> Encode:
-    import tokie
-
-    tokenizer = tokie.Tokenizer.from_json(str(huggingface_file(ranks)))
-
-    def encode(documents: list[str]) -> list[Any]:
-        return [_arrays(tokenizer.encode_with_offsets(document)) for document in documents]
-
-    return encode
-
-
-def tokenizers_offsets(ranks: Path, threads: int) -> Encode:
+def tokenizers_offsets(ranks: Path, _: int) -> Calls:
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(huggingface_file(ranks)))
-    return lambda documents: [_arrays(encoding) for encoding in tokenizer.encode_batch(documents)]
+    tokenizer = Tokenizer.from_file(str(_huggingface_json(ranks)))
+    return Calls(
+        lambda documents: [columns_of(encoding) for encoding in tokenizer.encode_batch(documents)],
+        tokenizer.encode,
+    )
 
 
-CONTENDERS: dict[str, Callable[[Path, int], Encode]] = {
-    f"tokjax, {IDS}": tokjax_ids,
-    f"tiktoken, {IDS}": tiktoken_ids,
-    f"gigatoken, {IDS}": gigatoken_ids,
-    f"tokie, {IDS}": tokie_ids,
-    f"tokjax, {OFFSETS}": tokjax_offsets,
-    f"tokie, {OFFSETS}": tokie_offsets,
-    f"tokenizers, {OFFSETS}": tokenizers_offsets,
+def transformers_fast(ranks: Path, _: int) -> Calls:
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()  # (it warns of texts that are longer than a model's)
+    tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(_huggingface_json(ranks)))
+    return Calls(
+        lambda documents: tokenizer(documents, add_special_tokens=False)["input_ids"],
+        lambda text: tokenizer.encode(text, add_special_tokens=False),
+    )
+
+
+def transformers_slow(ranks: Path, _: int) -> Calls:
+    """The tokenizer in Python, which transformers 4 has, and 5 has no more."""
+    from transformers import GPT2Tokenizer
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    files = vocabulary_file(ranks, "gpt2")
+    tokenizer = GPT2Tokenizer(str(files / "vocab.json"), str(files / "merges.txt"), unk_token=None)
+    return Calls(
+        lambda documents: tokenizer(documents, add_special_tokens=False)["input_ids"],
+        lambda text: tokenizer.encode(text, add_special_tokens=False),
+    )
+
+
+def sentencepiece_ids(model: Path, threads: int) -> Calls:
+    import sentencepiece
+
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+    return Calls(lambda documents: processor.encode(documents, num_threads=threads), processor.encode)
+
+
+CONTENDERS = {
+    f"tokjax, {IDS}": Contender("tokjax", tokjax_ids),
+    f"tiktoken, {IDS}": Contender("tiktoken", tiktoken_ids),
+    f"gigatoken, {IDS}": Contender("gigatoken", gigatoken_ids),
+    f"tokie, {IDS}": Contender("tokie", tokie_ids),
+    f"tokjax, {OFFSETS}": Contender("tokjax", tokjax_offsets),
+    f"tokie, {OFFSETS}": Contender("tokie", tokie_offsets),
+    f"tokenizers, {OFFSETS}": Contender("tokenizers", tokenizers_offsets),
+    "tokjax": Contender("tokjax", tokjax_with_special),
+    "tiktoken": Contender("tiktoken", tiktoken_with_special),
+    "tokenizers": Contender("tokenizers", tokenizers_offsets),
+    SLOW: Contender("transformers", transformers_slow),
+    "Hugging Face, fast": Contender("transformers", transformers_fast),
+    "SentencePiece": Contender("sentencepiece", sentencepiece_ids),
 }
 
 
-def _arrays(encoding: Any) -> tuple[Any, ...]:
+def _huggingface_json(ranks: Path) -> Path:
+    return vocabulary_file(ranks, "huggingface") / "tokenizer.json"
+
+
+def columns_of(encoding: Any) -> tuple[Any, ...]:
+    """What an encoding has of each token, as arrays."""
     columns = (encoding.ids, encoding.offsets, encoding.attention_mask, encoding.special_tokens_mask)
     return tuple(map(np.array, columns))
 
 
-def huggingface_file(ranks: Path) -> Path:
-    """The same vocabulary as a `tokenizer.json`, written beside the records once."""
-    path = Path(__file__).parent / "cache" / f"{ranks.stem}.json"
-    if not path.exists():
-        path.parent.mkdir(exist_ok=True)
-        path.write_text(_huggingface(read_ranks(ranks)).to_str())
-    return path
-
-
-def _huggingface(ranks: dict[bytes, int]) -> Any:
-    """Merges are the pair of parts that each token is made of."""
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    stand_in = {i: chr(i) for i in printable}
-    stand_in |= {i: chr(256 + n) for n, i in enumerate(i for i in range(256) if i not in stand_in)}
-
-    def shown(token: bytes) -> str:
-        return "".join(stand_in[byte] for byte in token)
-
-    merges = []
-    for token, rank in ranks.items():
-        if len(token) > 1:
-            left, right = _parts(token, rank, ranks)
-            merges.append((shown(left), shown(right)))
-    tokenizer = Tokenizer(models.BPE({shown(token): rank for token, rank in ranks.items()}, merges))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return tokenizer
-
-
-def _parts(token: bytes, rank: int, ranks: dict[bytes, int]) -> list[bytes]:
-    """Merge with the ranks below a token's own, until its two last parts are left."""
-    parts = [token[i : i + 1] for i in range(len(token))]
-    while len(parts) > 2:
-        best = min(range(len(parts) - 1), key=lambda i: _rank(parts[i] + parts[i + 1], rank, ranks))
-        parts[best : best + 2] = [parts[best] + parts[best + 1]]
-    return parts
-
-
-def _rank(pair: bytes, limit: int, ranks: dict[bytes, int]) -> int:
-    rank = ranks.get(pair, limit)
-    return rank if rank < limit else 1 << 30
-
-
-def peak_megabytes() -> float:
-    """The peak of this process alone: `getrusage` would begin at that of the process that started it."""
-    status = Path("/proc/self/status").read_text()
-    return int(re.search(r"VmHWM:\s+(\d+) kB", status)[1]) / 1024
-
-
-def measured_on(encode: Encode, texts: list[Any]) -> dict[str, float]:
+def two_passes(calls: Calls, texts: list[Any]) -> dict[str, float]:
     """Seconds of the first and of a second pass over texts, and the memory that the first took, in MB."""
-    begin, before = time.perf_counter(), peak_megabytes()
-    encode(texts)
-    cold, peak = time.perf_counter(), peak_megabytes()
-    encode(texts)
+    before = peak_megabytes()
+    cold = seconds_of(lambda: calls.many(texts))
     return {
-        "cold_seconds": cold - begin,
-        "warm_seconds": time.perf_counter() - cold,
-        "megabytes_over_documents": peak - before,
+        "cold": cold,
+        "memory": peak_megabytes() - before,
+        "warm": seconds_of(lambda: calls.many(texts)),
     }
 
 
-def measured(name: str, ranks: Path, text: Path, megabytes: float, threads: int) -> dict[str, float]:
-    """The same of a tokenizer that is made first, and how long that takes."""
-    documents = read_documents(text, megabytes)
+def measure_passes(name: str, source: str, text: str, threads: int) -> dict[str, float]:
+    """The same of a tokenizer that is made first, on the documents of a file; and how long that takes."""
+    documents = read_documents(Path(text))
     begin = time.perf_counter()
-    encode = CONTENDERS[name](ranks, threads)
-    return {"build_seconds": time.perf_counter() - begin} | measured_on(encode, documents)
+    calls = CONTENDERS[name].make(Path(source), threads)
+    return {"build": time.perf_counter() - begin} | two_passes(calls, documents)
 
 
-if __name__ == "__main__":
-    chosen, ranks_path, text_path, size, count = sys.argv[1:]
-    os.environ["RAYON_NUM_THREADS"] = count
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if int(count) > 1 else "false"
-    print(json.dumps(measured(chosen, Path(ranks_path), Path(text_path), float(size), int(count))))
+def measure_latency(name: str, source: str, text: str, lengths: dict[str, int]) -> dict[str, Any]:
+    """Two passes on one thread, how many tokens came of them, and seconds for one text of each length."""
+    documents = read_documents(Path(text))
+    calls = CONTENDERS[name].make(Path(source), 1)
+    seen = two_passes(calls, documents)
+    return seen | {
+        "tokens": number_of_ids(calls.many(documents)),
+        "latency": {
+            kind: float(np.median([seconds_of(lambda piece=piece: calls.one(piece)) for piece in pieces]))
+            for kind, length in lengths.items()
+            if (pieces := pieces_of(documents, length))
+        },
+    }
+
+
+def pieces_of(documents: list[str], length: int) -> list[str]:
+    """Different texts of so many characters, from the starts of documents that have them."""
+    long_enough = [document[:length] for document in documents if len(document) >= length]
+    return long_enough[:LATENCY_PIECES]
+
+
+def number_of_ids(rows: Any) -> int:
+    """How many ids an encoder gave."""
+    return len(rows.ids) if hasattr(rows, "ids") else sum(map(len, rows))

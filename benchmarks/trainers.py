@@ -1,21 +1,16 @@
-"""The trainers that are compared, each as a function from a file to a vocabulary.
-
-Run as a program it measures one of them in a fresh process, and prints what it saw as JSON:
-
-    python -m benchmarks.trainers NAME TEXT VOCAB_SIZE WORKERS
-"""
+"""The trainers that are compared, each as a function from a file to a vocabulary."""
 
 from __future__ import annotations
 
 import io
-import json
-import os
-import sys
 import time
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.contenders import SEPARATOR, peak_megabytes
+from benchmarks.inputs import SEPARATOR, read_documents
+from benchmarks.measuring import peak_megabytes
 from tokjax.text.patterns import PATTERNS
 
 if TYPE_CHECKING:
@@ -24,9 +19,22 @@ if TYPE_CHECKING:
     Train = Callable[[Path, int, int], dict[str, Any]]
 
 
-def documents_of(path: Path) -> list[str]:
-    """The documents of a file."""
-    return [part for part in path.read_text().split(SEPARATOR) if part]
+@dataclass(frozen=True)
+class Trainer:
+    """A library.
+
+    Attributes:
+        package: what has to be installed.
+        train: a vocabulary of a file, of so many ids, by so many workers; gives what there is to tell of it.
+    """
+
+    package: str
+    train: Train
+
+    @property
+    def installed(self) -> bool:
+        """Whether the package is there."""
+        return find_spec(self.package) is not None
 
 
 def train_tokjax(path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
@@ -35,7 +43,7 @@ def train_tokjax(path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
     trained = train_bpe(
         path, vocab_size=vocab_size, special_tokens=[SEPARATOR], workers=workers, progress=False
     )
-    return {"vocab_size": len(trained.vocab)} | trained.stats.seconds
+    return {"ids": len(trained.vocab)} | trained.stats.seconds
 
 
 def train_tokenizers(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
@@ -49,38 +57,38 @@ def train_tokenizers(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(documents_of(path), trainer)
-    return {"vocab_size": tokenizer.get_vocab_size()}
+    tokenizer.train_from_iterator(read_documents(path), trainer)
+    return {"ids": tokenizer.get_vocab_size()}
 
 
 def train_gigatoken(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
     import gigatoken
 
     source = gigatoken.TextFileSource([str(path)], separator=SEPARATOR)
-    trained = gigatoken.train_bpe(source, vocab_size, [SEPARATOR])
-    return {"vocab_size": getattr(trained, "vocab_size", None)}
+    gigatoken.train_bpe(source, vocab_size, [SEPARATOR])
+    return {}
 
 
 def train_rustbpe(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
     import rustbpe
 
     tokenizer = rustbpe.Tokenizer()
-    tokenizer.train_from_iterator(iter(documents_of(path)), vocab_size, pattern=PATTERNS["gpt2"])
-    return {"vocab_size": len(tokenizer.get_mergeable_ranks())}
+    tokenizer.train_from_iterator(iter(read_documents(path)), vocab_size, pattern=PATTERNS["gpt2"])
+    return {"ids": len(tokenizer.get_mergeable_ranks())}
 
 
 def train_bpeasy(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
     import bpeasy
 
-    vocabulary = bpeasy.train_bpe(iter(documents_of(path)), PATTERNS["gpt2"], 128, vocab_size)
-    return {"vocab_size": len(vocabulary)}
+    vocabulary = bpeasy.train_bpe(iter(read_documents(path)), PATTERNS["gpt2"], 128, vocab_size)
+    return {"ids": len(vocabulary)}
 
 
 def train_sentencepiece(path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
     import sentencepiece
 
     def lines() -> Iterator[str]:
-        for document in documents_of(path):
+        for document in read_documents(path):
             yield from filter(None, document.split("\n"))
 
     model = io.BytesIO()
@@ -93,28 +101,21 @@ def train_sentencepiece(path: Path, vocab_size: int, workers: int) -> dict[str, 
         num_threads=workers,
         minloglevel=2,
     )
-    return {"vocab_size": vocab_size}
+    return {"ids": vocab_size}
 
 
-TRAINERS: dict[str, Train] = {
-    "tokjax": train_tokjax,
-    "gigatoken": train_gigatoken,
-    "rustbpe": train_rustbpe,
-    "tokenizers": train_tokenizers,
-    "bpeasy": train_bpeasy,
-    "sentencepiece (bpe)": train_sentencepiece,
+TRAINERS = {
+    "tokjax": Trainer("tokjax", train_tokjax),
+    "gigatoken": Trainer("gigatoken", train_gigatoken),
+    "rustbpe": Trainer("rustbpe", train_rustbpe),
+    "tokenizers": Trainer("tokenizers", train_tokenizers),
+    "bpeasy": Trainer("bpeasy", train_bpeasy),
+    "sentencepiece (bpe)": Trainer("sentencepiece", train_sentencepiece),
 }
 
 
-def measured(name: str, path: Path, vocab_size: int, workers: int) -> dict[str, Any]:
+def measure(name: str, text: str, vocab_size: int, workers: int) -> dict[str, Any]:
     """Seconds from the file to the vocabulary, and memory over what the process began with, in MB."""
     before, begin = peak_megabytes(), time.perf_counter()
-    seen = TRAINERS[name](path, vocab_size, workers)
-    return {"seconds": time.perf_counter() - begin, "megabytes": peak_megabytes() - before} | seen
-
-
-if __name__ == "__main__":
-    chosen, text, size, count = sys.argv[1:]
-    os.environ["RAYON_NUM_THREADS"] = count
-    os.environ["TOKENIZERS_PARALLELISM"] = "true" if int(count) > 1 else "false"
-    print(json.dumps(measured(chosen, Path(text), int(size), int(count))))
+    told = TRAINERS[name].train(Path(text), vocab_size, workers)
+    return {"seconds": time.perf_counter() - begin, "memory": peak_megabytes() - before} | told

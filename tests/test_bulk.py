@@ -9,7 +9,8 @@ import tokjax
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tokjax import bulk
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnknownTokenError
-from tokjax.models import _assembly, _engine
+from tokjax.models import _assembly
+from tokjax.models.engine import array_engine
 
 
 @given(st.lists(hard_texts | byte_strings | any_strings, max_size=6), st.booleans())
@@ -45,8 +46,8 @@ def test_counting_reads_an_iterable_in_groups(tokenizer, corpus, monkeypatch):
 
 @pytest.fixture
 def many_small_chunks(monkeypatch):
-    monkeypatch.setattr(_engine, "FEW_CHARACTERS", -1)
-    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 40)
+    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
+    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 40)
     monkeypatch.setattr(_assembly, "_TOKENS_AT_ONCE", 16)
 
 

@@ -1,5 +1,6 @@
 """Datasets of other programs' token files, and theirs of ours; datasets joined, and made again."""
 
+import re
 import struct
 
 import numpy as np
@@ -318,3 +319,17 @@ def test_commands(tmp_path):
     text.write_text("low</s>")
     output_of("rebuild", tmp_path / "data")
     assert len(tokjax.open_dataset(tmp_path / "data")) == 1
+
+
+@pytest.mark.parametrize(("header", "dtype"), [((20240520, 1), "<u2"), ((20240801, 7), "<u4")])
+def test_files_of_llm_c(tmp_path, monkeypatch, header, dtype):
+    monkeypatch.chdir(tmp_path)
+    ids = np.array([257, 1, 2, 257, 3], dtype)
+    numbers = np.zeros(256, "<i4")
+    numbers[:3] = *header, len(ids)
+    (tmp_path / "train.bin").write_bytes(numbers.tobytes() + ids.tobytes())
+    with pytest.raises(tokjax.SourceError, match=r"begins with a header of llm.c, whose") as caught:
+        tokjax.convert_dataset("train.bin", LARGE, tmp_path / "back")
+    exec(re.search(r"convert what (np\.save.*) writes", str(caught.value))[1])
+    tokjax.convert_dataset("ids.npy", TOKENIZER, tmp_path / "back")
+    assert tokjax.open_dataset(tmp_path / "back").read(0, 5).tolist() == [1, 2, 257, 3, 257]

@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
-from tokjax.models import _batch_merging, _chunks, _engine, _known_words
-from tokjax.models._batch_merging import BatchMerger
-from tokjax.models._chunks import as_segments
-from tokjax.models._engine import ArrayEngine
-from tokjax.models._merge_rules import rules_of_ranks
-from tokjax.models._merging import merge_bytes, merge_word
-from tokjax.models._pattern_cutter import PatternCutter
-from tokjax.models._word_table import ABSENT, WordTable
-from tokjax.models._word_tables import words_of
+from tokjax.models.engine import array_engine, batch_merging, chunks, known_words
+from tokjax.models.engine.array_engine import ArrayEngine
+from tokjax.models.engine.batch_merging import BatchMerger
+from tokjax.models.engine.chunks import as_segments
+from tokjax.models.engine.merge_rules import rules_of_ranks
+from tokjax.models.engine.merging import merge_bytes, merge_word
+from tokjax.models.engine.pattern_cutter import PatternCutter
+from tokjax.models.engine.word_table import ABSENT, WordTable
+from tokjax.models.engine.word_tables import words_of
 from tokjax.text.patterns import PATTERNS, word_splitter
 
 
 @pytest.fixture(autouse=True)
 def arrays_for_short_texts_too(monkeypatch):
-    monkeypatch.setattr(_engine, "FEW_CHARACTERS", -1)
+    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
 
 
 numbers = st.integers(0, 2**64 - 1)
@@ -77,11 +77,11 @@ def test_merging_together_is_merging_one_by_one(tokens, words, few, share, reach
     ordered = data.draw(st.permutations(sorted(tokens)))
     ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(ordered)}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_batch_merging, "_FEW_SYMBOLS", few)
-        patch.setattr(_batch_merging, "_FEW_WORDS", few)
-        patch.setattr(_batch_merging, "_LEAST_SHARE", share)
-        patch.setattr(_batch_merging, "_REACH", reach)
-        patch.setattr(_batch_merging, "_SYMBOLS_AT_ONCE", 100)
+        patch.setattr(batch_merging, "_FEW_SYMBOLS", few)
+        patch.setattr(batch_merging, "_FEW_WORDS", few)
+        patch.setattr(batch_merging, "_LEAST_SHARE", share)
+        patch.setattr(batch_merging, "_REACH", reach)
+        patch.setattr(batch_merging, "_SYMBOLS_AT_ONCE", 100)
         merged = BatchMerger(rules_of_ranks(ranks)).merge(words_of(words))
     expected = [merge_bytes(word, rules_of_ranks(ranks)) for word in words]
     assert merged.counts.tolist() == [len(tokens) for tokens in expected]
@@ -120,12 +120,12 @@ def any_tokenizer(request, tokenizer):
 @given(texts=st.lists(hard_texts, max_size=5), size=st.integers(1, 30))
 def test_chunks_of_any_size(any_tokenizer, texts, size):
     """Every place where a chunk can end, between texts and inside them."""
-    whole = _engine.CHUNK_CHARACTERS
-    _engine.CHUNK_CHARACTERS = size
+    whole = array_engine.CHUNK_CHARACTERS
+    array_engine.CHUNK_CHARACTERS = size
     try:
         batch = tokjax.encode_batch_result(any_tokenizer, texts)
     finally:
-        _engine.CHUNK_CHARACTERS = whole
+        array_engine.CHUNK_CHARACTERS = whole
     assert [row.ids.tolist() for row in batch] == words_one_by_one(any_tokenizer, texts)
     assert batch == tokjax.encode_batch_result(any_tokenizer, texts)
 
@@ -149,8 +149,8 @@ def test_words_of_every_length(tokenizer, length):
 
 def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
-    monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 1000)
-    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 15)
+    monkeypatch.setattr(known_words, "MAX_KNOWN_BYTES", 1000)
+    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 15)
     engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
@@ -159,7 +159,7 @@ def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
 
 
 def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
-    monkeypatch.setattr(_known_words, "MAX_KNOWN_TOKENS", 1000)
+    monkeypatch.setattr(known_words, "MAX_KNOWN_TOKENS", 1000)
     engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     for length in (20, 50, 300):
         for i in range(40):
@@ -168,8 +168,8 @@ def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
 
 
 def test_threads_learn_together(tokenizer, corpus, monkeypatch):
-    monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 4000)
-    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 60)
+    monkeypatch.setattr(known_words, "MAX_KNOWN_BYTES", 4000)
+    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 60)
     plain = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
     texts = [text[i:] for text in corpus for i in range(0, 40, 3)]
     expected = words_one_by_one(plain, texts)
@@ -202,7 +202,7 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
     ranks = tokenizer.vocabulary.ordinary
     words = words_of([b"xqxq%d" % i for i in range(50)])
     expected = [merge_word(text, rules_of_ranks(ranks)) for text in words.texts()]
-    known, elsewhere = (_known_words.KnownWords(ranks, BatchMerger(rules_of_ranks(ranks))) for _ in range(2))
+    known, elsewhere = (known_words.KnownWords(ranks, BatchMerger(rules_of_ranks(ranks))) for _ in range(2))
     for part in (words.take(np.arange(20, 50)), words):
         elsewhere.learn([elsewhere.find(part)])
     before = [known.find(words), elsewhere.find(words), known.find(words.take(np.arange(5)))]
@@ -213,7 +213,7 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
 
 def test_a_long_document_without_ascii_is_cut(tokenizer):
     text = "слово ещё\n" * 100_000
-    pieces = list(_chunks.gather(as_segments([text]), 1 << 18, _chunks.cut_before_blank))
+    pieces = list(chunks.gather(as_segments([text]), 1 << 18, chunks.cut_before_blank))
     assert len(pieces) == 4
     assert "".join(part for piece in pieces for part in piece.texts) == text
     assert [ends for piece in pieces for ends in piece.ends_segment] == [False, False, False, True]
@@ -238,17 +238,17 @@ def test_many_empty_texts(tokenizer):
 @given(texts=st.lists(hard_texts | byte_strings, max_size=4))
 def test_the_loop_equals_the_arrays(any_tokenizer, texts):
     by_arrays = tokjax.encode_batch_result(any_tokenizer, texts)
-    _engine.FEW_CHARACTERS = 10**9
+    array_engine.FEW_CHARACTERS = 10**9
     try:
         assert tokjax.encode_batch_result(any_tokenizer, texts) == by_arrays
     finally:
-        _engine.FEW_CHARACTERS = -1
+        array_engine.FEW_CHARACTERS = -1
 
 
 def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus)
-    monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
-    monkeypatch.setattr(_engine, "MAX_KNOWN_TO_LOOP", 20)
+    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", 10**9)
+    monkeypatch.setattr(array_engine, "MAX_KNOWN_TO_LOOP", 20)
     fresh = tokjax.byte_level_bpe(
         dict(tokenizer.vocabulary.ordinary),
         special_tokens=dict(tokenizer.vocabulary.special),
@@ -260,7 +260,7 @@ def test_the_loop_forgets(tokenizer, corpus, monkeypatch):
 
 
 def test_the_loop_remembers_no_long_words(tokenizer, monkeypatch):
-    monkeypatch.setattr(_engine, "FEW_CHARACTERS", 10**9)
+    monkeypatch.setattr(array_engine, "FEW_CHARACTERS", 10**9)
     engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     engine.encode_short("x" * 1000 + " short")
     assert list(engine._known_to_loop) == [" short"]

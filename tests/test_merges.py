@@ -9,11 +9,11 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokjax
 from tests.strategies import hard_texts
-from tokjax.models import _batch_merging, _merge_rules
-from tokjax.models._batch_merging import BatchMerger
-from tokjax.models._merge_rules import rules_of_merges
-from tokjax.models._merging import merge_bytes, merge_word
-from tokjax.models._word_tables import words_of
+from tokjax.models.engine import batch_merging, merge_rules
+from tokjax.models.engine.batch_merging import BatchMerger
+from tokjax.models.engine.merge_rules import rules_of_merges
+from tokjax.models.engine.merging import merge_bytes, merge_word
+from tokjax.models.engine.word_tables import words_of
 from tokjax.vocabulary import Strips, make_vocabulary
 
 BYTES = {bytes([i]): i for i in range(256)}
@@ -100,7 +100,7 @@ def test_merging_together_is_merging_one_by_one(merges, words, few):
     words = [word.encode() for word in words]
     with pytest.MonkeyPatch.context() as patch:
         for name in ("_FEW_SYMBOLS", "_FEW_WORDS"):
-            patch.setattr(_batch_merging, name, few)
+            patch.setattr(batch_merging, name, few)
         merged = BatchMerger(rules).merge(words_of(words))
     expected = [[ids[token] for token in merge_bytes(word, rules)] for word in words]
     assert merged.ids.tolist() == [id_ for row in expected for id_ in row]
@@ -118,7 +118,7 @@ def test_a_token_that_merging_never_makes_is_a_word_only_if_words_stay_whole():
 
 
 def test_merges_that_are_too_many(monkeypatch):
-    monkeypatch.setattr(_merge_rules, "MOST_MERGES", 1)
+    monkeypatch.setattr(merge_rules, "MOST_MERGES", 1)
     ids = BYTES | {b"ab": 256, b"abc": 257}
     with pytest.raises(tokjax.InvalidArgumentError, match="there are 2 merges; 1 are possible"):
         tokjax.byte_level_bpe(ids, merges=[(b"a", b"b"), (b"ab", b"c")])

@@ -15,8 +15,8 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.strategies import byte_strings, hard_texts
 from tokjax.formats import _huggingface_export
-from tokjax.models import _chunks, _engine, _joined_cutter
-from tokjax.models._joined_cutter import JoinedCutter
+from tokjax.models.engine import array_engine, chunks, joined_cutter
+from tokjax.models.engine.joined_cutter import JoinedCutter
 from tokjax.utf8 import is_encodable, to_utf8
 
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
@@ -66,7 +66,7 @@ texts = st.lists(
 def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
     theirs = Tokenizer.from_str(json.dumps(_huggingface_export.as_huggingface(ours)))
     given_texts = [text for text in given_texts if is_encodable(text)]
-    copies = 1 + _engine.FEW_CHARACTERS // (1 + sum(map(len, given_texts)))  # (so that there are arrays)
+    copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, given_texts)))  # (so that there are arrays)
     batch = tokjax.encode_batch_result(ours, given_texts * copies, allowed_special="all")
     for text, of_arrays in zip(given_texts, batch[: len(given_texts)], strict=True):
         expected = theirs.encode(text)
@@ -154,11 +154,11 @@ def test_words_end_where_no_token_goes_on(tokens, text):
 
 def test_long_texts_are_cut(monkeypatch):
     theirs, ours = piece_model()
-    monkeypatch.setattr(_engine, "CHUNK_CHARACTERS", 1000)
-    monkeypatch.setattr(_joined_cutter, "_LOOK_AHEAD", 10)
+    monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 1000)
+    monkeypatch.setattr(joined_cutter, "_LOOK_AHEAD", 10)
     text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
-    segments = _chunks.as_segments([text])
-    assert len(list(_chunks.gather(segments, 1000, ours._engine._cutter.cut))) > 10
+    segments = chunks.as_segments([text])
+    assert len(list(chunks.gather(segments, 1000, ours._engine._cutter.cut))) > 10
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
     pairs = "\ud83d\ude42" * 5000
     assert tokjax.encode(ours, pairs).tolist() == theirs.encode("\U0001f642" * 5000)

@@ -15,7 +15,7 @@ import tokjax
 from tests.oracles.incremental import train_incrementally
 from tests.oracles.training import split_words, train_naively
 from tests.strategies import hard_texts
-from tokjax.models._word_tables import words_of
+from tokjax.models.engine.word_tables import words_of
 from tokjax.trainer import (
     _pair_table,
     count_pretokens,

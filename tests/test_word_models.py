@@ -14,7 +14,8 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 import tokjax
 from tests.conftest import CORPUS
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.models import _known_words, _word_engine
+from tokjax.models import _word_engine
+from tokjax.models.engine import known_words
 from tokjax.text.bert import BertNormalizer
 from tokjax.utf8 import to_utf8
 
@@ -269,7 +270,7 @@ def test_forgetting_changes_no_id(monkeypatch):
     texts = ["".join(word) + " " for word in itertools.product("ab", repeat=9)]
     text = "".join(texts)
     expected = tokjax.encode(tokenizer, text)
-    monkeypatch.setattr(_known_words, "MAX_KNOWN_BYTES", 0)
+    monkeypatch.setattr(known_words, "MAX_KNOWN_BYTES", 0)
     monkeypatch.setattr(_word_engine, "CHUNK_CHARACTERS", 200)
     again = pickle.loads(pickle.dumps(tokenizer))
     assert np.array_equal(tokjax.encode(again, text), expected)

@@ -547,7 +547,13 @@ from .store.fields import (
     SentencePieceTextField as SentencePieceTextField,
 )
 from .store.fields import (
+    TokenField as TokenField,
+)
+from .store.fields import (
     TokenizedTextField as TokenizedTextField,
+)
+from .store.fields import (
+    register_field as register_field,
 )
 from .store.joining import (
     merge_datasets as merge_datasets,
@@ -620,12 +626,6 @@ from .chat import (
 )
 from .chat import (
     encode_chat as encode_chat,
-)
-from .encoding import (
-    Windows as Windows,
-)
-from .encoding import (
-    encode_windows as encode_windows,
 )
 from .formats.adapters import (
     from_sentencepiece as from_sentencepiece,
@@ -716,4 +716,10 @@ from .templates import (
 )
 from .templates import (
     make_template as make_template,
+)
+from .windows import (
+    Windows as Windows,
+)
+from .windows import (
+    encode_windows as encode_windows,
 )

@@ -1,4 +1,4 @@
-"""Texts to structured results: alone or in pairs, cut to a length or into windows, split into words or not.
+"""Texts to structured results: alone or in pairs, cut to a length or not, split into words or not.
 
 All of it is made of `encode_texts`, which a type of tokenizer registers, and of its template.
 """
@@ -10,21 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax import protocol
-from tokjax._arranging import (
-    TRUNCATIONS,
-    Filled,
-    Part,
-    Truncation,
-    arranged,
-    check_room,
-    kept_lengths,
-    kept_starts,
-    windows_of,
-)
+from tokjax._arranging import TRUNCATIONS, Part, Truncation, arranged, kept_lengths, kept_starts
+from tokjax._bare import encode_bare, room_for_texts, template_places
 from tokjax._checks import checked_int
-from tokjax._presplit import join_words, words_of_tokens
 from tokjax.errors import InvalidArgumentError
-from tokjax.records import TokenizationBatch, TokenizationResult, adopt_batch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,21 +22,8 @@ if TYPE_CHECKING:
 
     from tokjax.protocol import Special
     from tokjax.ragged import Ragged
-    from tokjax.templates import Place
+    from tokjax.records import TokenizationBatch, TokenizationResult
     from tokjax.utf8 import Text
-    from tokjax.vocabulary import Vocabulary
-
-
-class Windows(NamedTuple):
-    """Texts in windows.
-
-    Attributes:
-        batch: a result a window. Offsets are places in the whole text.
-        text_ids: which text each window is of, `int64`, shape `(windows,)`.
-    """
-
-    batch: TokenizationBatch
-    text_ids: NDArray[np.int64]
 
 
 def encode_batch_result(
@@ -111,11 +87,11 @@ def encode_batch_result(
     if pairs is None and room is None and not is_pretokenized:
         plain: Any = texts
         return protocol.encode_texts(tokenizer, plain, add_special_tokens=add_special_tokens, **options)
-    encoded = _encoded(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
-    places = _filled(tokenizer, pairs is not None, add_special_tokens)
+    encoded = encode_bare(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
+    places = template_places(tokenizer, pairs is not None, add_special_tokens)
     kept = encoded.lengths
     if room is not None:
-        kept = kept_lengths(kept, _left_for_texts(room, places), truncation)
+        kept = kept_lengths(kept, room_for_texts(room, places), truncation)
     parts = [
         Part(rows, kept_starts(length, keep, truncation_side), keep)
         for rows, length, keep in zip(encoded.rows, encoded.lengths, kept, strict=True)
@@ -144,11 +120,11 @@ def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_l
         add_special_tokens: as in `encode_batch_result`.
         max_length: as in `encode_batch_result`; texts are cut at their end.
     """
-    places = _filled(tokenizer, False, add_special_tokens)
+    places = template_places(tokenizer, False, add_special_tokens)
     lengths = np.asarray(texts.lengths, np.int64)
     kept = lengths
     if max_length is not None:
-        kept = np.minimum(lengths, _left_for_texts(max_length, places))
+        kept = np.minimum(lengths, room_for_texts(max_length, places))
     num_dropped = lengths - kept
     if not num_dropped.any() and len(places) == 1:
         return Cut(texts, num_dropped)
@@ -158,7 +134,7 @@ def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_l
 
 def template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
     """The ids that `encode_batch_result` puts before each text, and those behind it."""
-    places = _filled(tokenizer, False, add_special_tokens)
+    places = template_places(tokenizer, False, add_special_tokens)
     ids = [place.id_ for place in places]
     text = next(i for i, place in enumerate(places) if place.text is not None)
     return ids[:text], ids[text + 1 :]
@@ -210,89 +186,6 @@ def encode_result(
     return batch[0]
 
 
-def encode_windows(
-    tokenizer: Any,
-    texts: Sequence[Text] | Sequence[Sequence[Text]],
-    pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
-    *,
-    max_length: int,
-    stride: int = 0,
-    truncation: Literal["only_first", "only_second"] = "only_first",
-    add_special_tokens: bool = True,
-    is_pretokenized: bool = False,
-    return_offsets: bool = True,
-    return_masks: bool = True,
-    assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
-) -> Windows:
-    """Encode texts that may be longer than a model takes, in windows that overlap.
-
-    Args:
-        tokenizer: any registered tokenizer.
-        texts: as in `encode_batch_result`, like all arguments that are not told here.
-        pairs: the second text of each.
-        max_length: how many tokens a window has at most, those of the template among them.
-        stride: how many tokens of a text two windows side by side have in common.
-        truncation: which text of a pair is cut into windows; the other one stands in each of them whole.
-        add_special_tokens: put the template around each window.
-        is_pretokenized: each text is a sequence of words.
-        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
-        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
-        assume_normalized: the texts are `tokenization_view`s already.
-        allowed_special: special tokens that are recognised in the text.
-        disallowed_special: special tokens that raise an error in the text.
-        threads: how many threads share the work.
-
-    Raises:
-        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
-        InvalidArgumentError: an option makes no sense, the other text of a pair is too long, or `stride`
-            leaves a window nothing of its own.
-
-    >>> from tokjax import wordpiece
-    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be", "or"])
-    >>> windows = encode_windows(bert, ["to be or to be"], max_length=5, stride=1)
-    >>> [result.tokens[1:-1] for result in windows.batch]
-    [('to', 'be', 'or'), ('or', 'to', 'be')]
-    """
-    if truncation not in ("only_first", "only_second"):
-        raise InvalidArgumentError(
-            f"truncation must be 'only_first' or 'only_second' for windows, not {truncation!r}"
-        )
-    stride = checked_int("stride", stride, least=0)
-    encoded = _encoded(
-        tokenizer,
-        texts,
-        pairs,
-        is_pretokenized=is_pretokenized,
-        return_offsets=return_offsets,
-        return_masks=return_masks,
-        assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
-    )
-    places = _filled(tokenizer, pairs is not None, add_special_tokens)
-    room = _left_for_texts(checked_int("max_length", max_length, least=1), places)
-    cut = 0 if pairs is None or truncation == "only_first" else 1
-    rooms = np.full(len(texts), room)
-    if pairs is not None:
-        whole = encoded.lengths[1 - cut]
-        check_room(whole, room, truncation)
-        rooms -= whole
-    _check_stride(stride, rooms)
-    windows = windows_of(encoded.lengths[cut], rooms, stride)
-    parts = [
-        windows._replace(rows=rows[windows.rows])
-        if i == cut
-        else Part(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
-        for i, (rows, lengths) in enumerate(zip(encoded.rows, encoded.lengths, strict=True))
-    ]
-    batch = encoded.rearranged(arranged(encoded.batch.ragged, parts, places))
-    return Windows(batch, windows.rows)
-
-
 def tokenize(
     tokenizer: Any,
     text: Text,
@@ -307,72 +200,6 @@ def tokenize(
     return list(protocol.vocabulary_of(tokenizer).strings_of(ids))
 
 
-class _Encoded(NamedTuple):
-    """All texts, first ones and then second ones, without a template.
-
-    Attributes:
-        batch: their tokens.
-        rows: the rows of the first texts, and of the second ones if there are any.
-        lengths: how many tokens those have.
-        vocabulary: the tokenizer's.
-    """
-
-    batch: TokenizationBatch
-    rows: list[NDArray[np.int64]]
-    lengths: list[NDArray[np.int64]]
-    vocabulary: Vocabulary
-
-    def rearranged(self, ragged: Ragged) -> TokenizationBatch:
-        """A batch of other rows of the same tokens."""
-        return adopt_batch(
-            ragged,
-            self.batch.metadata,
-            self.vocabulary.strings_of,
-            has_attention_mask=self.batch.has_attention_mask,
-        )
-
-
-def _encoded(
-    tokenizer: Any,
-    texts: Sequence[Any],
-    pairs: Sequence[Any] | None,
-    *,
-    is_pretokenized: bool,
-    **options: Any,
-) -> _Encoded:
-    if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
-        raise InvalidArgumentError(
-            f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
-        )
-    given = list(texts)
-    if pairs is not None:
-        if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(given):
-            raise InvalidArgumentError(
-                f"pairs must be as many texts as there are texts ({len(given)}), one to go with each; got "
-                f"{pairs!r:.80}"
-            )
-        given += pairs
-    joined = [join_words(words, i) for i, words in enumerate(given)] if is_pretokenized else None
-    plain = given if joined is None else [words.text for words in joined]
-    batch = protocol.encode_texts(tokenizer, plain, add_special_tokens=False, **options)
-    if joined is not None and options["return_offsets"]:
-        batch = words_of_tokens(tokenizer, batch, joined)
-    of_first, of_second = np.arange(len(texts)), np.arange(len(texts), len(given))
-    rows = [of_first] if pairs is None else [of_first, of_second]
-    return _Encoded(batch, rows, [batch.lengths[part] for part in rows], protocol.vocabulary_of(tokenizer))
-
-
-def _filled(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[Filled]:
-    """The tokenizer's template, or its texts alone."""
-    table = protocol.vocabulary_of(tokenizer)
-    places: tuple[Place, ...] = table.template.pair if is_pair else table.template.single
-    return [
-        Filled(place.text, 0 if place.token is None else table.special[place.token], place.type_id)
-        for place in places
-        if add_special_tokens or place.text is not None
-    ]
-
-
 def _room(max_length: int | None, truncation: str, side: str) -> int | None:
     if truncation not in TRUNCATIONS:
         raise InvalidArgumentError(
@@ -382,20 +209,3 @@ def _room(max_length: int | None, truncation: str, side: str) -> int | None:
     if side not in ("left", "right"):
         raise InvalidArgumentError(f"truncation_side must be 'left' or 'right', not {side!r}")
     return None if max_length is None else checked_int("max_length", max_length, least=1)
-
-
-def _left_for_texts(max_length: int, places: Sequence[Filled]) -> int:
-    inserted = sum(place.text is None for place in places)
-    if max_length < inserted:
-        raise InvalidArgumentError(
-            f"max_length is {max_length}, and the tokenizer's template alone has {inserted} tokens"
-        )
-    return max_length - inserted
-
-
-def _check_stride(stride: int, rooms: NDArray[np.int64]) -> None:
-    if len(rooms) and stride >= rooms.min():
-        raise InvalidArgumentError(
-            f"stride is {stride}, and a window has room for {rooms.min()} tokens of its text; stride must be "
-            "less than that"
-        )

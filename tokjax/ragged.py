@@ -106,7 +106,7 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
     """Rows of ids, joined.
 
     Args:
-        rows: one sequence of ids a row; none at all is a `Ragged` of no rows.
+        rows: one sequence of ids a row, shape `(tokens,)`; none at all is a `Ragged` of no rows.
 
     >>> ragged_from_rows([[5], [], [6, 7]]).row_splits
     array([0, 1, 1, 3])

@@ -122,7 +122,7 @@ class Vocabulary:
 
     @cached_property
     def all_bytes(self) -> NDArray[np.uint8]:
-        """The bytes of all tokens, end to end, in the order of ids."""
+        """The bytes of all tokens, end to end, in the order of ids: `uint8`, one dimension."""
         return np.frombuffer(b"".join(self.bytes_by_id.values()), np.uint8)
 
     @cached_property
@@ -150,7 +150,7 @@ class Vocabulary:
         return strings
 
     def strings_of(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
-        """The readable forms of ids that the vocabulary holds."""
+        """The readable forms of ids, shape `(n,)`, that the vocabulary holds."""
         return tuple(self.strings.take(ids).tolist())
 
     def id_of(self, token: str | bytes) -> int:
@@ -177,7 +177,7 @@ class Vocabulary:
         return self.bytes_by_id[id_]
 
     def check_ids(self, ids: NDArray[Any]) -> None:
-        """Raise `UnknownTokenError`, naming the first of them, if any of the ids has no token."""
+        """Raise `UnknownTokenError`, naming the first, if any of the ids, shape `(n,)`, has no token."""
         known = (ids >= 0) & (ids < self.size)
         known &= self.byte_lengths.take(np.where(known, ids, 0)) >= 0
         if not known.all():

@@ -131,6 +131,8 @@ def _next_valid_of_each(rows: _Rows) -> Any:
 def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
     """0-based ids or labels as 1-based ones, for Julia; `ignore_index` stays as it is.
 
+    Any shape, which the result has too. (Julia's matrices are `(length, batch)`: transpose them.)
+
     >>> to_one_based(np.array([0, 5, -100]))
     array([   1,    6, -100], dtype=int32)
     """
@@ -139,6 +141,8 @@ def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
 
 def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
     """1-based ids or labels, from Julia, as 0-based ones; `ignore_index` stays as it is.
+
+    Any shape, which the result has too.
 
     >>> to_zero_based(np.array([1, 6, -100]))
     array([   0,    5, -100], dtype=int32)

@@ -140,6 +140,9 @@ class LengthBuckets(Sequence[int]):
     def padding(self, lengths: Sequence[int] | Array) -> float:
         """The share of places that hold padding, where each row is padded to its own rung; 0 without rows.
 
+        Args:
+            lengths: tokens of each row, integers, shape `(rows,)`.
+
         >>> LengthBuckets([4, 8]).padding([4, 3, 5])
         0.25
         """

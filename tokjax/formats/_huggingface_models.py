@@ -21,8 +21,8 @@ from tokjax.models._definitions import (
     parts_of,
     with_added,
 )
-from tokjax.models._merge_rules import RulesTooLargeError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
+from tokjax.models.engine.merge_rules import RulesTooLargeError
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
 from tokjax.text.bert import bert_normalizer

@@ -15,9 +15,9 @@ from tokjax.formats._huggingface_parts import written_as_they_are
 from tokjax.formats._roles import CONFIG_FILE
 from tokjax.formats.detection import FORMATS, Format
 from tokjax.formats.tokjax_json import save_tokenizer
-from tokjax.models._merge_rules import rules_of_ranks
-from tokjax.models._merging import merge_bytes
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.engine.merge_rules import rules_of_ranks
+from tokjax.models.engine.merging import merge_bytes
 from tokjax.models.huggingface import HuggingFaceTokenizer
 from tokjax.models.sentence_piece import SentencePieceTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer

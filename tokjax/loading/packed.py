@@ -38,12 +38,12 @@ class TokenChunks(NamedTuple):
 
     @property
     def inputs(self) -> Array:
-        """All ids but the last of each chunk."""
+        """All ids but the last of each chunk, shape `(batch, length - 1)`."""
         return self.ids[:, :-1]
 
     @property
     def targets(self) -> Array:
-        """For each of the inputs the id that follows it."""
+        """For each of the inputs the id that follows it, of the same shape."""
         return self.ids[:, 1:]
 
 

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.models._merge_rules import MergeRules, rules_of_merges
+from tokjax.models.engine.merge_rules import MergeRules, rules_of_merges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -14,7 +14,7 @@ import numpy as np
 from tokjax import protocol
 from tokjax._threads import num_threads
 from tokjax.models._assembly import Rows, assemble, sources_end_to_end, sources_from_spans
-from tokjax.models._chunks import as_segments
+from tokjax.models.engine.chunks import as_segments
 from tokjax.ragged import Ragged
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.sources import checked_texts
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.models._assembly import Assembled, EncodedSegments
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.protocol import Special
     from tokjax.records import OffsetsReference
     from tokjax.templates import Place

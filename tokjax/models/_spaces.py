@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.models._assembly import EncodedSegments
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.vocabulary import Vocabulary
 
 Trim = Literal["all", "but_first"]

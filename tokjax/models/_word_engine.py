@@ -12,11 +12,17 @@ import numpy as np
 
 from tokjax._threads import map_in_threads
 from tokjax.models._assembly import EncodedSegments
-from tokjax.models._batch_merging import MergedWords
-from tokjax.models._chunks import CHUNK_CHARACTERS, Segments, cut_at_white_space, cut_before_blank, gather
-from tokjax.models._engine import FEW_CHARACTERS, KnownToLoop
-from tokjax.models._growing import Growing
-from tokjax.models._known_words import Ids, KnownWords
+from tokjax.models.engine.array_engine import FEW_CHARACTERS, KnownToLoop
+from tokjax.models.engine.batch_merging import MergedWords
+from tokjax.models.engine.chunks import (
+    CHUNK_CHARACTERS,
+    Segments,
+    cut_at_white_space,
+    cut_before_blank,
+    gather,
+)
+from tokjax.models.engine.growing import Growing
+from tokjax.models.engine.known_words import Ids, KnownWords
 from tokjax.ragged import splits_from_lengths
 from tokjax.text.word_bounds import word_expression
 from tokjax.utf8 import character_starts, from_characters, to_characters
@@ -26,8 +32,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Pieces
-    from tokjax.models._word_tables import Words
+    from tokjax.models.engine.chunks import Pieces
+    from tokjax.models.engine.word_tables import Words
     from tokjax.text.word_bounds import Splitter
 
 

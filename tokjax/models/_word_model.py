@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.models._assembly import EncodedSegments
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.text.bert import BertNormalizer
     from tokjax.text.word_bounds import Splitter
     from tokjax.utf8 import Text

@@ -13,10 +13,7 @@ import numpy as np
 from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models import _engine
 from tokjax.models._format_errors import as_format_errors
-from tokjax.models._merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
-from tokjax.models._pattern_cutter import PatternCutter
 from tokjax.models._segment_model import SegmentModel, encode_ids
 from tokjax.models._spaces import (
     TRIMS,
@@ -26,6 +23,9 @@ from tokjax.models._spaces import (
     with_prefix_spaces,
     without_prefixes,
 )
+from tokjax.models.engine import array_engine
+from tokjax.models.engine.merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
+from tokjax.models.engine.pattern_cutter import PatternCutter
 from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
 from tokjax.text.patterns import word_splitter
 from tokjax.text.special import checked_special, shared_beginnings
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.models._assembly import EncodedSegments
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.protocol import Special
     from tokjax.utf8 import Text
 
@@ -96,12 +96,12 @@ class ByteLevelBPE(SegmentModel):
         return encoded._replace(corrections=corrections)
 
     def adjusted_offsets(self, ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Spans without blanks, if they are to be trimmed."""
+        """Spans of shape `(n, 2)` without blanks, if they are to be trimmed."""
         return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, self.trim)
 
     @cached_property
-    def _engine(self) -> _engine.ArrayEngine:
-        return _engine.ArrayEngine(self.rules, PatternCutter(word_splitter(self.pattern)))
+    def _engine(self) -> array_engine.ArrayEngine:
+        return array_engine.ArrayEngine(self.rules, PatternCutter(word_splitter(self.pattern)))
 
     @cached_property
     def rules(self) -> MergeRules:
@@ -116,7 +116,7 @@ class ByteLevelBPE(SegmentModel):
 
     def _as_simple(self, text: Text) -> str | None:
         """The text itself if it is short, nothing changes it, and no special token can be in it."""
-        if len(text) > _engine.FEW_CHARACTERS or self.prefix_space:
+        if len(text) > array_engine.FEW_CHARACTERS or self.prefix_space:
             return None
         if isinstance(text, bytes):
             try:

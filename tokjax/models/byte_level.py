@@ -12,9 +12,9 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._assembly import EncodedSegments
-from tokjax.models._blank_words import begins_after_blanks
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models._segment_model import SegmentModel
+from tokjax.models.engine.blank_words import begins_after_blanks
 from tokjax.ragged import splits_from_lengths
 from tokjax.text.special import checked_special
 from tokjax.utf8 import from_characters, to_utf8
@@ -23,7 +23,7 @@ from tokjax.vocabulary import Vocabulary, declared_to_json, make_vocabulary, voc
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
 
 _IS_BLANK = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 

@@ -22,7 +22,7 @@ from tokjax.utf8 import from_characters, to_characters, to_utf8
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.vocabulary import Vocabulary
 
 Split: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]

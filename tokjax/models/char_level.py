@@ -12,10 +12,10 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._assembly import EncodedSegments
-from tokjax.models._blank_words import begins_after_blanks
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models._segment_model import SegmentModel
 from tokjax.models._word_model import vocabulary_of_words, words_from_json, words_to_json
+from tokjax.models.engine.blank_words import begins_after_blanks
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import character_starts, from_characters, to_characters, to_utf8
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.vocabulary import Vocabulary
 
 _BLANKS = np.array(list(map(ord, " \t\n\r")), np.uint32)

@@ -12,14 +12,14 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._assembly import Corrections
-from tokjax.models._engine import ArrayEngine
 from tokjax.models._format_errors import as_format_errors
-from tokjax.models._joined_cutter import JoinedCutter
-from tokjax.models._merge_rules import checked_pairs
 from tokjax.models._pieces import MARK, bytes_of_piece, rules_of_pieces
 from tokjax.models._segment_model import SegmentModel
 from tokjax.models._spaces import without_prefixes
 from tokjax.models._word_model import ids_of_tokens, words_from_json, words_to_json
+from tokjax.models.engine.array_engine import ArrayEngine
+from tokjax.models.engine.joined_cutter import JoinedCutter
+from tokjax.models.engine.merge_rules import checked_pairs
 from tokjax.text.special import checked_special
 from tokjax.utf8 import from_characters, to_utf8
 from tokjax.vocabulary import Strips, make_vocabulary
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.models._assembly import EncodedSegments
-    from tokjax.models._chunks import Segments
-    from tokjax.models._merge_rules import MergeRules
+    from tokjax.models.engine.chunks import Segments
+    from tokjax.models.engine.merge_rules import MergeRules
     from tokjax.records import OffsetsReference
     from tokjax.vocabulary import Vocabulary
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.models._chunks import Segments
+    from tokjax.models.engine.chunks import Segments
     from tokjax.ragged import Ragged
     from tokjax.records import OffsetsReference, TokenizationBatch
 

@@ -14,11 +14,11 @@ from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
 from tokjax.bulk import check_separator
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.models._batch_merging import BatchMerger
-from tokjax.models._known_words import KnownWords
-from tokjax.models._merge_rules import rules_of_ranks
-from tokjax.models._word_tables import joined
 from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.models.engine.batch_merging import BatchMerger
+from tokjax.models.engine.known_words import KnownWords
+from tokjax.models.engine.merge_rules import rules_of_ranks
+from tokjax.models.engine.word_tables import joined
 from tokjax.report.inputs import (
     named_sources,
     named_tokenizers,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._progress import Advance
-    from tokjax.models._word_tables import Words
+    from tokjax.models.engine.word_tables import Words
     from tokjax.report.inputs import Texts
     from tokjax.text.sources import Source
     from tokjax.trainer.pretokens import PretokenCounts

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "torch"]
 _SUFFIXES: dict[str, TokenFormat] = {".bin": "nanogpt", ".idx": "megatron", ".npy": "npy", ".pt": "torch"}
 _AT_ONCE = 1 << 22
+_LLM_C_HEADERS = {struct.pack("<ii", 20240520, 1): "<u2", struct.pack("<ii", 20240801, 7): "<u4"}
+_LLM_C_HEADER_SIZE = 1024
 _MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 _MEGATRON_VERSION = 1
 _MEGATRON_HEADER = struct.Struct("<9sQBQQ")
@@ -172,6 +174,14 @@ def _format_of(path: Path, named: str | None) -> TokenFormat:
 
 def _read_nanogpt(path: Path) -> _Stream:
     size = path.stat().st_size
+    with path.open("rb") as file:
+        dtype = _LLM_C_HEADERS.get(file.read(8))
+    if dtype is not None:  # (as ids it would be numbers that stand in no text)
+        raise SourceError(
+            f"{path}: begins with a header of llm.c, whose documents begin with the EOS token; convert what "
+            f"np.save('ids.npy', np.roll(np.fromfile({path.name!r}, {dtype!r}, offset={_LLM_C_HEADER_SIZE}), "
+            "-1)) writes"
+        )
     if size % 2:
         raise SourceError(f"{path}: has {size} bytes, which are no uint16 ids: cut short, or another format?")
     ids = np.memmap(path, "<u2", "r") if size else np.zeros(0, "<u2")

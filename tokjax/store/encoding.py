@@ -11,7 +11,7 @@ import numpy as np
 from tokjax import protocol
 from tokjax.encoding import put_around, template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.store.fields import PackedTokenField, RawTextField
+from tokjax.store.fields import PackedTokenField, RawTextField, TokenField
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     num_dropped = np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
         rows = _with_ends(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
-    else:
+    elif not isinstance(field, TokenField):  # (a field of one's own puts around documents what it wants)
         rows, num_dropped = put_around(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
@@ -107,7 +107,9 @@ def encode_named(
 
 
 def ids_around(field: Any) -> tuple[list[int], list[int]]:
-    """The ids that a field of ids puts before each document, and those behind it."""
+    """The ids that a field of ids puts before each document, and those behind it, as far as is known."""
+    if isinstance(field, TokenField):
+        return [], []
     if not isinstance(field, PackedTokenField):
         return template_ids(field.tokenizer, add_special_tokens=field.add_special_tokens)
     table = protocol.vocabulary_of(field.tokenizer)
@@ -127,18 +129,15 @@ def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
 
 
 def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
-    """The ids of documents, without anything around them."""
+    """The ids of documents, of tokjax's own fields without anything around them."""
     encode = partial(
-        protocol.encode_texts,
-        field.tokenizer,
-        add_special_tokens=False,
-        return_offsets=False,
-        return_masks=False,
-        allowed_special=field.allowed_special,
-        disallowed_special=field.disallowed_special,
-        threads=threads,
+        field.encode_rows if isinstance(field, TokenField) else _encode_alone(field), threads=threads
     )
-    rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}").ragged
+    rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}")
+    if len(rows.lengths) != len(documents.texts):
+        raise InvalidArgumentError(
+            f"{type(field).__name__} gave {len(rows.lengths)} rows for {len(documents.texts)} documents"
+        )
     size = protocol.vocab_size(field.tokenizer)
     if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
         raise InvalidArgumentError(
@@ -146,6 +145,23 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
             f"{size}; nothing of this batch was written"
         )
     return rows
+
+
+def _encode_alone(field: Any) -> Callable[..., Ragged]:
+    def encode(texts: Sequence[Text], *, threads: int | None) -> Ragged:
+        batch = protocol.encode_texts(
+            field.tokenizer,
+            texts,
+            add_special_tokens=False,
+            return_offsets=False,
+            return_masks=False,
+            allowed_special=field.allowed_special,
+            disallowed_special=field.disallowed_special,
+            threads=threads,
+        )
+        return batch.ragged
+
+    return encode
 
 
 def _with_ends(field: PackedTokenField, rows: Ragged) -> Ragged:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.protocol import Special
+    from tokjax.ragged import Ragged
+    from tokjax.utf8 import Text
 
 
 @dataclass(frozen=True)
@@ -220,8 +224,46 @@ class BucketedTokenField(_TokenField):
         }
 
 
+@dataclass(frozen=True)
+class TokenField(_TokenField, ABC):
+    """The base of a field of one's own: ids of each document, made in a way that tokjax does not know.
+
+    A subclass is a frozen dataclass with a number, options, and `encode_rows`; `register_field` makes it
+    known. Its datasets open as a `TokenDataset`. `tokjax.testing.check_field` checks one.
+
+    Attributes:
+        TYPE_ID: the number of the class, which datasets record: from 1000 on.
+        tokenizer: whose vocabulary the ids are of.
+    """
+
+    TYPE_ID: ClassVar[int]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest records: the fields of the dataclass but for the tokenizer, as JSON has them."""
+        names = (field.name for field in dataclasses.fields(self))
+        return {name: getattr(self, name) for name in names if name != "tokenizer"}
+
+    @abstractmethod
+    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> Ragged:
+        """The ids that are stored of some documents, a row each; of each row a function of its text alone.
+
+        Args:
+            texts: the documents.
+            threads: how many share the work, as in `encode_batch_result`.
+
+        Returns:
+            A row of ids a document; other columns are not stored.
+        """
+
+
 Field: TypeAlias = (
-    RawTextField | TokenizedTextField | SentencePieceTextField | PackedTokenField | BucketedTokenField
+    RawTextField
+    | TokenizedTextField
+    | SentencePieceTextField
+    | PackedTokenField
+    | BucketedTokenField
+    | TokenField
 )
 FIELDS: dict[int, type[Field]] = {
     field.TYPE_ID: field
@@ -234,6 +276,43 @@ FIELDS: dict[int, type[Field]] = {
     )
 }
 """All fields by their numbers."""
+
+
+OwnField = TypeVar("OwnField", bound=type[TokenField])
+FIRST_OWN_TYPE_ID = 1000
+
+
+def register_field(field: OwnField) -> OwnField:
+    """Make a field of one's own known, so that datasets of it can be opened: a decorator of its class.
+
+    Whatever opens such a dataset has to import the module of the class first.
+
+    Args:
+        field: a subclass of `TokenField`.
+
+    Returns:
+        The class.
+
+    Raises:
+        InvalidArgumentError: it is no frozen dataclass of that kind, or its number is not its own.
+    """
+    if not (isinstance(field, type) and issubclass(field, TokenField)):
+        raise InvalidArgumentError(
+            f"a field of your own is a subclass of tokjax.TokenField, not {field!r:.100}"
+        )
+    parameters = vars(field).get("__dataclass_params__")
+    if parameters is None or not parameters.frozen:
+        raise InvalidArgumentError(
+            f"{field.__name__} must be a dataclass: put @dataclass(frozen=True) over it"
+        )
+    number = checked_int(f"{field.__name__}.TYPE_ID", getattr(field, "TYPE_ID", 0), least=FIRST_OWN_TYPE_ID)
+    there = FIELDS.setdefault(number, field)
+    if (there.__module__, there.__qualname__) != (field.__module__, field.__qualname__):
+        raise InvalidArgumentError(
+            f"{there.__name__} has the TYPE_ID {number} already; give {field.__name__} another"
+        )
+    FIELDS[number] = field  # (the same once more, of a cell that was run again)
+    return field
 
 
 def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError
-from tokjax.store.fields import FIELDS, BucketedTokenField, RawTextField
+from tokjax.store.fields import FIELDS, FIRST_OWN_TYPE_ID, BucketedTokenField, RawTextField
 from tokjax.store.manifest import (
     FORMAT,
     MANIFEST_FILE,
@@ -111,7 +111,8 @@ def _check_options(plan: Plan) -> None:
     for name in sorted(wanted ^ plan.options.keys()):
         raise ValueError(f"plan.options {'lacks' if name in wanted else 'has an unknown'} {name!r}")
     for name, value in plan.options.items():
-        _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
+        is_right = plan.type_id >= FIRST_OWN_TYPE_ID or _IS_OPTION[name](value)
+        _check(f"plan.options[{name!r}]", value, is_right)
     if plan.type_id == BucketedTokenField.TYPE_ID:
         boundaries, most = plan.options["bucket_boundaries"], plan.options["max_tokens"]
         is_right = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [most]

@@ -10,11 +10,11 @@ from tokjax._directories import incomplete_path, replaced_path
 from tokjax._urls import is_url
 from tokjax.errors import DatasetIncompleteError, DatasetMismatchError
 from tokjax.store.fields import (
+    FIELDS,
+    FIRST_OWN_TYPE_ID,
     BucketedTokenField,
     PackedTokenField,
     RawTextField,
-    SentencePieceTextField,
-    TokenizedTextField,
 )
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.store.manifest_reading import read_manifest
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 
     from tokjax.store.dataset import Dataset
 
-_KINDS: dict[int, type[Dataset]] = {
+_KINDS: dict[int, type[Dataset]] = {  # of all others, a `TokenDataset`
     RawTextField.TYPE_ID: RawTextDataset,
-    TokenizedTextField.TYPE_ID: TokenDataset,
-    SentencePieceTextField.TYPE_ID: TokenDataset,
     PackedTokenField.TYPE_ID: PackedDataset,
     BucketedTokenField.TYPE_ID: BucketedDataset,
 }
@@ -60,7 +58,7 @@ def open_dataset(
 
     Raises:
         DatasetIncompleteError: there is no finished dataset.
-        DatasetMismatchError: another tokenizer, or another version of the format.
+        DatasetMismatchError: another tokenizer, another version of the format, or a field that is not known.
         DatasetCorruptError: a file is missing, or of another size than the manifest says.
     """
     remote = RemoteDirectory(str(path), download_dir) if is_url(path) else None
@@ -70,10 +68,12 @@ def open_dataset(
         raise DatasetIncompleteError(f"no dataset at {location}: {_why_missing(directory)}")
     manifest = read_manifest(directory) if remote is None else remote.manifest()
     plan = manifest.plan
-    if plan.type_id not in _KINDS:
-        known = ", ".join(str(type_id) for type_id in _KINDS)
+    if plan.type_id not in FIELDS:
+        known = ", ".join(map(str, sorted(FIELDS)))
+        own = plan.type_id >= FIRST_OWN_TYPE_ID
+        hint = f"; import the module that registers {plan.field} first" if own else ""
         raise DatasetMismatchError(
-            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}"
+            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}{hint}"
         )
     if tokenizer is not None and plan.tokenizer_fingerprint is not None:
         given = protocol.fingerprint(tokenizer)
@@ -83,7 +83,7 @@ def open_dataset(
                 f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
                 f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
             )
-    return _KINDS[plan.type_id](
+    return _KINDS.get(plan.type_id, TokenDataset)(
         directory,
         manifest,
         tokenizer,

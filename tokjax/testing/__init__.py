@@ -1,5 +1,14 @@
-"""What a type of your own has to satisfy, as checks that you run in your tests."""
+"""What a type or a function of your own has to satisfy, as checks that you run in your tests."""
 
+from tokjax.testing.fields import FIELD_CHECKS, check_field
+from tokjax.testing.functions import check_array_function
 from tokjax.testing.tokenizers import CHECKS, HARD_TEXTS, check_tokenizer
 
-__all__ = ["CHECKS", "HARD_TEXTS", "check_tokenizer"]
+__all__ = [
+    "CHECKS",
+    "FIELD_CHECKS",
+    "HARD_TEXTS",
+    "check_array_function",
+    "check_field",
+    "check_tokenizer",
+]

@@ -10,11 +10,34 @@ from __future__ import annotations
 
 import itertools
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokjax.ragged import ranges
+from tokjax.text.neighbours import (
+    AFTER_CUT,
+    AFTER_NEWLINE,
+    AFTER_OTHER,
+    APOSTROPHE_AFTER_WORD,
+    BEFORE_CUT,
+    CL100K_ROLES,
+    CL100K_TABLE,
+    GPT2_TABLE,
+    NUMBER_EDGE,
+    O200K_ROLES,
+    O200K_TABLE,
+    PREVIOUS_STARTS,
+    QWEN2_TABLE,
+    ROLE_CHANGES,
+    ROLE_NEWLINE,
+    ROLE_OTHER,
+    SPOT,
+    STARTS,
+    WHITESPACE_TABLE,
+    Roles,
+    by_class,
+)
 from tokjax.text.patterns import word_splitter
 from tokjax.text.unicode_classes import (
     APOSTROPHE,
@@ -25,12 +48,10 @@ from tokjax.text.unicode_classes import (
     LONG_S_BYTES,
     LOWER,
     MARK,
-    NEWLINE,
     NEXT_LINE,
     NEXT_LINE_BYTES,
     NUMBER,
     OTHER,
-    SLASH,
     SPACE,
     UPPER,
     class_of_code_point,
@@ -39,34 +60,17 @@ from tokjax.text.unicode_classes import (
 from tokjax.utf8 import wide_characters_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
     Flags = NDArray[np.bool_]
     Classes = NDArray[np.uint8]
 
-_WORD, _NUMBER, _OTHER, _SPACE, _NEWLINE = 1, 2, 4, 8, 16  # the roles that a pattern gives to classes
-_AT_END = 32
-
-# What a table of neighbours tells of the second of them,
-_STARTS = 1  # that it starts a word,
-_PREVIOUS_STARTS = (
-    2  # that the one before it does: the last white space goes with what follows, or stands alone,
-)
-_AFTER_NEWLINE = 4  # that it is white space after a newline,
-_ROLE_CHANGES = 8  # that its role is not that of the one before,
-_AFTER_OTHER = 16  # that it is a letter after something that is neither letter, number nor white space,
-_NUMBER_EDGE = 32  # that a run of numbers starts or has ended,
-_SPOT = 64  # that something rare stands here,
-_APOSTROPHE_AFTER_WORD = 128  # that it is just that.
-
-
-class _Roles(NamedTuple):
-    """By class: what a character joins as the *previous* one, and what it is as the *current* one."""
-
-    previous: dict[int, int]
-    current: dict[int, int]
+_VERTICAL_TAB, _FORM_FEED = 0x0B, 0x0C
+_WIDEST = 4
+_FIRST_LEAD = 0xC0
+_DIGITS = 3
 
 
 def word_starts(pattern: str, classes: Classes, codes: NDArray[Any]) -> Flags:
@@ -120,25 +124,25 @@ def word_starts_in_bytes(pattern: str, text: bytes, ends: NDArray[np.int64]) -> 
 
 
 def _gpt2(classes: Classes, codes: NDArray[Any]) -> Flags:
-    starts, _ = _by_neighbours(_GPT2_TABLE, classes)
+    starts, _ = _by_neighbours(GPT2_TABLE, classes)
     _cut_contractions(starts, classes, codes, any_case=False)
     return starts
 
 
 def _cl100k(classes: Classes, codes: NDArray[Any], *, table: bytes) -> Flags:
     starts, bits = _by_neighbours(table, classes)
-    _cut_after_newlines(starts, bits, classes, _CL100K)
-    _join_single_prefixes(starts, bits, classes, codes, _CL100K)
+    _cut_after_newlines(starts, bits, classes, CL100K_ROLES)
+    _join_single_prefixes(starts, bits, classes, codes, CL100K_ROLES)
     _cut_contractions(starts, classes, codes, any_case=True)
     _cut_numbers(starts, bits, classes)
     return starts
 
 
 def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
-    starts, bits = _by_neighbours(_O200K_TABLE, classes)
-    _cut_after_newlines(starts, bits, classes, _O200K)
-    _join_single_prefixes(starts, bits, classes, codes, _O200K)
-    at = _places(bits, _APOSTROPHE_AFTER_WORD)
+    starts, bits = _by_neighbours(O200K_TABLE, classes)
+    _cut_after_newlines(starts, bits, classes, O200K_ROLES)
+    _join_single_prefixes(starts, bits, classes, codes, O200K_ROLES)
+    at = _places(bits, APOSTROPHE_AFTER_WORD)
     contracted = _contractions(codes, at, any_case=True)
     for length, found in contracted:
         starts[found] = starts[found + 1] = False
@@ -146,7 +150,7 @@ def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
     _cut_mixed_case(starts, classes, contracted)
     _cut_numbers(starts, bits, classes)
     ends = np.concatenate([found + 1 + length for length, found in contracted])
-    spots = np.concatenate([np.intersect1d(ends, at), _places(bits, _SPOT)])
+    spots = np.concatenate([np.intersect1d(ends, at), _places(bits, SPOT)])
     if len(spots):
         _split_again("o200k", starts, classes, codes, spots)
     return starts
@@ -184,7 +188,7 @@ def _whitespace(classes: Classes, codes: NDArray[Any]) -> Flags:
         classes[at] = classes[at + 1] = OTHER
     else:
         classes[codes == NEXT_LINE] = OTHER
-    starts, _ = _by_neighbours(_WHITESPACE_TABLE, classes)
+    starts, _ = _by_neighbours(WHITESPACE_TABLE, classes)
     return starts
 
 
@@ -194,9 +198,9 @@ def _by_neighbours(table: bytes, classes: Classes) -> tuple[Flags, Classes]:
     pairs |= classes[1:]
     bits = np.frombuffer(pairs.tobytes().translate(table), np.uint8)
     starts = np.empty(len(classes), np.uint8)
-    starts[0] = _STARTS
-    np.bitwise_and(bits, _STARTS, out=starts[1:])
-    starts[:-1] |= (bits & _PREVIOUS_STARTS) >> 1
+    starts[0] = STARTS
+    np.bitwise_and(bits, STARTS, out=starts[1:])
+    starts[:-1] |= (bits & PREVIOUS_STARTS) >> 1
     return starts.view(np.bool_), bits
 
 
@@ -205,37 +209,37 @@ def _places(bits: Classes, bit: int) -> NDArray[np.int64]:
     return np.flatnonzero((bits & bit).view(np.bool_)) + 1
 
 
-def _cut_after_newlines(starts: Flags, bits: Classes, classes: Classes, roles: _Roles) -> None:
+def _cut_after_newlines(starts: Flags, bits: Classes, classes: Classes, roles: Roles) -> None:
     """Start a word at white space after the last newline of a run, or after newlines of the word before."""
-    after = _places(bits, _AFTER_NEWLINE)
+    after = _places(bits, AFTER_NEWLINE)
     if not len(after):
         return
-    role = _by_class(roles.current)
-    changes = _places(bits, _ROLE_CHANGES)
+    role = by_class(roles.current)
+    changes = _places(bits, ROLE_CHANGES)
     which = np.searchsorted(changes, after)
-    last_newline = role[classes[changes[which + 1]]] != _NEWLINE
+    last_newline = role[classes[changes[which + 1]]] != ROLE_NEWLINE
     newlines_start = np.where(which > 0, changes[which - 1], 0)
-    swallowed = (newlines_start > 0) & (role[classes[newlines_start - 1]] == _OTHER)
+    swallowed = (newlines_start > 0) & (role[classes[newlines_start - 1]] == ROLE_OTHER)
     starts[after[last_newline | swallowed]] = True
 
 
 def _join_single_prefixes(
-    starts: Flags, bits: Classes, classes: Classes, codes: NDArray[Any], roles: _Roles
+    starts: Flags, bits: Classes, classes: Classes, codes: NDArray[Any], roles: Roles
 ) -> None:
     """A single character of no class goes with the letters after it, unless a blank stands before it."""
-    at = _places(bits, _AFTER_OTHER)
+    at = _places(bits, AFTER_OTHER)
     prefix = at - 1
     if codes.dtype == np.uint8:
         for _ in range(_WIDEST - 1):
             prefix = prefix - ((codes[prefix] & 0xC0) == 0x80)  # to the first byte of the character
     before = classes[np.maximum(prefix - 1, 0)]
-    alone = (prefix == 0) | ((_by_class(roles.current)[before] != _OTHER) & (before != BLANK))
+    alone = (prefix == 0) | ((by_class(roles.current)[before] != ROLE_OTHER) & (before != BLANK))
     starts[at[alone]] = False
 
 
 def _cut_numbers(starts: Flags, bits: Classes, classes: Classes) -> None:
     """Cut runs of numbers into groups of three."""
-    edges = _places(bits, _NUMBER_EDGE)
+    edges = _places(bits, NUMBER_EDGE)
     if classes[0] == NUMBER:
         edges = np.concatenate([[0], edges])
     first, stop = edges[::2], edges[1::2]
@@ -281,7 +285,7 @@ def _split_again(
 
     A cut between a letter or number and white space is safe, and so are the ends of texts.
     """
-    cuts = np.flatnonzero(_mapped(classes, _BEFORE_CUT)[:-1] & _mapped(classes, _AFTER_CUT)[1:]) + 1
+    cuts = np.flatnonzero(_mapped(classes, BEFORE_CUT)[:-1] & _mapped(classes, AFTER_CUT)[1:]) + 1
     cuts = np.concatenate([[0], cuts, [len(classes)]])
     regions = np.unique(np.searchsorted(cuts, spots, "right"))
     first, stop = cuts[regions - 1], cuts[regions]
@@ -309,87 +313,6 @@ def _class_of_low_byte() -> bytes:
     return class_of_code_point()[:256].tobytes()
 
 
-def _by_class(bits: Mapping[int, int]) -> Classes:
-    return np.array([bits.get(class_, 0) for class_ in range(_CLASSES)], np.uint8)
-
-
-def _table(bits: Mapping[int, int]) -> bytes:
-    return bytes(bits.get(class_, 0) for class_ in range(256))
-
-
-def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> _Roles:
-    """Those of the patterns whose white space before a newline, or before a word, goes with it."""
-    spaces = _SPACE | (_NEWLINE | _WORD if keep_newlines else 0)
-    newline = _NEWLINE if keep_newlines else _SPACE
-    other = _OTHER | (_NEWLINE if keep_newlines else 0)
-    blank = spaces | _OTHER | (0 if keep_newlines else _WORD | _NUMBER)
-    previous = dict.fromkeys(words, _WORD) | dict.fromkeys(others, other)
-    previous |= {NUMBER: _NUMBER, SPACE: spaces, BLANK: blank, NEWLINE: newline | _SPACE, END: 0}
-    current = dict.fromkeys(words, _WORD) | dict.fromkeys(others, _OTHER)
-    current |= {NUMBER: _NUMBER, SPACE: _SPACE, BLANK: _SPACE, NEWLINE: newline, END: _AT_END}
-    return _Roles(previous, current)
-
-
-def _neighbours(
-    roles: _Roles,
-    starts: Collection[tuple[int, int]] = (),
-    spots: Collection[tuple[int, int]] = (),
-) -> bytes:
-    """The table of a pattern: bits of two classes, 4 bits of the one before and 4 of the one here.
-
-    Args:
-        roles: two neighbours are of one word if they have a bit in common.
-        starts: other neighbours of which the second starts a word.
-        spots: neighbours where something rare stands.
-    """
-    bits = bytearray(256)
-    for before, here in itertools.product(range(_CLASSES), repeat=2):
-        was, now = roles.current[before], roles.current[here]
-        tests = {
-            _STARTS: not roles.previous[before] & now or (before, here) in starts,
-            _PREVIOUS_STARTS: was == _SPACE and not now & (_SPACE | _NEWLINE | _AT_END),
-            _AFTER_NEWLINE: was == _NEWLINE and now == _SPACE,
-            _ROLE_CHANGES: was != now,
-            _AFTER_OTHER: was == _OTHER and now == _WORD,
-            _NUMBER_EDGE: (was == _NUMBER) != (now == _NUMBER),
-            _SPOT: (before, here) in spots,
-            _APOSTROPHE_AFTER_WORD: was == _WORD and here == APOSTROPHE,
-        }
-        bits[before << 4 | here] = sum(bit for bit, holds in tests.items() if holds)
-    return bytes(bits)
-
-
-_CLASSES = 12
-_VERTICAL_TAB, _FORM_FEED = 0x0B, 0x0C
-_WIDEST = 4
-_FIRST_LEAD = 0xC0
-_DIGITS = 3
-# Where a text may be cut: what is before the cut, and what is after it, have a bit in common.
-_BEFORE_CUT = _table(
-    dict.fromkeys(range(_CLASSES), 2)
-    | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2)
-    | {END: 1 | 2 | 4}
-)
-_AFTER_CUT = _table(dict.fromkeys(range(_CLASSES), 4) | dict.fromkeys((SPACE, BLANK, NEWLINE), 1) | {END: 2})
-_LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
-_GPT2 = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False)
-_CL100K = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
-_O200K = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
-_GPT2_TABLE = _neighbours(_GPT2)
-_CL100K_TABLE = _neighbours(_CL100K)
-_QWEN2_TABLE = _neighbours(_CL100K, starts=[(NUMBER, NUMBER)])
-# Marks that are no part of a word; slashes after newlines.
-_RARE_IN_O200K = [*((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
-# White space goes with whatever follows, all of it, as newlines do that go with newlines.
-_SPACES = dict.fromkeys((SPACE, BLANK, NEWLINE), _NEWLINE)
-_NO_SPACES = dict.fromkeys(range(_CLASSES), _WORD)
-_WHITESPACE = _Roles(
-    {**_NO_SPACES, **dict.fromkeys(_SPACES, _NEWLINE | _WORD), END: 0},
-    {**_NO_SPACES, **_SPACES, END: _AT_END},
-)
-_WHITESPACE_TABLE = _neighbours(_WHITESPACE)
-_O200K_TABLE = _neighbours(_O200K, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
-
 # Classes whose characters a pattern counts. (One that is not here may split again by the expression.)
 _COUNTED: Mapping[str, list[int]] = {
     "gpt2": [],
@@ -401,9 +324,9 @@ _COUNTED: Mapping[str, list[int]] = {
 
 _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "gpt2": _gpt2,
-    "cl100k": partial(_cl100k, table=_CL100K_TABLE),
-    "llama3": partial(_cl100k, table=_CL100K_TABLE),
-    "qwen2": partial(_cl100k, table=_QWEN2_TABLE),
+    "cl100k": partial(_cl100k, table=CL100K_TABLE),
+    "llama3": partial(_cl100k, table=CL100K_TABLE),
+    "qwen2": partial(_cl100k, table=QWEN2_TABLE),
     "o200k": _o200k,
     "whitespace": _whitespace,
 }

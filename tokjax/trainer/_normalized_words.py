@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.models._chunks import Segments
+from tokjax.models.engine.chunks import Segments
 from tokjax.text.special import checked_special
 from tokjax.text.word_bounds import word_expression
 from tokjax.trainer.counting import counts_of

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models._word_table import ABSENT
-from tokjax.models._word_tables import Words, WordTables, can_hold, joined, words_of
+from tokjax.models.engine.word_table import ABSENT
+from tokjax.models.engine.word_tables import Words, WordTables, can_hold, joined, words_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

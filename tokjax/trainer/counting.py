@@ -12,8 +12,8 @@ from tokjax._checks import checked_int
 from tokjax._progress import progress_bar
 from tokjax._threads import check_executor, map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
-from tokjax.models._chunks import as_segments, cut_into_words, gather
-from tokjax.models._pattern_cutter import PatternCutter
+from tokjax.models.engine.chunks import as_segments, cut_into_words, gather
+from tokjax.models.engine.pattern_cutter import PatternCutter
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sampling import sample_chunks
 from tokjax.text.sources import Corpus, Source, corpus_of

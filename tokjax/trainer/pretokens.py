@@ -12,7 +12,7 @@ import numpy as np
 
 from tokjax._files import checksum_of_json, read_arrays, write_atomically
 from tokjax.errors import InvalidArgumentError
-from tokjax.models._word_tables import LONGEST, Words
+from tokjax.models.engine.word_tables import LONGEST, Words
 from tokjax.ragged import ranges
 from tokjax.text.files import SourceFile
 from tokjax.trainer._word_counter import Counted, WordCounter

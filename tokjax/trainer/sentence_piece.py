@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from tokjax._checks import checked_float, checked_int
 from tokjax._progress import progress_bar, spinner
 from tokjax.errors import InvalidArgumentError, TrainingError
-from tokjax.models._chunks import as_segments
 from tokjax.models._sentence_piece_files import ModelType
+from tokjax.models.engine.chunks import as_segments
 from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
 from tokjax.text.special import checked_special
 from tokjax.trainer._sentences import LongLines, Tally, lines_of_corpus, read_sentences, sampled

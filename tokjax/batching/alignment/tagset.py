@@ -137,7 +137,7 @@ class TagSet:
         return shown[np.where(known == ignore_index, len(self), known)].tolist()  # type: ignore[no-any-return]
 
     def checked_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
-        """Ids on the host, all of which are tags or `ignore_index`."""
+        """Ids on the host, of any shape, all of which are tags or `ignore_index`."""
         check_tagset(self, ignore_index)
         known = as_integers("tag ids", ids, np.int32)
         wrong = ((known < 0) | (known >= len(self))) & (known != ignore_index)

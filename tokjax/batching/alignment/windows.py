@@ -15,7 +15,7 @@ from tokjax.ragged import ranges, splits_from_lengths
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.encoding import Windows
+    from tokjax.windows import Windows
 
 _WHOLE_TEXT = np.iinfo(np.int64).max
 

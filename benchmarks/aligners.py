@@ -1,0 +1,75 @@
+"""Labels of names in texts as labels of tokens: beside the loops that ask a library for each character."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+import tokjax
+from benchmarks.inputs import InputError, tokenizer_of, vocabulary_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+NAME = re.compile(r"\b[A-Z][a-z]+(?: [A-Z][a-z]+)*")
+PARAGRAPHS = 10_000
+Entities = list[list[tuple[int, int, str]]]
+
+
+def paragraphs_of(documents: list[str]) -> list[str]:
+    """Long ones."""
+    parts = [part for document in documents for part in document.split("\n\n")]
+    return [part for part in parts if len(part) > 200 and "<|" not in part][:PARAGRAPHS]
+
+
+def each_character(encodings: list[Any], entities: Entities) -> list[list[int]]:
+    """Ask for the token of each character of a name."""
+    rows = []
+    for encoding, row in zip(encodings, entities, strict=True):
+        tags = [0] * len(encoding.tokens)
+        for start, stop, _ in row:
+            places = {encoding.char_to_token(character) for character in range(start, stop)}
+            for place in places - {None}:
+                tags[place] = 1 if place == min(places) else 2
+        rows.append(tags)
+    return rows
+
+
+def both_ends(encodings: list[Any], entities: Entities) -> list[list[int]]:
+    """Ask for the tokens of its first and last characters only."""
+    rows = []
+    for encoding, row in zip(encodings, entities, strict=True):
+        tags = [0] * len(encoding)
+        for start, stop, _ in row:
+            first, last = encoding.char_to_token(start), encoding.char_to_token(stop - 1)
+            tags[first : last + 1] = [1, *[2] * (last - first)]
+        rows.append(tags)
+    return rows
+
+
+def alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], object]]:
+    """Capitalised words of paragraphs as entities, by characters; tokens are there already."""
+    texts = paragraphs_of(documents)
+    entities: Entities = [[(*match.span(), "NAME") for match in NAME.finditer(part)] for part in texts]
+    tokenizer = tokenizer_of(ranks)
+    batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
+    spans = tokjax.spans_from_characters(texts, entities)
+    columns = tokjax.span_columns(spans, ["NAME"])
+    exported = Tokenizer.from_file(str(vocabulary_file(ranks, "huggingface") / "tokenizer.json"))
+    encodings = exported.encode_batch(texts, add_special_tokens=False)
+    by_arrays = tokjax.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
+    for loop in (each_character, both_ends):
+        if by_arrays != [tag for row in loop(encodings, entities) for tag in row]:
+            raise InputError(f"the loop {loop.__name__} gives other labels than tokjax")
+    return {
+        "tokjax": lambda: tokjax.align_spans(
+            batch, tokjax.spans_from_characters(texts, entities), labels=["NAME"]
+        ),
+        "tokjax, spans of bytes": lambda: tokjax.align_spans(batch, spans, labels=["NAME"]),
+        "tokjax, spans of bytes in arrays": lambda: tokjax.align_spans(batch, columns, labels=["NAME"]),
+        "char_to_token of each character": lambda: each_character(encodings, entities),
+        "char_to_token of both ends": lambda: both_ends(encodings, entities),
+    }

@@ -1,0 +1,106 @@
+"""How things are measured: rounds that go through all contenders in turn, and processes of their own.
+
+Run as a program it calls one function in a fresh process, and prints what that gave as JSON:
+
+    python -m benchmarks.measuring MODULE:FUNCTION '{"argument": ...}'
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+ROOT = Path(__file__).parents[1]
+
+
+class ProcessError(RuntimeError):
+    """A process of its own that failed."""
+
+
+def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each contender in each round; all of them run once before, and then in turn."""
+    for run in contenders.values():
+        run()
+    seconds: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            seconds[name].append(seconds_of(run))
+    return seconds
+
+
+def seconds_of(run: Callable[[], object]) -> float:
+    """How long one call takes."""
+    begin = time.perf_counter()
+    run()
+    return time.perf_counter() - begin
+
+
+def peak_megabytes() -> float:
+    """The peak of this process alone: `getrusage` would begin at that of the process that started it."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return _peak_where_there_is_no_proc()
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return int(found[1]) / 1024 if found else _peak_where_there_is_no_proc()
+
+
+def _peak_where_there_is_no_proc() -> float:
+    import resource  # noqa: PLC0415 (not on every system)
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**20 if sys.platform == "darwin" else 1024)
+
+
+def apart(
+    function: str, arguments: Mapping[str, Any], *, threads: int = 1, python: str = sys.executable
+) -> Any:
+    """What a function gives, named as `module:function`, called in a fresh process.
+
+    Args:
+        function: of this package; what it takes and gives is JSON.
+        arguments: of the function.
+        threads: how many its libraries may use, where an environment variable tells them.
+        python: the interpreter; its environment needs what the function imports, and not this package.
+
+    Raises:
+        ProcessError: the process failed, with what it wrote.
+    """
+    done = subprocess.run(
+        [python, "-m", "benchmarks.measuring", function, json.dumps(arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=_environment(threads),
+    )
+    if done.returncode:
+        said = done.stderr.strip().splitlines()
+        raise ProcessError(f"{function} failed: {said[-1] if said else f'exit status {done.returncode}'}")
+    return json.loads(done.stdout.splitlines()[-1])  # (some libraries print on the way)
+
+
+def _environment(threads: int) -> dict[str, str]:
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(paths),
+        "RAYON_NUM_THREADS": str(threads),
+        "TOKENIZERS_PARALLELISM": "true" if threads > 1 else "false",
+    }
+
+
+def _main(function: str, arguments: str) -> None:
+    module, name = function.split(":")
+    print(json.dumps(getattr(importlib.import_module(module), name)(**json.loads(arguments))))
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])

@@ -1,0 +1,34 @@
+"""Names that suites write into records, and tables look for."""
+
+OURS, THEIRS = "tokjax, ids", "tiktoken, ids"
+IDS, OFFSETS = "ids", "ids with offsets and masks"
+SLOW = "Hugging Face, slow"
+ENCODING = "encoding"
+
+ROOFLINE = "sequential roofline"
+FAR = 10**9
+FIRST_STEP, FAR_STEP = "step 1", f"step {FAR:,}"
+FRESH_LOADER = "a fresh loader"
+OPENING = "from opening to the first batch"
+CHECKED, UNCHECKED = "with checksums", "without"
+WRITING = "writing"
+
+BANDWIDTH = "memory bandwidth"
+OWN, COPY, MEMCPY = "tokjax", "copy, jitted", "memcpy"
+OVERLAP = "overlap"
+STEP, LOADING, BOTH = "step alone", "loading alone", "both, prefetched"
+
+CURVES = (
+    "encoding by size of text",
+    "encoding by size of vocabulary",
+    "encoding by number of documents",
+    "encoding by threads",
+    "training by size of text",
+    "training by size of vocabulary",
+    "packing by number of documents",
+)
+
+
+def run_name(contender: str, threads: int) -> str:
+    """A contender and its threads."""
+    return f"{contender}; {threads}"

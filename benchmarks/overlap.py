@@ -1,0 +1,106 @@
+"""How much of the time of loading is hidden behind training steps, by `prefetch_to_device`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+import tokjax
+from benchmarks.datasets import packed_dataset
+from benchmarks.inputs import tokenizer_of
+from benchmarks.measuring import interleaved
+from benchmarks.names import BOTH, LOADING, OVERLAP, STEP
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.bench import Bench
+
+    Step = Callable[[Any, Any], tuple[Any, Any]]
+
+STEPS, QUICK_STEPS = 50, 3
+BATCH, LENGTH, WIDTH, LAYERS = 32, 512, 32, 2
+CLASSES = 128
+"""Ids are taken modulo this, so that logits are no larger than what is before them."""
+IDS, QUICK_IDS = 10_000_000, 500_000
+MEGABYTES = 10
+
+
+def initial_weights() -> dict[str, Any]:
+    """An embedding, which is the readout too, and some dense layers."""
+    embedding, *layers = jax.random.split(jax.random.key(0), 1 + LAYERS)
+    return {
+        "embedding": 0.02 * jax.random.normal(embedding, (CLASSES, WIDTH)),
+        "layers": [0.05 * jax.random.normal(key, (WIDTH, WIDTH)) for key in layers],
+    }
+
+
+def loss(weights: Any, ids: Any) -> Any:
+    """Cross entropy of the next id, told from the one before."""
+    classes = ids % CLASSES
+    hidden = weights["embedding"][classes[:, :-1]]
+    for layer in weights["layers"]:
+        hidden = hidden + jax.nn.gelu(hidden @ layer)
+    logits = jax.nn.log_softmax(hidden @ weights["embedding"].T)
+    return -jnp.take_along_axis(logits, classes[:, 1:, None], -1).mean()
+
+
+@jax.jit
+def train_step(weights: Any, ids: Any) -> tuple[Any, Any]:
+    """One step of gradient descent."""
+    value, gradients = jax.value_and_grad(loss)(weights, ids)
+    return jax.tree.map(lambda old, change: old - 0.01 * change, weights, gradients), value
+
+
+def loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable[[], None]]:
+    """The same number of steps on a batch that is there, of batches without steps, and of both."""
+    weights = initial_weights()
+    there = jnp.asarray(make_loader().batch_at(0).ids)
+
+    def step_alone() -> None:
+        state = weights
+        for _ in range(steps):
+            state, value = train_step(state, there)
+        jax.block_until_ready(value)
+
+    def loading_alone() -> None:
+        batches = make_loader().repeat()
+        for _ in range(steps):
+            jax.block_until_ready(jax.device_put(next(batches).ids))
+
+    def both() -> None:
+        state = weights
+        with tokjax.prefetch_to_device(make_loader().repeat()) as batches:
+            for _ in range(steps):
+                state, value = train_step(state, next(batches).ids)
+        jax.block_until_ready(value)
+
+    return {STEP: step_alone, LOADING: loading_alone, BOTH: both}
+
+
+def loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
+    """One that reads ids, and one that makes them of text."""
+    packed = packed_dataset(bench.scratch, bench.pick(IDS, QUICK_IDS))
+    tokenizer = tokenizer_of(bench.ranks)
+    text = bench.text(MEGABYTES)
+    tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw")
+    raw = tokjax.open_dataset(bench.scratch / "raw", tokenizer)
+    return {
+        "packed ids": partial(tokjax.PackedTokenLoader, packed, batch_size=BATCH, chunk_tokens=LENGTH),
+        "text": partial(tokjax.SequenceLoader, raw, batch_size=BATCH, length=LENGTH, pad_id=0),
+    }
+
+
+def measure_overlap(bench: Bench) -> None:
+    """Seconds of a step alone, of loading a batch alone, and of both."""
+    steps = bench.pick(STEPS, QUICK_STEPS)
+    bench.settings["steps"] = steps
+    for kind, make_loader in loaders(bench).items():
+        task = f"{OVERLAP}, {kind}"
+        bench.say(task)
+        seconds = interleaved(loops(make_loader, steps), bench.rounds(5))
+        of_one = {name: [value / steps for value in values] for name, values in seconds.items()}
+        bench.add_all(task, of_one, extra={"tokens": BATCH * LENGTH})

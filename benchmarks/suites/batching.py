@@ -1,0 +1,164 @@
+"""The batch layer beside transformers, TRL, Grain, seqio, loops over rows, and `memcpy` of what is made.
+
+TRL is needed without the libraries that it trains with: `pip install --no-deps trl`. T5's own code is
+measured where it is installed: `pip install seqio t5`.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from tokenizers import Tokenizer, models
+from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
+
+import tokjax
+from benchmarks.aligners import alignment
+from benchmarks.inputs import tokenizer_of
+from benchmarks.packers import measure_packing, measure_planning, measure_planning_beside_trl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from benchmarks.bench import Bench
+    from benchmarks.inputs import Text
+
+    Contenders = dict[str, Callable[[], object]]
+
+PACKAGES = ["tokjax", "numpy", "jax", "transformers", "trl", "grain", "seqio", "t5"]
+MEGABYTES, ALIGNED_MEGABYTES = 100, 20
+VOCAB_SIZE = 50_257
+ROWS, QUICK_ROWS = 256, 32
+DOCUMENTS, QUICK_DOCUMENTS = 1_000_000, 20_000
+
+
+def collation(lengths: NDArray[np.int64], rows: int) -> Contenders:
+    """Eight batches of rows of real lengths, at most 1,024, to ids and attention masks, one by one."""
+    each = [collation_of_one(some) for some in np.minimum(lengths[: 8 * rows], 1024).reshape(8, rows)]
+
+    def one_by_one(name: str) -> None:
+        for contenders in each:
+            contenders[name]()  # (a batch is given up before the next, as training does)
+
+    return {name: partial(one_by_one, name) for name in each[0]}
+
+
+def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
+    """One batch of rows of these lengths."""
+    rng = np.random.default_rng(0)
+    rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in lengths]
+    ragged = tokjax.ragged_from_rows(rows)
+    lists = {"input_ids": [row.tolist() for row in rows]}
+    padder = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="[PAD]")
+    longest = max(map(len, rows))
+    made = np.zeros((2, len(rows), longest), np.int32)
+
+    def row_loop() -> None:
+        ids = np.zeros((len(rows), longest), np.int32)
+        mask = np.zeros((len(rows), longest), np.int32)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)] = row
+            mask[i, : len(row)] = 1
+
+    return {
+        "tokjax": lambda: tokjax.collate_padded_batch(ragged, pad_id=0, columns=["ids", "attention_mask"]),
+        "row loop": row_loop,
+        "transformers pad": lambda: padder.pad(lists, return_tensors="np"),
+        "memcpy of the result": made.copy,
+    }
+
+
+def word_tokenizer() -> Any:
+    """The smallest tokenizer that transformers takes: only its padding is used."""
+    return Tokenizer(models.WordLevel({"[PAD]": 0}, unk_token="[PAD]"))
+
+
+def masking(lengths: NDArray[np.int64]) -> Contenders:
+    """256 rows of 512 to masked ids and labels, in NumPy."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
+    special = (np.arange(512) >= np.minimum(lengths[:256], 512)[:, None]).astype(np.int32)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=word_tokenizer(), pad_token="[PAD]", mask_token="[MASK]"
+    )
+    collator = DataCollatorForLanguageModeling(tokenizer, return_tensors="np")
+    features = [
+        {"input_ids": row.tolist(), "special_tokens_mask": marks.tolist()}
+        for row, marks in zip(ids, special, strict=True)
+    ]
+
+    def by_tokjax() -> None:
+        draws = tokjax.draw_uniform(rng, (len(ids), 3, ids.shape[1]))
+        tokjax.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, special_tokens_mask=special)
+
+    return {
+        "tokjax, drawing too": by_tokjax,
+        "transformers": lambda: collator(features),
+        "memcpy of the result": np.zeros((2, *ids.shape), np.int32).copy,
+    }
+
+
+def corruption(bench: Bench) -> Contenders:
+    """256 rows of 512 to T5's inputs and targets, in NumPy; of T5's own code without padding."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
+    mask = np.ones_like(ids)
+    corrupt = partial(tokjax.span_corruption, sentinel_ids=range(VOCAB_SIZE, VOCAB_SIZE + 100), pad_id=0)
+
+    def by_tokjax() -> None:
+        corrupt(ids, mask, tokjax.draw_uniform(rng, ids.shape), eos_id=1)
+
+    contenders: Contenders = {"tokjax, drawing too": by_tokjax}
+    if bench.has("t5", "span corruption", "T5"):
+        contenders["T5"] = by_t5(ids)
+    return contenders | {"memcpy of the rows": ids.copy}
+
+
+def by_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
+    """T5's own functions, a row at a time, on TensorFlow's pipelines."""
+    import seqio
+    import tensorflow
+    from t5.data import preprocessors
+
+    vocabulary = seqio.PassThroughVocabulary(VOCAB_SIZE)
+    seeds = np.random.default_rng(0).integers(0, 2**31 - 1, (len(ids), 2, 2)).astype(np.int32)
+
+    def corrupt(row: Any, seed: Any) -> tuple[Any, Any]:
+        noise = preprocessors.random_spans_noise_mask(ids.shape[1], 0.15, seed, 3.0)
+        return (
+            preprocessors.noise_span_to_unique_sentinel(row, noise, vocabulary, seed),
+            preprocessors.nonnoise_span_to_unique_sentinel(row, noise, vocabulary, seed),
+        )
+
+    rows = tensorflow.data.Dataset.from_tensor_slices((ids, seeds)).map(corrupt)
+    return lambda: list(rows.as_numpy_iterator())
+
+
+def token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
+    """Tokens of each document of a text, in a random order."""
+    tokenizer = tokenizer_of(bench.ranks)
+    counts = np.asarray(tokjax.count_tokens(tokenizer, text.documents))
+    lengths = np.random.default_rng(0).permutation(counts[counts > 0])
+    quantiles = np.quantile(lengths, [0.1, 0.5, 0.9, 0.99]).tolist()
+    bench.settings["documents"] = {"count": len(lengths), "quantiles": quantiles}
+    return lengths
+
+
+def measure(bench: Bench) -> None:
+    """All of the batch layer that runs on the host."""
+    lengths = token_lengths(bench, bench.text(MEGABYTES))
+    rows = bench.pick(ROWS, QUICK_ROWS)
+    rounds = bench.rounds(20)
+    enough = np.resize(lengths, max(len(lengths), 8 * ROWS))
+    bench.compare("collation, 8 batches", collation(enough, rows), rounds)
+    bench.compare("masking", masking(enough), rounds)
+    bench.compare("span corruption", corruption(bench), rounds)
+    aligned = bench.text(ALIGNED_MEGABYTES, called="aligned")
+    bench.compare("alignment", alignment(aligned.documents, bench.ranks), bench.rounds(5))
+    many = np.random.default_rng(1).choice(lengths, bench.pick(DOCUMENTS, QUICK_DOCUMENTS))
+    measure_planning(bench, many)
+    measure_planning_beside_trl(bench, many[: len(many) // 20])
+    measure_packing(bench, many[: len(many) // 50])

@@ -1,0 +1,77 @@
+"""Batching functions under `jax.jit`, as a share of the device's memory bandwidth; and loading beside a step.
+
+Each function is measured beside copies of as many bytes as it reads and writes, by XLA into new memory, and
+on a CPU by NumPy into memory that is there. The bandwidth is that of a jitted copy of a large array.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from benchmarks.jitted import cases, nbytes, on_device
+from benchmarks.measuring import interleaved
+from benchmarks.names import BANDWIDTH, COPY, MEMCPY, OWN
+from benchmarks.overlap import measure_overlap
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.bench import Bench
+
+PACKAGES = ["tokjax", "numpy", "jax", "jaxlib"]
+ROWS, LENGTH = 1024, 2048
+ROWS_ON_ACCELERATOR = 8192
+QUICK_ROWS, QUICK_LENGTH = 128, 256
+LARGE_BYTES, QUICK_LARGE_BYTES = 1 << 28, 1 << 22
+
+
+def measure_bandwidth(bench: Bench) -> None:
+    """A jitted copy of a large array, which reads and writes it once."""
+    size = bench.pick(LARGE_BYTES, QUICK_LARGE_BYTES)
+    run = jitted_copy(size)
+    bench.compare(BANDWIDTH, {COPY: run}, bench.rounds(20), extra={"bytes": 2 * size})
+
+
+def jitted_copy(size: int) -> Callable[[], object]:
+    """A copy into new memory of the device."""
+    source, copy = jnp.ones(size // 4, jnp.int32), jax.jit(jnp.copy)
+    return lambda: jax.block_until_ready(copy(source))
+
+
+def memcpy(size: int) -> Callable[[], object]:
+    """A copy into memory that is there, on the host."""
+    source = np.ones(size, np.uint8)
+    target = np.ones_like(source)
+    return lambda: np.copyto(target, source)
+
+
+def measure_case(bench: Bench, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """One function beside its copies (a copy of half the bytes reads and writes as many)."""
+    moved, jitted = on_device(arguments), jax.jit(function)
+    size = nbytes(jitted(*moved), moved)
+    contenders = {OWN: lambda: jax.block_until_ready(jitted(*moved)), COPY: jitted_copy(size // 2)}
+    if jax.default_backend() == "cpu":
+        contenders[MEMCPY] = memcpy(size // 2)
+    bench.say(name)
+    bench.add_all(name, interleaved(contenders, bench.rounds(20)), extra={"bytes": size})
+
+
+def measure(bench: Bench) -> None:
+    """The bandwidth, all functions, and how much of loading a step hides."""
+    device = jax.devices()[0]
+    rows = ROWS if device.platform == "cpu" else ROWS_ON_ACCELERATOR
+    rows, length = bench.pick((rows, LENGTH), (QUICK_ROWS, QUICK_LENGTH))
+    bench.settings |= {
+        "platform": device.platform,
+        "device": device.device_kind,
+        "rows": rows,
+        "length": length,
+    }
+    measure_bandwidth(bench)
+    for name, (function, arguments) in cases(rows, length):
+        measure_case(bench, name, function, arguments)
+    measure_overlap(bench)

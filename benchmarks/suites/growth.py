@@ -1,0 +1,111 @@
+"""Inputs that are slow for careless tokenizers, at doubling sizes: is time linear, and memory bounded?
+
+Each measurement is a process of its own, and sees its input for the first time.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.bench import not_installed
+from benchmarks.contenders import CONTENDERS, two_passes
+from benchmarks.measuring import ProcessError, apart
+from benchmarks.names import OURS, THEIRS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.bench import Bench
+
+PACKAGES = ["tokjax", "numpy", "tiktoken"]
+RANDOM = random.Random(0)
+INPUTS: dict[str, Callable[[int], str | bytes | list[str]]] = {
+    "one letter": lambda size: "a" * size,
+    "one rare letter": lambda size: "q" * size,
+    "one word of random letters": lambda size: "".join(RANDOM.choices("etaoinshrdlu", k=size)),
+    "spaces": lambda size: " " * size,
+    "newlines": lambda size: "\n" * size,
+    "contractions: 's's's": lambda size: "'s" * (size // 2),
+    "digits": lambda size: "7" * size,
+    "no space: one,two,one": lambda size: "one,two," * (size // 8),
+    "random ideographs": lambda size: "".join(
+        chr(RANDOM.randrange(0x4E00, 0x9FFF)) for _ in range(size // 3)
+    ),
+    "emoji": lambda size: "😀" * (size // 4),
+    "letters with marks": lambda size: "e\u0301" * (size // 3),
+    "zero bytes": lambda size: "\0" * size,
+    "random bytes": RANDOM.randbytes,
+    "empty strings": lambda size: [""] * size,
+}
+SIZES = (250_000, 500_000, 1_000_000, 2_000_000)
+NOT_TEXT = {"random bytes"}
+CRASHED = "crashes"
+TAKES_NO_BYTES = "takes no bytes"
+UNITS = {"cold": "s", "warm": "s", "memory": "MB"}
+
+
+def measure_input(library: str, source: str, name: str, size: int) -> dict[str, float]:
+    """Two passes over one input. A text of ordinary words comes first, and makes what is only made once."""
+    made = INPUTS[name](size)
+    calls = CONTENDERS[library].make(Path(source), 1)
+    calls.many(["Some other words. " * 1000])
+    return two_passes(calls, made if isinstance(made, list) else [made])
+
+
+def measured_apart(bench: Bench, library: str, name: str, size: int) -> dict[str, float] | None:
+    """The same in a fresh process; `None` where a peer crashes."""
+    told: dict[str, Any] = {"library": library, "source": str(bench.ranks), "name": name, "size": size}
+    try:
+        seen: dict[str, float] = apart("benchmarks.suites.growth:measure_input", told)
+    except ProcessError:
+        if library == OURS:
+            raise
+        return None
+    return seen
+
+
+def reason_to_leave_out(library: str, name: str) -> str:
+    """Why a library is not asked; nothing if it is."""
+    if not CONTENDERS[library].installed:
+        return not_installed(CONTENDERS[library].package)
+    return TAKES_NO_BYTES if library == THEIRS and name in NOT_TEXT else ""
+
+
+def measure(bench: Bench) -> None:
+    """All inputs at all sizes."""
+    sizes = bench.pick(SIZES, [size // 100 for size in SIZES[1:3]])
+    names = bench.pick(list(INPUTS), list(INPUTS)[::4])
+    seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
+    crashed = set()
+    rounds = bench.rounds(3)
+    for number in range(rounds):
+        for run in ((name, size, library) for name in names for size in sizes for library in (OURS, THEIRS)):
+            name, size, library = run
+            if reason_to_leave_out(library, name) or run in crashed:
+                continue
+            bench.say(f"round {number + 1} of {rounds}: {name}, {size:,} bytes, {library}")
+            row = measured_apart(bench, library, name, size)
+            crashed |= {run} if row is None else set()
+            seen[run] += [row] if row else []
+    for name in names:
+        write_down(bench, name, sizes, seen)
+
+
+def write_down(bench: Bench, name: str, sizes: list[int], seen: dict[Any, list[dict[str, float]]]) -> None:
+    """What was seen of one input."""
+    for size in sizes:
+        for library in (OURS, THEIRS):
+            rows = seen[name, size, library]
+            if not rows:
+                why = reason_to_leave_out(library, name) or CRASHED
+                bench.leave_out(name, library, why, measure="cold", at=size)
+                continue
+            for measure_name, unit in UNITS.items():
+                values = [row[measure_name] for row in rows]
+                reference = None if unit == "MB" else THEIRS
+                bench.add(
+                    name, library, values, measure=measure_name, unit=unit, at=size, reference=reference
+                )

@@ -1,0 +1,137 @@
+"""Every kind of tokenizer beside the library that it stands for, or that it runs on.
+
+Their libraries train the tokenizers on a part of the text, and tokjax reads what they write. Then both encode
+the same documents to arrays of ids, offsets and masks.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import sentencepiece
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+import tokjax
+from benchmarks.contenders import columns_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from benchmarks.bench import Bench
+
+    Encode = Callable[[list[str]], object]
+
+PACKAGES = ["tokjax", "numpy", "tokenizers", "sentencepiece"]
+MEGABYTES = 10
+VOCAB_SIZE = 16_000
+SPECIAL = ["<unk>", "<s>", "</s>"]
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def byte_level_bpe() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return made, trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, initial_alphabet=alphabet, show_progress=False
+    )
+
+
+def bpe_with_bytes() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    made.decoder = decoders.Sequence(steps)
+    return made, trainers.BpeTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=[*SPECIAL, *BYTES], limit_alphabet=1000, show_progress=False
+    )
+
+
+def wordpiece() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.WordPiece(unk_token="<unk>"))
+    made.normalizer = normalizers.BertNormalizer()
+    made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return made, trainers.WordPieceTrainer(vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, show_progress=False)
+
+
+def unigram() -> tuple[Tokenizer, Any]:
+    made = Tokenizer(models.Unigram())
+    made.normalizer = normalizers.NFKC()
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    made.decoder = decoders.Metaspace()
+    return made, trainers.UnigramTrainer(
+        vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False
+    )
+
+
+HUGGING_FACE = {
+    "byte-level BPE, tokjax's own": byte_level_bpe,
+    "BPE with byte fallback, tokjax's own": bpe_with_bytes,
+    "WordPiece, tokjax's own": wordpiece,
+    "unigram, on tokenizers": unigram,
+}
+
+
+def without_special_bytes(trained: Tokenizer) -> Tokenizer:
+    """Bytes as ordinary tokens, as in published vocabularies; a trainer only takes them as special ones."""
+    parts = json.loads(trained.to_str())
+    parts["added_tokens"] = [token for token in parts["added_tokens"] if token["content"] not in BYTES]
+    return Tokenizer.from_str(json.dumps(parts))
+
+
+def of_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str, Encode, Encode]]:
+    """Each kind, with tokjax's way to encode and the library's."""
+    for name, make in HUGGING_FACE.items():
+        theirs, trainer = make()
+        theirs.train_from_iterator(documents[: len(documents) // 4], trainer)
+        theirs = without_special_bytes(theirs)
+        path = directory / "tokenizer.json"
+        theirs.save(str(path))
+        ours = tokjax.load_tokenizer(path)
+        yield name, _of_tokjax(ours), _of_tokenizers(theirs)
+
+
+def of_sentencepiece(documents: list[str]) -> tuple[str, Encode, Encode]:
+    """The same for a model of the sentencepiece library."""
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(documents[: len(documents) // 4]),
+        model_writer=model,
+        vocab_size=VOCAB_SIZE // 2,
+        hard_vocab_limit=False,
+        minloglevel=2,
+    )
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+
+    def encode(texts: list[str]) -> object:
+        found = processor.encode(texts, out_type="offset_mapping")
+        return [(np.array(row["ids"]), np.array(row["offsets"]), np.ones(len(row["ids"]))) for row in found]
+
+    return "SentencePiece unigram, on sentencepiece", _of_tokjax(tokjax.from_sentencepiece(processor)), encode
+
+
+def _of_tokjax(tokenizer: Any) -> Encode:
+    return lambda documents: tokjax.encode_batch_result(tokenizer, documents, disallowed_special=())
+
+
+def _of_tokenizers(tokenizer: Tokenizer) -> Encode:
+    return lambda documents: [columns_of(row) for row in tokenizer.encode_batch(documents)]
+
+
+def measure(bench: Bench) -> None:
+    """Each kind beside its library."""
+    text = bench.text(MEGABYTES)
+    documents = text.documents
+    size = {"bytes": sum(len(document.encode()) for document in documents)}
+    kinds = [*of_hugging_face(documents, bench.scratch), of_sentencepiece(documents)]
+    for name, ours, theirs in kinds:
+        contenders = {
+            "tokjax": lambda ours=ours: ours(documents),
+            "library": lambda theirs=theirs: theirs(documents),
+        }
+        bench.compare(name, contenders, bench.rounds(5), reference="library", extra=size)

@@ -1,0 +1,97 @@
+"""What each way to store texts costs: on disk, and when batches of 32 rows are loaded, on one thread.
+
+Texts are paragraphs. `raw` makes ids of them when they are loaded; `packed` gives chunks of 512 ids.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import tokjax
+from benchmarks.inputs import read_documents, tokenizer_of
+from benchmarks.measuring import apart, interleaved
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from benchmarks.bench import Bench
+
+PACKAGES = ["tokjax", "numpy"]
+MEGABYTES = 20
+PARAGRAPHS = 50_000
+ROWS, LENGTH, STEPS = 32, 512, 200
+BUCKETS = (64, 128, 256)
+MAKERS: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
+    "raw": (
+        lambda _: tokjax.RawTextField(),
+        lambda data: tokjax.SequenceLoader(data, batch_size=ROWS, length=LENGTH, pad_id=0),
+    ),
+    "tokenized": (
+        lambda tokenizer: tokjax.TokenizedTextField(tokenizer, max_tokens=LENGTH),
+        lambda data: tokjax.SequenceLoader(data, batch_size=ROWS, pad_id=0),
+    ),
+    "packed": (
+        lambda tokenizer: tokjax.PackedTokenField(tokenizer, chunk_tokens=LENGTH),
+        lambda data: tokjax.PackedTokenLoader(data, batch_size=ROWS),
+    ),
+    "bucketed": (
+        lambda tokenizer: tokjax.BucketedTokenField(tokenizer, BUCKETS, max_tokens=LENGTH),
+        lambda data: tokjax.BucketedLoader(data, batch_size=ROWS, pad_id=0),
+    ),
+}
+"""The field and the loader of each way."""
+
+
+def measure_strategies(ranks: str, text: str, directory: str, rounds: int) -> dict[str, dict[str, Any]]:
+    """Seconds a batch, bytes on disk a byte of text, and padding, of each way; on one core."""
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    tokenizer = tokenizer_of(Path(ranks))
+    texts = [part for document in read_documents(Path(text)) for part in document.split("\n\n") if part]
+    texts = texts[:PARAGRAPHS]
+    size = sum(len(text.encode()) for text in texts)
+    told, loops = {}, {}
+    for name, (field_of, loader_of) in MAKERS.items():
+        tokjax.write_dataset(texts, field_of(tokenizer), Path(directory) / name)
+        dataset = tokjax.open_dataset(Path(directory) / name, tokenizer)
+        loader = loader_of(dataset)
+        told[name] = {"of_the_text": _bytes_on_disk(dataset) / size, "padding": _padding(loader)}
+        loops[name] = partial(_load, loader)
+    for name, seconds in interleaved(loops, rounds).items():
+        told[name]["rounds"] = [value / STEPS for value in seconds]
+    return told
+
+
+def _bytes_on_disk(dataset: Any) -> int:
+    return sum(file.nbytes for shard in dataset.manifest.shards for file in shard.files.values())
+
+
+def _padding(loader: Any) -> float:
+    batches = [loader.batch_at(step) for step in range(STEPS // 2)]
+    places = sum(batch.ids.size for batch in batches)
+    return 1 - sum(int(np.asarray(batch.attention_mask).sum()) for batch in batches) / places
+
+
+def _load(loader: Any) -> None:
+    for step in range(STEPS):
+        loader.batch_at(step)
+
+
+def measure(bench: Bench) -> None:
+    """Each way to store."""
+    bench.settings |= {"threads": 1, "rows": ROWS, "length": LENGTH}
+    bench.say("writing, and loading on one core")
+    told = {
+        "ranks": str(bench.ranks),
+        "text": str(bench.text(MEGABYTES).path),
+        "directory": str(bench.scratch),
+        "rounds": bench.rounds(5),
+    }
+    for name, seen in apart("benchmarks.suites.storage:measure_strategies", told).items():
+        extra = {"of_the_text": seen["of_the_text"], "padding": seen["padding"], "samples": ROWS}
+        bench.add(f"{ROWS} rows of up to {LENGTH}", name, seen["rounds"], reference="raw", extra=extra)

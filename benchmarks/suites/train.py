@@ -1,0 +1,83 @@
+"""Text to a byte-level BPE vocabulary: tokjax and its peers on the same file.
+
+Each measurement is a process of its own, from the file to the vocabulary; rounds go through all contenders in
+turn, but for one that took more than a minute: it is not asked again.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.bench import not_installed
+from benchmarks.measuring import ProcessError, apart
+from benchmarks.trainers import TRAINERS
+
+if TYPE_CHECKING:
+    from benchmarks.bench import Bench
+    from benchmarks.inputs import Text
+
+MEGABYTES = (20, 120, 500)
+VOCAB_SIZES = (8000, 32_000, 128_000)
+SLOW_SECONDS = 60.0
+MANY_MEGABYTES = 200
+"""A text of more is gone through once."""
+UNITS = {"seconds": ("time", "s"), "memory": ("memory", "MB")}
+PHASES = ("counting", "merging")
+PACKAGES = ["tokjax", "numpy", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece"]
+
+
+def train_apart(bench: Bench, name: str, text: Text, vocab_size: int) -> dict[str, float] | None:
+    """What `trainers.measure` sees in a fresh process; `None` where a peer fails."""
+    told = {"name": name, "text": str(text.path), "vocab_size": vocab_size, "workers": bench.threads}
+    try:
+        seen: dict[str, float] = apart("benchmarks.trainers:measure", told, threads=bench.threads)
+    except ProcessError:
+        if name == "tokjax":
+            raise
+        return None
+    return seen
+
+
+def measure_text(bench: Bench, text: Text, vocab_sizes: tuple[int, ...], rounds: int) -> None:
+    """All trainers on one text, for several sizes of vocabulary."""
+    runs = [(size, name) for size in vocab_sizes for name, one in TRAINERS.items() if one.installed]
+    seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
+    failed = set()
+    for number in range(rounds):
+        for run in runs:
+            if run in failed or any(row["seconds"] > SLOW_SECONDS for row in seen[run]):
+                continue
+            bench.say(f"{text.name}, round {number + 1} of {rounds}, {run[0]:,} ids: {run[1]}")
+            row = train_apart(bench, run[1], text, run[0])
+            failed |= {run} if row is None else set()
+            seen[run] += [row] if row else []
+    for size, name in failed:
+        bench.leave_out(text.name, name, "fails", at=size)
+    for (size, name), rows in ((run, rows) for run, rows in seen.items() if rows):
+        write_down(bench, (text.name, name, size), rows)
+    for name in (name for name, one in TRAINERS.items() if not one.installed):
+        bench.leave_out(text.name, name, not_installed(TRAINERS[name].package))
+
+
+def write_down(bench: Bench, run: tuple[str, str, int], rows: list[dict[str, float]]) -> None:
+    """What was seen of one trainer: time and memory, and of tokjax the parts of the time."""
+    task, name, size = run
+    extra = {"ids": made} if (made := rows[-1].get("ids")) else {}
+    for key, (measure_name, unit) in UNITS.items():
+        values = [row[key] for row in rows]
+        reference = "tokjax" if unit == "s" else None
+        bench.add(
+            task, name, values, measure=measure_name, unit=unit, at=size, reference=reference, extra=extra
+        )
+    for phase in (phase for phase in PHASES if phase in rows[0]):
+        bench.add(task, name, [row[phase] for row in rows], measure=phase, at=size)
+
+
+def measure(bench: Bench) -> None:
+    """All trainers on texts of several sizes."""
+    bench.settings["workers"] = bench.threads
+    for megabytes in bench.sizes(MEGABYTES):
+        text = bench.text(megabytes, bench.holder(megabytes), called=f"{megabytes:g} MB")
+        rounds = 1 if megabytes > MANY_MEGABYTES else 3
+        measure_text(bench, text, bench.pick(VOCAB_SIZES, (1000, 2000)), bench.rounds(rounds))

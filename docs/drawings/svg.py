@@ -1,0 +1,137 @@
+"""The few shapes that drawings are made of, as SVG that is the same byte for byte whenever it is made.
+
+Drawings are read on light and on dark pages: `INK` takes the colour of the text around, and what is written
+on the fixed colours of `PALETTE` is `DARK`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeAlias
+from xml.etree import ElementTree
+
+INK = "currentColor"
+DARK = "#1f2328"
+FAINT = "#8b949e"
+"""A grey that is seen on light and on dark pages."""
+PALETTE = (
+    "#9ecbff",
+    "#ffd08a",
+    "#a8e0a8",
+    "#f5b5c8",
+    "#d0bdf4",
+    "#9fe0dc",
+    "#e8dc8a",
+    "#d9c2ad",
+)
+"""Fills that are told apart from one another and from either background."""
+
+Anchor: TypeAlias = Literal["start", "middle", "end"]
+
+_STYLE = (
+    ".drawing{color:#1f2328;max-width:100%;height:auto}"
+    "@media (prefers-color-scheme:dark){.drawing{color:#e6edf3}}"
+    "[data-md-color-scheme] .drawing{color:inherit}"  # (the site has a switch of its own)
+)
+_FONTS = {False: "system-ui, sans-serif", True: "ui-monospace, monospace"}
+
+
+class Svg:
+    """A drawing, to which shapes are added; later ones lie above earlier ones. `str` of it is SVG.
+
+    Args:
+        width: in pixels, like all lengths; x goes right, and y down.
+        height: in pixels.
+        title: what there is to see, for those who do not see it.
+    """
+
+    def __init__(self, width: float, height: float, title: str) -> None:
+        self._root = ElementTree.Element(
+            "svg",
+            {
+                "xmlns": "http://www.w3.org/2000/svg",
+                "class": "drawing",
+                "role": "img",
+                "width": _number(width),
+                "height": _number(height),
+                "viewBox": f"0 0 {_number(width)} {_number(height)}",
+            },
+        )
+        ElementTree.SubElement(self._root, "title").text = title
+        ElementTree.SubElement(self._root, "style").text = _STYLE
+
+    def rectangle(
+        self,
+        x: float,
+        y: float,
+        width: float,
+        height: float,
+        *,
+        fill: str = "none",
+        stroke: str = "none",
+        radius: float = 0,
+        hint: str = "",
+    ) -> None:
+        """A rectangle with its upper left corner at `(x, y)`; a mouse above it shows `hint`."""
+        places = {"x": x, "y": y, "width": width, "height": height, "rx": radius}
+        shape = self._add("rect", places, {"fill": fill, "stroke": stroke})
+        if hint:
+            ElementTree.SubElement(shape, "title").text = hint
+
+    def text(
+        self,
+        x: float,
+        y: float,
+        string: str,
+        *,
+        size: float = 13,
+        anchor: Anchor = "start",
+        fill: str = INK,
+        bold: bool = False,
+        monospace: bool = False,
+        upwards: bool = False,
+    ) -> None:
+        """One line of text, which begins, has its middle or ends at `(x, y)`."""
+        looks = {
+            "text-anchor": anchor,
+            "dominant-baseline": "central",
+            "fill": fill,
+            "font-family": _FONTS[monospace],
+            "font-weight": "bold" if bold else "normal",
+        }
+        if upwards:
+            looks["transform"] = f"rotate(-90 {_number(x)} {_number(y)})"
+        self._add("text", {"x": x, "y": y, "font-size": size}, looks).text = string
+
+    def line(
+        self,
+        x1: float,
+        y1: float,
+        x2: float,
+        y2: float,
+        *,
+        stroke: str = INK,
+        width: float = 1,
+        dashed: bool = False,
+    ) -> None:
+        """A straight line from `(x1, y1)` to `(x2, y2)`."""
+        looks = {"stroke": stroke} | ({"stroke-dasharray": "4 3"} if dashed else {})
+        self._add(
+            "line",
+            {"x1": x1, "y1": y1, "x2": x2, "y2": y2, "stroke-width": width},
+            looks,
+        )
+
+    def __str__(self) -> str:
+        """The drawing as one line of SVG, to stand in a page or in a file."""
+        return ElementTree.tostring(self._root, encoding="unicode")
+
+    def _add(
+        self, tag: str, numbers: dict[str, float], looks: dict[str, str]
+    ) -> ElementTree.Element:
+        attributes = {name: _number(value) for name, value in numbers.items()}
+        return ElementTree.SubElement(self._root, tag, attributes | looks)
+
+
+def _number(value: float) -> str:
+    """Without digits that no one sees: they would differ between machines."""
+    return f"{round(value, 2):g}"

@@ -1,0 +1,88 @@
+"""Texts as tokens with their places, above the padded and the packed batch that they become."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import tokjax
+from docs.drawings.blocks import place_batches
+from docs.drawings.svg import DARK, FAINT, INK, PALETTE, Svg
+from tokjax.trainer import train_bpe
+
+if TYPE_CHECKING:
+    from tokjax import TokenizationResult
+
+TEXTS = ("naïve café", "Zoë reads 🙃", "to be or not to be")
+_CORPUS = (
+    "to be or not to be: that is the question",
+    "Zoë reads in the café 🙂, Zoë reads 🙃 there",
+    "the naïve read in cafés, the naïve café is not to be",
+)
+_VOCAB_SIZE = 304
+"""So that a token ends within the emoji: the two of the corpus have all bytes but the last in common."""
+_BYTE, _BOX, _ROW, _INSERTED = 27, 40, 72, 62
+_WIDTH = 640
+
+
+def draw_overview() -> str:
+    """Tokens with ids and the bytes between which they lie, and what a batch of them is."""
+    options = {
+        "special_tokens": ["<pad>", "<eos>"],
+        "eos_token": "<eos>",
+        "pad_token": "<pad>",
+    }
+    trained = train_bpe(_CORPUS, vocab_size=_VOCAB_SIZE, progress=False, **options)
+    results = tokjax.encode_batch_result(trained.tokenizer, TEXTS)
+    pad_id = tokjax.pad_id(trained.tokenizer)
+    svg = Svg(
+        _WIDTH,
+        len(TEXTS) * _ROW + 100,
+        "Three texts as tokens with their bytes, then padded and packed",
+    )
+    for i, result in enumerate(results):
+        _place_tokens(svg, i * _ROW, result, PALETTE[i])
+    svg.text(_WIDTH, 10, "a token, its id, and the", size=11, anchor="end")
+    svg.text(_WIDTH, 26, "bytes where it starts and stops;", size=11, anchor="end")
+    svg.text(_WIDTH, 42, "<eos> was inserted: it has none", size=11, anchor="end")
+    padded = tokjax.collate_padded_batch(results, pad_id=pad_id)
+    packed = tokjax.pack_blocks(
+        results, block_size=9, pad_id=pad_id, strategy="best_fit"
+    )
+    headings = (
+        f"padded: {padded.ids.size} places for {len(results.ids)} tokens",
+        f"packed: {packed.ids.size} places",
+    )
+    place_batches(
+        svg, 0, len(TEXTS) * _ROW, dict(zip(headings, (padded, packed), strict=True))
+    )
+    return str(svg)
+
+
+def _place_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> None:
+    """A box a token, as wide as it has bytes; the numbers below are where spans start and stop."""
+    x = 0
+    assert result.offsets is not None  # all results here have them
+    for token, id_, (start, stop) in zip(
+        result.tokens, result.ids, result.offsets.tolist(), strict=True
+    ):
+        width = (stop - start) * _BYTE or _INSERTED
+        has_span = tokjax.has_span((start, stop))
+        box = {
+            "fill": fill,
+            "radius": 4,
+            "hint": f"{token!r}, id {id_}, bytes [{start}, {stop})",
+        }
+        svg.rectangle(
+            x + 1, y + 1, width - 2, _BOX - 2, stroke=INK if has_span else FAINT, **box
+        )
+        middle = {"anchor": "middle", "fill": DARK, "monospace": True}
+        size = min(
+            13, (width - 4) / len(token) * 1.6
+        )  # (a letter is 0.6 times as wide as high)
+        svg.text(x + width / 2, y + 13, token.replace(" ", "␣"), size=size, **middle)
+        svg.text(x + width / 2, y + 29, str(id_), size=10, **middle)
+        place = start if has_span else int(result.offsets.max())
+        svg.text(
+            x, y + _BOX + 9, str(place), size=10, anchor="middle" if x else "start"
+        )
+        x += width

@@ -1,0 +1,82 @@
+"""What the trainer merges in each step, and what it knew when it decided."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokjax.trainer._checkpoints import Checkpoint
+from tokjax.trainer._linked_words import RIGHT, symbols_of
+from tokjax.trainer.merging import Rules, _Merger
+from tokjax.vocabulary import ID_BITS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from tokjax.trainer import PretokenCounts
+    from tokjax.trainer._pair_table import Best
+    from tokjax.trainer._safe_batch import Ranked
+
+_NO_SPECIAL_TOKENS = 256
+
+
+class Candidate(NamedTuple):
+    """A pair that might be merged.
+
+    Attributes:
+        pair: its two tokens.
+        frequency: how often it stands, when the step begins.
+        newcomers: how often any pair can stand at most that comes up when this one is merged; `None`
+            where a token was made anew, after which these bounds are counted anew.
+        turn: which merge of the step it is, from 1; 0 if it waits.
+    """
+
+    pair: str
+    frequency: int
+    newcomers: int | None
+    turn: int
+
+
+class _Watched(_Merger):
+    """A trainer that keeps what it ranked last."""
+
+    def _ranked(self, best: Best, most: int) -> tuple[Ranked, NDArray[np.int64]]:
+        self.ranked, rows = super()._ranked(best, most)
+        return self.ranked, rows
+
+
+def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate]]:
+    """The most frequent pairs of each step, in order, until `most` tokens are made or no pair is left."""
+    rules = Rules(
+        _NO_SPECIAL_TOKENS,
+        min_frequency=1,
+        tie_break="lexicographic",
+        max_token_length=None,
+    )
+    merger = _Watched(Checkpoint((), symbols_of(counts)), rules)
+    while merger.num_new < most:
+        before = len(merger.merged.made)
+        if merger._step(most - merger.num_new) is None:
+            return
+        made = [
+            left << ID_BITS | right for left, right, _ in merger.merged.made[before:]
+        ]
+        turns = {key: turn for turn, key in enumerate(made, 1)}
+        yield [
+            Candidate(
+                _pair(merger, key),
+                -order[0],
+                merger._batches._newcomers.get(key),
+                turns.get(key, 0),
+            )
+            for key, order in zip(merger.ranked.keys, merger.ranked.order, strict=True)
+        ]
+
+
+def _pair(merger: _Merger, key: int) -> str:
+    tokens = (merger.merged.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
+    return "·".join(
+        token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens
+    )

@@ -1,0 +1,97 @@
+"""Instruction tuning on packed conversations, with a loss on the answers alone.
+
+    pip install -e '.[chat,examples]' && python examples/finetune_packed.py
+
+A user asks what a function does, and the assistant says the first line of its docstring. The functions are
+those of the Python standard library, or of `--corpus`. A model that has read some source is tuned twice in as
+many steps of as many places: with a conversation a row, which is padding, and with as many as it holds.
+"""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import rich
+import typer
+from batches import drawn, in_batches
+from corpora import described_functions, read_corpus
+from rich.table import Table
+from transformer import cross_entropy, fit, init_params, logits_of, summed
+
+import tokjax
+from tokjax.trainer import train_bpe
+
+TEMPLATE = """{% for message in messages %}<|im_start|>{{ message.role }}
+{{ message.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+
+
+def encoded_conversations(tokenizer, texts, length):
+    """The ids of each conversation that fits a row, and for each token 1 if the assistant said it."""
+    talks = (
+        [{"role": "user", "content": f"What does {name} do?"}, {"role": "assistant", "content": answer}]
+        for name, answer in described_functions(texts)
+    )
+    chats = [tokjax.encode_chat(tokenizer, talk, TEMPLATE) for talk in talks]
+    fitting = [chat for chat in chats if len(chat.result) <= length]
+    if not fitting:
+        raise tokjax.InvalidArgumentError(
+            f"the corpus is too small: it has {len(chats)} functions with docstrings, and no "
+            f"conversation about one has {length} tokens or fewer"
+        )
+    said = tokjax.ragged_from_rows(chat.assistant_mask for chat in fitting)
+    return tokjax.ragged_from_rows(chat.result.ids for chat in fitting), said
+
+
+def packed(ids, said, length, most_in_a_row=None):
+    """Blocks of whole conversations, and where in them the assistant speaks."""
+    plan = tokjax.plan_packing(ids.lengths, length, "best_fit", max_segments=most_in_a_row)
+    return tokjax.apply_packing(plan, ids, pad_id=0), tokjax.apply_packing(plan, said, pad_id=0).ids
+
+
+def total_loss(params, batch):
+    """Each token sees those before it in its own conversation; answers are what is to be said."""
+    blocks, loss_mask = batch
+    mask = tokjax.make_attention_mask(segment_ids=blocks.segment_ids)
+    logits = logits_of(params, blocks.ids, blocks.positions, mask)
+    return cross_entropy(logits, blocks.causal_lm_labels(loss_mask=loss_mask))
+
+
+def main(
+    corpus: list[Path] = typer.Option([], help="a file of Python, or several: the option again for each"),
+    megabytes: float = typer.Option(8, help="how much source to use"),
+    vocab_size: int = 2048,
+    length: int = typer.Option(256, help="tokens a row"),
+    batch_size: int = typer.Option(8, min=1),
+    steps: int = typer.Option(120, min=1, help="of reading, and of tuning"),
+):
+    texts, held_out = read_corpus(corpus, megabytes)
+    special = ["<|im_start|>", "<|im_end|>"]
+    tokenizer = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=special).tokenizer
+    talks = encoded_conversations(tokenizer, texts, length)
+    held = packed(*encoded_conversations(tokenizer, held_out, length), length)
+    blocks = tokjax.pack_blocks(tokjax.encode_batch_result(tokenizer, texts), block_size=length, pad_id=0)
+
+    def held_out_loss(params):
+        nats, count = summed(total_loss, params, in_batches(held, batch_size))
+        return f"{nats / count:.3f}"
+
+    params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), length)
+    params = fit(params, total_loss, drawn((blocks, blocks.attention_mask), batch_size, steps), steps, 4e-3)
+    table = Table("tuned on", "places", "tokens", "nats a token of held-out answers")
+    table.add_row("nothing", "", "", held_out_loss(params))
+    for name, most_in_a_row in (("padded rows", 1), ("packed rows", None)):
+        batches = list(drawn(packed(*talks, length, most_in_a_row), batch_size, steps))
+        tuned = fit(jax.tree.map(jnp.copy, params), total_loss, batches, steps, 3e-3)
+        tokens = sum(int(part.attention_mask.sum()) for part, _ in batches)
+        table.add_row(name, f"{steps * batch_size * length:,}", f"{tokens:,}", held_out_loss(tuned))
+    rich.print(table)
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except tokjax.TokjaxError as error:
+        sys.exit(f"error: {error}")

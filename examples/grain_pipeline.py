@@ -1,0 +1,99 @@
+"""Texts on disk through Grain to batches: shuffled, tokenized and padded, and resumed where they stopped.
+
+    pip install -e '.[examples,grain]' && python examples/grain_pipeline.py
+
+Grain draws paragraphs of the standard library's source, or of the files of `--corpus`, and keeps the place;
+what becomes of them is functions of tokjax. A small transformer learns from the batches, and those behind a
+checkpoint are compared with what a new loader gives from there on.
+"""
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import grain
+import jax
+import numpy as np
+import typer
+from batches import in_batches
+from corpora import read_corpus
+from transformer import cross_entropy, fit, init_params, logits_of, summed
+
+import tokjax
+from tokjax.trainer import train_bpe
+
+
+def total_loss(params, padded):
+    ids, present = padded.ids, padded.attention_mask
+    mask = tokjax.make_attention_mask(attention_mask=present)
+    logits = logits_of(params, ids, np.arange(ids.shape[1]), mask)
+    return cross_entropy(logits, tokjax.causal_lm_labels(ids, present))
+
+
+def loader_of(dataset, tokens, to_batch, batch_size):
+    """Batches without end, in an order of their own each epoch."""
+    sampler = grain.samplers.IndexSampler(len(dataset), seed=0, shuffle=True)
+    steps = [tokjax.grain_map(tokens), grain.transforms.Batch(batch_size, True, to_batch)]
+    return grain.DataLoader(data_source=dataset, sampler=sampler, operations=steps)
+
+
+def kept_from(place, iterator, checkpoint, kept):
+    """What an iterator gives; its state is saved behind so many batches, and those that follow are kept."""
+    for number, batch in enumerate(iterator):
+        if number >= place:
+            kept.append(batch)
+        yield batch
+        if number + 1 == place:
+            checkpoint.write_bytes(iterator.get_state())
+
+
+def paragraphs_of(texts):
+    return [paragraph for text in texts for paragraph in text.split("\n\n") if paragraph.strip()]
+
+
+def by_frequency(ids, held):
+    """The nats a held-out id if each is as likely as it is frequent, wherever it stands."""
+    counts = np.bincount(ids, minlength=held.max() + 1) + 1
+    return -np.log(counts / counts.sum())[held].mean()
+
+
+def main(
+    corpus: list[Path] = typer.Option([], help="a text file, or several: the option again for each"),
+    directory: Path = Path("runs/grain_pipeline"),
+    megabytes: float = 2,
+    vocab_size: int = 2048,
+    length: int = typer.Option(64, help="tokens a row; longer paragraphs are cut"),
+    batch_size: int = 32,
+    steps: int = typer.Option(300, min=2),
+):
+    texts, held_out = map(paragraphs_of, read_corpus(corpus, megabytes))
+    tokenizer = train_bpe(texts, vocab_size=vocab_size, special_tokens=["<pad>"], progress=False).tokenizer
+    tokjax.write_dataset(texts, tokjax.RawTextField(), directory / "texts", overwrite=True, progress=True)
+    tokens = partial(tokjax.encode_result, tokenizer, max_length=length, disallowed_special=())
+    pad_id = tokjax.token_to_id(tokenizer, "<pad>")
+    to_batch = partial(tokjax.collate_padded_batch, pad_id=pad_id, length=length, columns=())
+    given = tokjax.open_dataset(directory / "texts"), tokens, to_batch, batch_size
+
+    kept, checkpoint = [], directory / "iterator.json"
+    batches = kept_from(steps // 2, iter(loader_of(*given)), checkpoint, kept)
+    params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), length)
+    params = fit(params, total_loss, batches, steps, 4e-3)
+    held = to_batch([*map(tokens, held_out)])
+    nats, count = summed(total_loss, params, in_batches(held, batch_size))
+    ids = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=()).ids
+    usual = by_frequency(ids, held.ids[:, 1:][held.attention_mask[:, 1:] == 1])
+    print(f"held-out nats a token: {nats / count:.3f}; by the frequency of tokens alone: {usual:.3f}")
+
+    resumed = iter(loader_of(*given))
+    resumed.set_state(checkpoint.read_bytes())
+    same = [jax.tree.all(jax.tree.map(np.array_equal, batch, next(resumed))) for batch in kept]
+    print(f"resumed: {sum(same)} of {len(kept)} batches are those of the run that was not interrupted")
+    if not all(same):
+        sys.exit("error: a loader that goes on from the checkpoint gives other batches")
+
+
+if __name__ == "__main__":
+    try:
+        typer.run(main)
+    except (tokjax.TokjaxError, OSError) as error:
+        sys.exit(f"error: {error}")

@@ -1,0 +1,154 @@
+"""The examples that fit language models are programs: run them, in small."""
+
+import random
+import re
+
+import pytest
+
+from tests.running_examples import run_example
+
+SENTENCES = [
+    f"{who} {what} on the {where} ."
+    for who in ("the cat", "a dog")
+    for what in ("sat", "slept")
+    for where in ("mat", "log")
+]
+
+
+def write_documents(path, documents):
+    path.write_text("<|endoftext|>".join(documents), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    """Paragraphs of one to three sentences, ten a document."""
+    draw = random.Random(0)
+    documents = [
+        "\n\n".join(" ".join(draw.choices(SENTENCES, k=draw.choice([1, 2, 3]))) for _ in range(10))
+        for _ in range(40)
+    ]
+    return write_documents(tmp_path / "sentences.txt", documents)
+
+
+@pytest.fixture
+def functions(tmp_path):
+    """Python source, in which functions do what their names say."""
+    documents = [
+        "\n\n".join(
+            f'def {verb}_{noun}(path):\n    """{verb.title()} the {noun} of a path."""\n    return {i}\n'
+            for verb in ("read", "write", "find", "close")
+            for noun in (f"name{i}", "size", "owner")
+        )
+        for i in range(40)
+    ]
+    return write_documents(tmp_path / "functions.py", documents)
+
+
+def run_train_lm(directory, *arguments):
+    small = ["--directory", directory, "--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20]
+    return run_example("train_lm.py", *small, *arguments)
+
+
+def test_train_lm(tmp_path, sentences):
+    first = run_train_lm(tmp_path)
+    assert first.returncode == 0, first.stdout + first.stderr
+    before, after = re.search(r"bits per byte: (.+) before, (.+) after", first.stdout).groups()
+    assert 1 < float(after) < float(before) < 8
+    assert "no dataset of these texts yet" in first.stdout
+    second = run_train_lm(tmp_path, "--learning-rate", 0)
+    assert second.returncode == 1
+    assert second.stderr.endswith("the loss did not fall\n")
+    assert "using the dataset of an earlier run" in second.stdout
+    third = run_train_lm(tmp_path, "--vocab-size", 300, "--corpus", sentences, "--steps", 1)
+    assert "no dataset of these texts yet" in third.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "corpus"),
+    [
+        ("train_lm.py", "missing.txt"),
+        ("train_lm.py", "."),
+        ("train_lm.py", "tiny.txt"),
+        ("finetune_packed.py", "tiny.txt"),
+        ("masked_lm.py", "tiny.txt"),
+        ("span_corruption.py", "tiny.txt"),
+        ("pipeline.py", "tiny.txt"),
+    ],
+)
+def test_no_corpus(tmp_path, name, corpus):
+    (tmp_path / "tiny.txt").write_text("tiny")
+    done = run_example(name, "--corpus", tmp_path / corpus)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("corpus", "count"), [("sentences", 0), ("functions", 456)])
+def test_finetune_on_no_conversations(request, corpus, count):
+    path = request.getfixturevalue(corpus)
+    done = run_example("finetune_packed.py", "--corpus", path, "--vocab-size", 300, "--length", 8)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"error: the corpus is too small: it has {count} functions with docstrings, and no "
+        "conversation about one has 8 tokens or fewer"
+    )
+
+
+def test_finetune_packed(functions):
+    small = ["--vocab-size", 300, "--length", 192, "--batch-size", 4, "--steps", 30]
+    done = run_example("finetune_packed.py", "--corpus", functions, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [
+        [cell.strip().replace(",", "") for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()
+    ]
+    losses = {row[0]: float(row[3]) for row in rows if row}
+    tokens = {row[0]: int(row[2]) for row in rows if row and row[2]}
+    assert losses["packed rows"] < losses["padded rows"] < losses["nothing"]
+    assert 2 * tokens["padded rows"] < tokens["packed rows"] <= 30 * 4 * 192
+
+
+def test_masked_lm(sentences):
+    small = ["--vocab-size", 60, "--length", 16, "--batch-size", 16, "--steps", 60]
+    done = run_example("masked_lm.py", "--corpus", sentences, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    right, baseline = map(
+        float, re.search(r"said right: (.+)%; most frequent token: (.+)%", done.stdout).groups()
+    )
+    assert baseline < right - 10
+    assert "a paragraph: [CLS]" in done.stdout
+    assert "[MASK]" in done.stdout
+
+
+def test_span_corruption(sentences):
+    small = ["--vocab-size", 380, "--length", 32, "--batch-size", 16, "--steps", 60]
+    done = run_example("span_corruption.py", "--corpus", sentences, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = re.search(r"nats a token of spans: (.+); by counts of tokens: (.+)", done.stdout).groups()
+    assert 0 < float(losses[0]) < float(losses[1]) - 0.2
+    shown = re.search(r"inputs: (.*)</s>\ntargets: (.*)</s>", done.stdout, re.DOTALL).groups()
+    sentinels = [re.findall("<extra_id_[0-9]+>", text) for text in shown]
+    assert sentinels[0] == sentinels[1] != []
+
+
+def test_span_corruption_in_no_steps_worth_the_name(sentences):
+    done = run_example("span_corruption.py", "--corpus", sentences, "--vocab-size", 380, "--steps", 1)
+    assert done.returncode == 1
+    assert done.stderr.endswith("no better than the counts of tokens\n")
+
+
+def test_pipeline(sentences):
+    small = ["--vocab-size", 280, "--batch-size", 8, "--steps", 40]
+    done = run_example("pipeline.py", "--corpus", sentences, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CausalLMBatch: 8 rows of" in done.stdout
+    traces, rungs = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
+    assert 1 < int(traces) <= len(rungs.split(", "))
+    before, after = re.search(r"nats a token: (.+) before, (.+) after", done.stdout).groups()
+    assert float(after) < float(before) - 1
+
+
+def test_pipeline_on_fewer_paragraphs_than_a_batch_takes(sentences):
+    done = run_example("pipeline.py", "--corpus", sentences, "--batch-size", 21, "--vocab-size", 280)
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: the corpus is too small: a batch takes 21 paragraphs\n")

@@ -1,0 +1,162 @@
+"""Fields of one's own: written, read, joined and rebuilt as tokjax's are, and what the checks of them see."""
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+import tokjax
+from tests.test_fields import FIELDS
+from tokjax.store.fields import FIELDS as KNOWN
+from tokjax.testing import FIELD_CHECKS, check_field
+
+TOKENIZER = tokjax.byte_level(["<en>", "<de>"])
+
+
+@tokjax.register_field
+@dataclass(frozen=True)
+class TaggedField(tokjax.TokenField):
+    """Ids behind the token of a language, the last ones of a long document."""
+
+    TYPE_ID: ClassVar[int] = 1001
+
+    language: str = "<en>"
+    most: int = 8
+
+    def encode_rows(self, texts, *, threads=None):
+        tag = tokjax.token_to_id(self.tokenizer, self.language)
+        encoded = tokjax.encode_batch_result(
+            self.tokenizer, texts, add_special_tokens=False, disallowed_special=(), threads=threads
+        )
+        return tokjax.ragged_from_rows([[tag, *row.ids[-self.most :]] for row in encoded])
+
+
+FIELD = TaggedField(TOKENIZER, "<de>", most=5)
+
+
+@pytest.mark.parametrize("check", FIELD_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("name", [*FIELDS, "own"])
+def test_fields_keep_the_contract(name, check):
+    check({**FIELDS, "own": FIELD}[name])
+
+
+def expected(text):
+    return [tokjax.token_to_id(TOKENIZER, "<de>"), *(byte + 2 for byte in text.encode()[-5:])]
+
+
+def test_it_is_written_and_read(corpus, tmp_path):
+    tokjax.write_dataset(corpus * 2, FIELD, tmp_path / "own", shard_size=20)
+    dataset = tokjax.open_dataset(tmp_path / "own")
+    assert isinstance(dataset, tokjax.TokenDataset)
+    assert dataset.field == FIELD
+    assert [dataset[i].tolist() for i in range(len(dataset))] == [expected(text) for text in corpus * 2]
+    loader = tokjax.SequenceLoader(dataset, batch_size=3, length=4, pad_id=0)
+    assert loader.batch_at(0).ids.shape == (3, 4)
+    tokjax.merge_datasets([tmp_path / "own"] * 2, tmp_path / "both")
+    assert len(tokjax.open_dataset(tmp_path / "both")) == 4 * len(corpus)
+
+
+def test_it_is_rebuilt_from_its_files(tmp_path):
+    (tmp_path / "a.txt").write_text("one\n\ntwenty-two")
+    tokjax.write_dataset(tokjax.text_files(tmp_path / "a.txt"), FIELD, tmp_path / "own", separator="\n\n")
+    (tmp_path / "a.txt").write_text("three")
+    tokjax.rebuild_dataset(tmp_path / "own")
+    assert [row.tolist() for row in tokjax.open_dataset(tmp_path / "own")] == [expected("three")]
+
+
+def test_processes_write_the_same(corpus, tmp_path):
+    tokjax.write_dataset(corpus, FIELD, tmp_path / "here")
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        tokjax.write_dataset(corpus, FIELD, tmp_path / "there", executor=pool)
+    fingerprints = {tokjax.open_dataset(tmp_path / name).fingerprint for name in ("here", "there")}
+    assert len(fingerprints) == 1
+
+
+def test_a_field_that_nobody_registered(corpus, tmp_path, monkeypatch):
+    tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
+    monkeypatch.delitem(KNOWN, 1001)
+    message = (
+        r"own stores 'TaggedField' \(type id 1001\); this tokjax reads 40, 41, 42, 43, 44; import the module "
+        "that registers TaggedField first"
+    )
+    with pytest.raises(tokjax.DatasetMismatchError, match=message):
+        tokjax.open_dataset(tmp_path / "own")
+
+
+def test_options_that_are_not_those_of_the_class(corpus, tmp_path, monkeypatch):
+    tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
+
+    @dataclass(frozen=True)
+    class Later(TaggedField):
+        added: int = 0
+
+    monkeypatch.setitem(KNOWN, 1001, Later)
+    with pytest.raises(tokjax.DatasetCorruptError, match=r"plan.options lacks 'added'"):
+        tokjax.open_dataset(tmp_path / "own")
+
+
+def test_what_can_not_be_registered():
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"is a subclass of tokjax.TokenField, not <class 'int'>"
+    ):
+        tokjax.register_field(int)
+
+    class Plain(TaggedField):
+        TYPE_ID = 1002
+
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"Plain must be a dataclass: put @dataclass\(frozen=True\)"
+    ):
+        tokjax.register_field(Plain)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"Plain.TYPE_ID must be at least 1000, not 41"):
+        tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 41})))
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match="TaggedField has the TYPE_ID 1001 already; give Plain another"
+    ):
+        tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1001})))
+    assert tokjax.register_field(TaggedField) is TaggedField
+    assert KNOWN[1001] is TaggedField
+    with pytest.raises(TypeError, match="abstract"):
+        tokjax.TokenField(TOKENIZER)
+
+
+def faulty(number, **members):
+    made = dataclass(frozen=True)(type(f"Faulty{number}", (TaggedField,), {"TYPE_ID": number, **members}))
+    made.__module__ = __name__
+    globals()[made.__name__] = made  # so that it pickles
+    return tokjax.register_field(made)(TOKENIZER)
+
+
+def rows_of(rows):
+    def encode_rows(_, texts, *, threads=None):
+        return tokjax.ragged_from_rows(rows(texts))
+
+    return encode_rows
+
+
+@pytest.mark.parametrize(
+    ("number", "members", "message"),
+    [
+        (1010, {"options": property(lambda _: {"language": "<en>", "most": 3})}, "its options make"),
+        (1011, {"__reduce__": lambda _: (TaggedField, (TOKENIZER, "<de>"))}, "when it is pickled"),
+        (1012, {"encode_rows": rows_of(lambda texts: [[len(texts)] for _ in texts])}, "among others as"),
+        (1013, {"encode_rows": rows_of(lambda texts: [[0]] * (len(texts) > 0))}, "gave 1 rows for"),
+        (1014, {"encode_rows": rows_of(lambda texts: [[999]] * len(texts))}, "ids from 999 to 999"),
+    ],
+)
+def test_the_checks_see_a_fault(number, members, message):
+    field = faulty(number, **members)
+    with pytest.raises((AssertionError, tokjax.InvalidArgumentError), match=message):
+        check_field(field)
+
+
+def test_ids_beyond_the_vocabulary_write_nothing(tmp_path):
+    field = faulty(1015, encode_rows=rows_of(lambda texts: [np.array([300])] * len(texts)))
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match="ids from 300 to 300, but its vocabulary size is 258"
+    ):
+        tokjax.write_dataset(["a"], field, tmp_path / "own")
+    assert not (tmp_path / "own").exists()

@@ -1,0 +1,121 @@
+"""The contract of fields of datasets: checks for a class of your own.
+
+    @pytest.mark.parametrize("check", tokjax.testing.FIELD_CHECKS, ids=lambda check: check.__name__)
+    def test_my_field(check):
+        check(MyField(tokenizer, ...))
+
+Each check raises an `AssertionError` that says what is wrong.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax.errors import DisallowedSpecialTokenError
+from tokjax.store.encoding import Documents, encode_documents
+from tokjax.store.fields import field_of
+from tokjax.store.kinds import RawTextDataset
+from tokjax.store.opening import open_dataset
+from tokjax.store.writer import write_dataset
+from tokjax.testing.tokenizers import HARD_TEXTS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokjax.store.encoding import Encoded
+    from tokjax.utf8 import Text
+
+
+def check_options(field: Any) -> None:
+    """What the manifest records makes an equal field, which is known by its number."""
+    again = field_of(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer)
+    assert type(again) is type(field), f"{type(again).__name__} has the number {field.TYPE_ID} too"
+    assert again == field, f"its options make {again}, not {field}"
+    assert again.options == field.options, f"options change: {again.options}, not {field.options}"
+
+
+def check_pickling(field: Any) -> None:
+    """It reaches worker processes as it is."""
+    again = pickle.loads(pickle.dumps(field))
+    assert again == field, f"it becomes {again} when it is pickled"
+
+
+def check_rows(field: Any) -> None:
+    """Each document's row is a function of its text alone, and fits the disk."""
+    texts = _texts(field)
+    together = _rows(field, texts)
+    assert len(together) == len(texts), f"{len(together)} rows for {len(texts)} documents"
+    for text, row in zip(texts, together, strict=True):
+        [alone] = _rows(field, [text])
+        assert np.array_equal(alone, row), f"{text!r:.60} is stored as {alone}, among others as {row}"
+    assert all(
+        np.array_equal(*rows) for rows in zip(_rows(field, texts[::-1])[::-1], together, strict=True)
+    ), "what is stored of a document depends on those before it"
+    assert _rows(field, []) == [], "no documents, but rows of some"
+
+
+def check_stored(field: Any) -> None:
+    """What is written is read again, and the same bytes come from any number of workers."""
+    texts = _texts(field)
+    with tempfile.TemporaryDirectory() as directory:
+        paths = [Path(directory, str(workers)) for workers in (1, 2)]
+        for workers, path in enumerate(paths, 1):
+            write_dataset(texts, field, path, shard_size=64, workers=workers)
+        one, two = map(open_dataset, paths, [field.tokenizer] * 2)
+        assert one.fingerprint == two.fingerprint, "two workers write another dataset than one"
+        assert one.field == field, f"the dataset says that it is of {one.field}"
+        rows = _rows(field, texts)
+        for place, doc_id in enumerate(one.documents["doc_id"].tolist()):
+            found = one[place]
+            if isinstance(one, RawTextDataset):
+                found = np.frombuffer(one.text_bytes(place), np.uint8)
+            assert np.array_equal(found, rows[doc_id]), f"{texts[doc_id]!r:.60} is read as {found}"
+
+
+FIELD_CHECKS: tuple[Callable[[Any], None], ...] = (check_options, check_pickling, check_rows, check_stored)
+"""All checks of a field, each a function of one."""
+
+
+def check_field(field: Any) -> None:
+    """Run all checks of a field.
+
+    Args:
+        field: a field of `write_dataset`, such as an instance of a subclass of `tokjax.TokenField`. Of
+            `HARD_TEXTS` it may refuse those that hold its special tokens.
+
+    Raises:
+        AssertionError: it breaks the contract; the message says how.
+    """
+    for check in FIELD_CHECKS:
+        check(field)
+
+
+def _texts(field: Any) -> list[Text]:
+    """The hard texts that a field takes, and no text at all."""
+    return [text for text in HARD_TEXTS if _takes(field, text)]
+
+
+def _takes(field: Any, text: Text) -> bool:
+    try:
+        _encoded(field, [text])
+    except DisallowedSpecialTokenError:
+        return False
+    return True
+
+
+def _encoded(field: Any, texts: Sequence[Text]) -> Encoded:
+    return encode_documents(field, Documents(list(range(len(texts))), list(texts)))
+
+
+def _rows(field: Any, texts: Sequence[Text]) -> list[Any]:
+    encoded = _encoded(field, texts)
+    assert encoded.data.dtype == field.data_dtype, (
+        f"{encoded.data.dtype}, but the field says {field.data_dtype}"
+    )
+    return np.split(encoded.data, encoded.splits[1:-1]) if texts else []
