@@ -6,10 +6,12 @@ import ast
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tokjax
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT = Path(__file__).parents[1] / "tokjax"
+ROOT = Path(tokjax.__file__).parent
 FLOORS = {
     "errors": 0,
     "_arrays": 0,

@@ -80,7 +80,7 @@ def test_one_record_of_spacy(tmp_path):
         ('[["a", {"entities": [[0, 1, "X", "Q1", 2]]}]]', "record 0: a span has"),
         ('{"annotations": [["a", {"entities": [[0, 2, "X"]]}]]}', "record 0: span 0 is"),
         ('{"annotations": 3}', "line 1: a record is"),
-        ('{\n "text": "a",\n "spans": [],\n}', "line 4: not JSON: .* at column 1"),
+        ('{\n "text": "a",\n "spans": []\n]', "line 4: not JSON: .* at column 1"),
         ('[\r["a", {"entities": []}],\r["b",]\r]', "line 3: not JSON"),
         ('{"text": "a", spans: []}\n{"text": "a", "spans": []}', "line 1: not JSON"),
         ('\n{"text": "a", "spans": []}\n\n3}', "line 4: not JSON: Extra data at column 2"),

@@ -217,9 +217,10 @@ def test_without_segments_it_would_leak(documents):
     assert abs(float(right - wrong)) > 1
 
 
+@pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")
 def test_a_kernel_that_takes_segments(documents):
     """Pallas' kernel on the segments as they are, beside XLA's attention with the mask."""
-    from jax.experimental.pallas.ops.gpu.attention import mha
+    mha = pytest.importorskip("jax.experimental.pallas.ops.gpu.attention").mha
 
     rows = tokjax.ragged_from_rows([document * 3 for document in documents])
     blocks = tokjax.pack_blocks(rows, block_size=64, pad_id=0, strategy="best_fit")

@@ -1,5 +1,6 @@
 """Every batching function against its oracle, and in NumPy, eager JAX, jit and vmap alike."""
 
+import importlib
 from functools import partial
 
 import jax
@@ -13,6 +14,8 @@ import tokjax
 from tests.agreement import agree, agree_in_jax, assert_same
 from tests.oracles import batching as oracle
 
+# (older versions of JAX keep the switch there)
+HAS_X64 = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
 ids = st.integers(0, 9)
 rows_of_ids = st.lists(st.lists(ids, max_size=7), max_size=6)
 
@@ -211,7 +214,7 @@ def test_arrays_of_any_integer_dtype(dtype, x64):
         (lambda i: tokjax.find_document_boundaries(i, 260, max_documents=4), (ids[0],)),
         (tokjax.to_one_based, (ids,)),
     ]
-    with jax.enable_x64(x64):
+    with HAS_X64.enable_x64(x64):
         for function, arrays in functions:
             agree_in_jax(function, function(*arrays), arrays)
 

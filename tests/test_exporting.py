@@ -158,7 +158,7 @@ def gpt2_files(tmp_path_factory):
     directory = tmp_path_factory.mktemp("gpt2")
     vocab, merges = tokjax.export_tokenizer(trained(), directory / "new", "gpt2")
     assert merges.read_text().startswith("#version: 0.2\n")
-    theirs = tokenizers.ByteLevelBPETokenizer(str(vocab), str(merges))
+    theirs = tokenizers.ByteLevelBPETokenizer.from_file(str(vocab), str(merges))
     return tokjax.load_tokenizer(directory / "new"), theirs
 
 
@@ -184,7 +184,7 @@ def test_vocab_txt(tmp_path, lowercase):
     ours = train_wordpiece(CORPUS, vocab_size=300, lowercase=lowercase, progress=False).tokenizer
     tokjax.export_tokenizer(ours, tmp_path, "wordpiece")
     assert tokjax.load_tokenizer(tmp_path) == ours
-    theirs = tokenizers.BertWordPieceTokenizer(str(tmp_path / "vocab.txt"), lowercase=lowercase)
+    theirs = tokenizers.BertWordPieceTokenizer.from_file(str(tmp_path / "vocab.txt"), lowercase=lowercase)
     for text in CORPUS:
         assert tokjax.encode_result(ours, text).ids.tolist() == theirs.encode(text).ids
 

@@ -136,6 +136,14 @@ def test_one_token_over_and_over_has_no_entropy():
     assert use.bits_per_byte == 0.0
 
 
+def test_entropy_goes_by_the_counts_alone():
+    """Not by where they lie in memory, or in which order."""
+    table = tokjax.make_vocabulary({bytes([i]): i for i in range(200)})
+    counts = np.random.default_rng(0).integers(1, 1000, 200)
+    uses = [tokjax.TokenUse(table, tokjax.TextSize(), np.roll(counts, by)) for by in range(200)]
+    assert len({use.bits_per_token for use in uses}) == 1
+
+
 def test_byte_fallback_counts_only_where_it_is_whole():
     fallback = {b"<0x%02X>" % i: i for i in range(256)}
     counts = np.zeros(258, np.int64)

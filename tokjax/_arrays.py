@@ -178,8 +178,6 @@ def _place_of_result(table: Any, index: Any) -> dict[str, Any]:
     """
     import jax  # noqa: PLC0415 (loaded already)
 
-    if not hasattr(jax, "typeof"):  # (older ones have no explicit axes)
-        return {}
     lies, spread = jax.typeof(index).sharding, jax.typeof(table).sharding
     explicit = jax.sharding.AxisType.Explicit
     if explicit in lies.mesh.axis_types:

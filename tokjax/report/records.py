@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -164,7 +165,8 @@ class TokenUse:
         if not self.tokens:
             return float("nan")
         shares = self.frequencies / self.tokens
-        return -float(shares @ np.log2(shares)) + 0.0  # (never -0.0)
+        parts = (shares * np.log2(shares)).tolist()
+        return -math.fsum(parts) + 0.0  # (never -0.0; a dot product goes by where its arrays lie in memory)
 
     @property
     def bits_per_byte(self) -> float:

@@ -113,9 +113,9 @@ def starts_word(xp: Any, covers: Array, words: Array) -> Array:
         covers: which tokens count, `(rows, length)`.
         words: the word of each token, `(rows, length)`.
     """
-    place = xp.arange(1, words.shape[1] + 1, dtype=np.int32)
+    place = xp.arange(1, words.shape[1] + 1, dtype=np.int32)[None]
     seen = prefix_maximum(xp.where(covers, place, np.int32(0)))
-    before = xp.concatenate([xp.zeros_like(seen[:, :1]), seen[:, :-1]], axis=1)
+    before = xp.pad(seen, ((0, 0), (1, 0)))[:, :-1]
     last_word = xp.take_along_axis(words, xp.maximum(before - 1, 0), axis=1)
     return (before == 0) | (last_word != words)  # type: ignore[no-any-return]
 

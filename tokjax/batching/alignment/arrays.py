@@ -119,7 +119,8 @@ class _Sorted(NamedTuple):
 def _in_order(xp: Any, spans: Array, num_labels: int) -> _Sorted:
     starts, stops, classes = spans[..., 0], spans[..., 1], spans[..., 2]
     is_valid = (starts >= 1) & (starts < stops) & (classes >= 0) & (classes < num_labels)
-    order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, stable=True)
+    stably = {"kind": "stable"} if xp is np else {}  # (JAX sorts so in any case)
+    order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, **stably)
     nowhere = np.int32(0)
     starts = xp.where(is_valid, starts, nowhere)
     stops = xp.where(is_valid, stops, nowhere)

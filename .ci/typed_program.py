@@ -1,0 +1,48 @@
+"""A user's program, for type checkers that see the installed tokjax; they have to see what is wrong, too."""
+
+from typing import Any, assert_type
+
+import jax
+import numpy as np
+from numpy.typing import NDArray
+
+import tokjax
+from tokjax.trainer import TrainedBPE, train_bpe
+
+TEXTS = ["the cat sat on the mat", "naïve café"]
+
+trained = train_bpe(TEXTS * 9, vocab_size=280, special_tokens=["<|endoftext|>"], progress=False)
+assert_type(trained, TrainedBPE)
+assert_type(trained.tokenizer, tokjax.ByteLevelBPE)
+assert_type(trained.merges, tuple[tuple[bytes, bytes], ...])
+
+ids = tokjax.encode(trained.tokenizer, "the cat")
+assert_type(ids, NDArray[np.int32])
+assert_type(tokjax.decode(trained.tokenizer, ids), str)
+assert_type(tokjax.eos_id(trained.tokenizer), int | None)
+assert_type(tokjax.vocab_size(trained.tokenizer), int)
+
+batch = tokjax.encode_batch_result(trained.tokenizer, TEXTS)
+assert_type(batch, tokjax.TokenizationBatch)
+assert_type(batch[0], tokjax.TokenizationResult)
+assert_type(batch[0].tokens, tuple[str, ...])
+
+packed = tokjax.pack_blocks(batch, block_size=16, pad_id=0)
+assert_type(packed, tokjax.PackedBlocks)
+assert_type(packed.ids, np.ndarray[Any, Any] | jax.Array)
+labels = tokjax.causal_lm_labels(packed.ids, packed.attention_mask, segment_ids=packed.segment_ids)
+assert_type(tokjax.plan_packing(np.array([3, 4]), 8), tokjax.PackingPlan)
+assert_type(next(tokjax.batched(TEXTS, 2)), list[str])
+
+
+def first(batches: tokjax.PackedTokenLoader) -> tokjax.PackedBlocks | tokjax.TokenChunks:
+    """What a loader gives is known by its type."""
+    for arrays in tokjax.prefetch_to_device(batches):
+        assert_type(arrays, tokjax.PackedBlocks | tokjax.TokenChunks)
+    return batches.batch_at(0)
+
+
+tokjax.encode_result(trained.tokenizer, 5)  # type: ignore[arg-type]
+tokjax.pack_blocks(batch, block_size="16", pad_id=0)  # type: ignore[arg-type]
+tokjax.pack_blocks(batch, block_size=16)  # type: ignore[call-arg]
+print(tokjax.encode_everything)  # type: ignore[attr-defined]

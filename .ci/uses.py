@@ -1,0 +1,110 @@
+"""What an extra of tokjax is for, done in small: `uses.py EXTRA`.
+
+With `--missing`, the extra is not installed, and the error has to name it: `uses.py EXTRA --missing`.
+"""
+
+import argparse
+import json
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+
+import tokjax
+
+TEXTS = ["the cat sat", "naïve café"]
+TEMPLATE = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+
+
+def use_parquet(here):
+    path = here / "texts.parquet"
+    path.touch()
+    if find_spec("pyarrow"):
+        import pyarrow.parquet
+
+        pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), path)
+    assert list(tokjax.read_documents(path, None)) == TEXTS
+
+
+def use_report(here):
+    report = tokjax.vocabulary_report(tokjax.byte_level(), TEXTS, progress=False)
+    page = tokjax.save_report_html(report, here / "report.html").read_text("utf-8")
+    assert "<svg" in page
+
+
+def use_huggingface(here):
+    model = {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["the", -1.0], [" cat", -2.0]]}
+    (here / "tokenizer.json").write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model}))
+    tokenizer = tokjax.load_tokenizer(here / "tokenizer.json")
+    assert tokjax.encode(tokenizer, "the cat").tolist() == [1, 2]
+
+
+def use_chat(here):
+    messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    chat = tokjax.encode_chat(tokjax.byte_level(), messages, TEMPLATE)
+    assert tokjax.decode(tokjax.byte_level(), chat.result.ids) == "<user>2 + 2?\n<assistant>4\n"
+
+
+def use_remote(here):
+    url = "memory://texts/corpus.txt"
+    if find_spec("fsspec"):
+        import fsspec
+
+        with fsspec.open(url, "w") as file:
+            file.write(TEXTS[1])
+    assert b"".join(tokjax.read_documents(url, None)).decode() == TEXTS[1]
+
+
+def use_grain(here):
+    operation = tokjax.grain_map(str.upper)
+    import grain.python as grain
+
+    loader = grain.DataLoader(
+        data_source=TEXTS,
+        sampler=grain.SequentialSampler(len(TEXTS), grain.ShardOptions(0, 1)),
+        operations=[operation],
+    )
+    assert list(loader) == [text.upper() for text in TEXTS]
+
+
+def use_torch(here):
+    path = here / "ids.pt"
+    path.touch()
+    if find_spec("torch"):
+        import torch
+
+        torch.save(torch.arange(100), path)
+    tokjax.convert_dataset(path, tokjax.byte_level(), here / "data")
+    assert tokjax.open_dataset(here / "data").read(0, 100).tolist() == list(range(100))
+
+
+USES = {
+    name.removeprefix("use_"): function for name, function in globals().items() if name.startswith("use_")
+}
+
+
+def error_of(extra):
+    """What is said where it is missing; None if it did what it is for."""
+    with tempfile.TemporaryDirectory() as here:
+        try:
+            USES[extra](Path(here))
+        except tokjax.MissingExtraError as error:
+            return str(error)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("extra", choices=USES)
+    parser.add_argument("--missing", action="store_true")
+    options = parser.parse_args()
+    assert "site-packages" in tokjax.__file__, f"{tokjax.__file__} is not the installed tokjax"
+    error = error_of(options.extra)
+    if options.missing:
+        assert error, f"{options.extra} is there, though it was not asked for"
+        assert error.endswith(f"is not installed; pip install 'tokjax[{options.extra}]'"), error
+    else:
+        assert error is None, error
+    print(f"{options.extra}: {error or 'does what it is for'}")
+
+
+if __name__ == "__main__":
+    main()
