@@ -13,7 +13,7 @@ from tokjax.trainer import bundles
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 FOR_DEVELOPERS = {"test", "dev", "benchmarks", "docs"}
-ALONG_WITH_THE_OLDEST = {"pyparsing"}
+ALONG_WITH_THE_OLDEST = {"orbax-checkpoint", "pyparsing"}
 
 
 def lower_bounds():
