@@ -51,7 +51,7 @@ def make(corpus, directory, vocab_size, **where):
 
 def make_on_cluster(corpus, directory, vocab_size, workers):
     with (
-        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
         get_task_stream(client) as tasks,
     ):

@@ -68,8 +68,7 @@ def train(place, checkpoints, stop, count, address, process):
 
 def run(count, *arguments):
     """What so many processes see, as the first of them tells it."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
+    with socket.create_server(("localhost", 0)) as free:
         address = f"localhost:{free.getsockname()[1]}"
     with ProcessPoolExecutor(count, multiprocessing.get_context("spawn")) as processes:
         return next(processes.map(partial(train, *arguments, count, address), range(count)))

@@ -263,3 +263,7 @@ def test_help():
         assert output_of(command, "--help").count("\n") > 5
     assert run("nonsense").returncode == 2
     assert run("train").returncode == 2
+
+
+def test_the_version():
+    assert output_of("--version").strip() == f"tokjax {tokjax.__version__}"

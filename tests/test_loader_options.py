@@ -193,3 +193,12 @@ class TestRefusals:
             cost=lambda rows, length: rows * length if rows < 5 else float("inf"),
         )
         assert {batch.ids.shape[0] for batch in loader} <= {1, 2, 3, 4}
+
+
+def test_a_loader_says_what_it_is(tmp_path):
+    tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
+    tokjax.write_dataset(["abc"] * 9, tokjax.PackedTokenField(tokenizer, 4), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=7)
+    next(iter(loader))
+    assert repr(loader) == f"PackedTokenLoader([{dataset!r}], batch_size=2, seed=7), at step 1"

@@ -120,8 +120,8 @@ def test_steps_on_a_device(to_batch, expected):
 @pytest.fixture
 def dask():
     distributed = pytest.importorskip("distributed")
-    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2, "dashboard_address": None}
-    with distributed.Client(**options) as client:
+    options = {"processes": False, "n_workers": 1, "threads_per_worker": 2}
+    with distributed.Client(**options, dashboard_address="127.0.0.1:0") as client:
         yield client.get_executor()
 
 

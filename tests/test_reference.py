@@ -24,10 +24,11 @@ SHAPE = re.compile(r"`\([^`]*\)`|\bshapes?\b|\b(one|same) (dimension|shape)|\bsc
 
 
 def public_members(name, value):
-    """What has a docstring of its own: the value, and what a class defines under public names."""
+    """The value, and what a class has under public names, of its own or from classes of tokjax above it."""
     yield name, value
     if inspect.isclass(value):
-        for member, defined in vars(value).items():
+        for member in dir(value):
+            defined = inspect.getattr_static(value, member)
             inner = getattr(defined, "fget", None) or getattr(defined, "func", None) or defined
             inner = getattr(inner, "__func__", inner)
             if not member.startswith("_") and inspect.isfunction(inner):

@@ -286,6 +286,9 @@ from .loading.packed import (
     TokenChunks as TokenChunks,
 )
 from .loading.prefetch import (
+    Prefetched as Prefetched,
+)
+from .loading.prefetch import (
     prefetch_to_device as prefetch_to_device,
 )
 from .loading.sequences import (

@@ -252,7 +252,10 @@ def tokenization_view(tokenizer: Any, text: Text) -> Text:
 
 @singledispatch
 def fingerprint(tokenizer: Any) -> str:
-    """A short name for exactly this tokenizer: equal for equal behaviour, on any machine.
+    """A short name for exactly this tokenizer, the same on any machine.
+
+    Tokenizers that behave differently have different ones. Two that behave alike may have two, if they were
+    made differently: from ranks and from a list of merges, say.
 
     Datasets record it, and refuse to open with another tokenizer. By default it covers the type and the
     vocabulary; a type whose splitting has options of its own must register it.

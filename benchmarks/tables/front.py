@@ -80,7 +80,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "eight batches of 256 rows padded",
+        "rows padded to batches",
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax",
@@ -88,7 +88,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "20,000 documents packed whole",
+        "documents packed whole",
         "batching",
         {"task": "packing"},
         "tokjax, best fit",
@@ -96,7 +96,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "tokens hidden in 256 × 512",
+        "tokens chosen and hidden, as BERT has it",
         "batching",
         {"task": "masking"},
         "tokjax, drawing too",
@@ -104,7 +104,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "60,000 names to labels of tokens",
+        "marked names to labels of tokens",
         "batching",
         {"task": "alignment"},
         "tokjax",
@@ -115,7 +115,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "batches of 64 × 2,048 from a dataset",
+        "shuffled batches from a dataset on disk",
         "loading",
         {"task": "64 x 2048, shuffled"},
         "tokjax, ids",

@@ -25,6 +25,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"tokjax {tokjax.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and exit."),
+    ] = False,
+) -> None:
+    """What goes before a command."""
+
+
 _OPTION_OF_KEYWORD = {
     "overwrite=True": "--overwrite",
     "disallowed_special=()": "--special text",

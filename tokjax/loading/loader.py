@@ -89,6 +89,12 @@ class Loader(ABC, Generic[Source, Batch]):
     def _options(self) -> dict[str, Any]:
         """What decides the order, besides the seed and the datasets."""
 
+    def __repr__(self) -> str:
+        """What it loads, in which order, and where it is."""
+        datasets = ", ".join(map(repr, self.datasets))
+        options = f"{self._rows_option}={self.batch_rows}, seed={self.seed}"
+        return f"{type(self).__name__}([{datasets}], {options}), at step {self.step}"
+
     def __len__(self) -> int:
         """Batches an epoch."""
         if self.steps_per_epoch is None:

@@ -150,7 +150,7 @@ class Dataset:
 
     @cached_property
     def documents(self) -> NDArray[Any]:
-        """The index: a structured array, a row a document, of `doc_id`, its place, and its lengths."""
+        """The index: a structured array, shape `(documents,)`, of `doc_id`, places and lengths."""
         columns = self._index_columns()
         index = np.empty(self.num_documents, [(name, "<u8") for name in columns])
         for name, values in columns.items():
