@@ -19,7 +19,6 @@ import numpy as np
 import optax
 import typer
 from corpora import read_corpus
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from orbax.checkpoint import CheckpointManager
 from orbax.checkpoint.args import Composite, JsonRestore, JsonSave, StandardRestore, StandardSave
 from rich.progress import track
@@ -45,8 +44,8 @@ def train(place, checkpoints, stop, count, address, process):
     """Go on from the last checkpoint up to a step, as one process of several: what each step gave."""
     jax.config.update("jax_platforms", "cpu")
     jax.distributed.initialize(address, count, process)
-    mesh = Mesh(np.array(jax.devices()), ("data",))
-    by_rows, everywhere = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (["data"], []))
+    mesh, spec = jax.sharding.Mesh(np.array(jax.devices()), ("data",)), jax.sharding.PartitionSpec
+    by_rows, everywhere = (jax.sharding.NamedSharding(mesh, spec(*axes)) for axes in (["data"], []))
     loader = tokjax.PackedTokenLoader(tokjax.open_dataset(place), batch_size=BATCH_SIZE).shard(process, count)
     params, seen = init_params(jax.random.key(0), VOCAB_SIZE, LENGTH), []
     params, state = jax.device_put((params, optimizer.init(params)), everywhere)
