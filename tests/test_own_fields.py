@@ -10,7 +10,7 @@ import pytest
 
 import tokjax
 from tests.test_fields import FIELDS
-from tokjax.store.fields import FIELDS as KNOWN
+from tokjax.store.token_fields import OWN_FIELDS
 from tokjax.testing import FIELD_CHECKS, check_field
 
 TOKENIZER = tokjax.byte_level(["<en>", "<de>"])
@@ -77,25 +77,81 @@ def test_processes_write_the_same(corpus, tmp_path):
 
 def test_a_field_that_nobody_registered(corpus, tmp_path, monkeypatch):
     tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
-    monkeypatch.delitem(KNOWN, 1001)
-    message = (
-        r"own stores 'TaggedField' \(type id 1001\); this tokjax reads 40, 41, 42, 43, 44; import the module "
-        "that registers TaggedField first"
-    )
+    monkeypatch.delitem(OWN_FIELDS, 1001)
+    dataset = tokjax.open_dataset(tmp_path / "own")
+    assert dataset[0].tolist() == expected(corpus[0])
+    dataset.verify()
+    message = r"no field has the type id 1001; this tokjax has .*; import the module that registers it first"
     with pytest.raises(tokjax.DatasetMismatchError, match=message):
-        tokjax.open_dataset(tmp_path / "own")
+        dataset.field  # noqa: B018
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match=r"TaggedField is not known by its TYPE_ID, 1001: derive"
+    ):
+        tokjax.write_dataset(corpus, FIELD, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
 
 
-def test_options_that_are_not_those_of_the_class(corpus, tmp_path, monkeypatch):
+def test_another_version_of_the_class(corpus, tmp_path, monkeypatch):
     tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
 
     @dataclass(frozen=True)
     class Later(TaggedField):
-        added: int = 0
+        added: int = 7
 
-    monkeypatch.setitem(KNOWN, 1001, Later)
-    with pytest.raises(tokjax.DatasetCorruptError, match=r"plan.options lacks 'added'"):
-        tokjax.open_dataset(tmp_path / "own")
+    @dataclass(frozen=True)
+    class Needs(tokjax.TokenField):
+        kind: str
+        encode_rows = TaggedField.encode_rows
+        language: str = ""
+        most: int = 0
+
+    @dataclass(frozen=True)
+    class Lacks(tokjax.TokenField):
+        encode_rows = TaggedField.encode_rows
+        most: int = 0
+
+    monkeypatch.setitem(OWN_FIELDS, 1001, Later)
+    assert tokjax.open_dataset(tmp_path / "own").field == Later(TOKENIZER, "<de>", 5, added=7)
+    for made, message in (
+        (Needs, "Needs needs the option 'kind'"),
+        (Lacks, "Lacks has no option 'language'"),
+    ):
+        monkeypatch.setitem(OWN_FIELDS, 1001, made)
+        with pytest.raises(tokjax.DatasetMismatchError, match=f"{message}; the dataset records"):
+            tokjax.open_dataset(tmp_path / "own").field  # noqa: B018
+
+
+def test_a_subclass_does_not_write_under_the_number_above_it(tmp_path):
+    @dataclass(frozen=True)
+    class Other(TaggedField):
+        pass
+
+    @dataclass(frozen=True)
+    class Packed(tokjax.PackedTokenField):
+        pass
+
+    for field in (Other(TOKENIZER), Packed(tokjax.byte_level(["</s>"], eos_token="</s>"))):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=f"{type(field).__name__} is not known by its TYPE_ID"
+        ):
+            tokjax.write_dataset(["a"], field, tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.int64(3), "can't be written as JSON"),
+        (float("nan"), "can't be written as JSON"),
+        ({1, 2}, "can't be written as JSON"),
+        ((1, 2), r"comes back from JSON as \[1, 2\]; convert it in __post_init__"),
+        ({1: 2}, "comes back from JSON as {'1': 2}"),
+    ],
+)
+def test_options_that_json_does_not_hold(tmp_path, value, message):
+    with pytest.raises(tokjax.InvalidArgumentError, match=f"TaggedField's option most=.*{message}"):
+        tokjax.write_dataset(["a"], TaggedField(TOKENIZER, "<de>", value), tmp_path / "own")
+    assert not (tmp_path / "own").exists()
 
 
 def test_what_can_not_be_registered():
@@ -118,7 +174,7 @@ def test_what_can_not_be_registered():
     ):
         tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1001})))
     assert tokjax.register_field(TaggedField) is TaggedField
-    assert KNOWN[1001] is TaggedField
+    assert OWN_FIELDS[1001] is TaggedField
     with pytest.raises(TypeError, match="abstract"):
         tokjax.TokenField(TOKENIZER)
 
@@ -145,6 +201,21 @@ def rows_of(rows):
         (1012, {"encode_rows": rows_of(lambda texts: [[len(texts)] for _ in texts])}, "among others as"),
         (1013, {"encode_rows": rows_of(lambda texts: [[0]] * (len(texts) > 0))}, "gave 1 rows for"),
         (1014, {"encode_rows": rows_of(lambda texts: [[999]] * len(texts))}, "ids from 999 to 999"),
+        (
+            1016,
+            {"encode_rows": lambda *_, **__: None},
+            "must give a Ragged, as ragged_from_rows makes one, not None",
+        ),
+        (
+            1017,
+            {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1.5]), np.array([0, 1]))},
+            "gave no rows of",
+        ),
+        (
+            1018,
+            {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1]), np.array([0, 9]))},
+            "gave no rows of",
+        ),
     ],
 )
 def test_the_checks_see_a_fault(number, members, message):

@@ -550,13 +550,7 @@ from .store.fields import (
     SentencePieceTextField as SentencePieceTextField,
 )
 from .store.fields import (
-    TokenField as TokenField,
-)
-from .store.fields import (
     TokenizedTextField as TokenizedTextField,
-)
-from .store.fields import (
-    register_field as register_field,
 )
 from .store.joining import (
     merge_datasets as merge_datasets,
@@ -581,6 +575,12 @@ from .store.kinds import (
 )
 from .store.opening import (
     open_dataset as open_dataset,
+)
+from .store.token_fields import (
+    TokenField as TokenField,
+)
+from .store.token_fields import (
+    register_field as register_field,
 )
 from .store.writer import (
     WrittenDataset as WrittenDataset,

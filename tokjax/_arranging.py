@@ -123,7 +123,7 @@ def check_room(whole: Ints, room: int, truncation: Truncation) -> None:
         row = int(np.flatnonzero(whole > room)[0])
         raise InvalidArgumentError(
             f"pair {row}: the text that truncation={truncation!r} leaves whole has {whole[row]} tokens, and "
-            f"max_length has room for {room}; raise max_length, or pass truncation='longest_first'"
+            f"max_length has room for {room}; raise max_length, or let the other text be cut"
         )
 
 

@@ -117,6 +117,11 @@ def encode_windows(
 
 
 def _check_stride(stride: int, rooms: NDArray[np.int64]) -> None:
+    if len(rooms) and rooms.min() == 0:
+        raise InvalidArgumentError(
+            "max_length leaves a window no room for its text, beside the template and the other text; "
+            "raise it"
+        )
     if len(rooms) and stride >= rooms.min():
         raise InvalidArgumentError(
             f"stride is {stride}, and a window has room for {rooms.min()} tokens of its text; stride must be "

@@ -12,7 +12,12 @@ import numpy as np
 from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax._files import sha256_of_file
-from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, DatasetIndexError
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetIncompleteError,
+    DatasetIndexError,
+    DatasetMismatchError,
+)
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.cache import TokenCache
@@ -110,6 +115,8 @@ class Dataset:
         is_text = plan.tokenizer_fingerprint is None
         try:
             return field_of(plan.type_id, plan.options, None if is_text else self.tokenizer)
+        except DatasetMismatchError:  # (it is a ValueError, too)
+            raise
         except (TypeError, ValueError) as error:
             raise DatasetCorruptError(
                 f"{self.location}: its options make no {plan.field}: {error}"

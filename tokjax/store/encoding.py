@@ -11,7 +11,9 @@ import numpy as np
 from tokjax import protocol
 from tokjax.encoding import put_around, template_ids
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.store.fields import PackedTokenField, RawTextField, TokenField
+from tokjax.ragged import Ragged, make_ragged
+from tokjax.store.fields import PackedTokenField, RawTextField
+from tokjax.store.token_fields import TokenField
 from tokjax.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.ragged import Ragged
     from tokjax.store.fields import Field
     from tokjax.utf8 import Text
 
@@ -130,14 +131,8 @@ def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
 
 def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
     """The ids of documents, of tokjax's own fields without anything around them."""
-    encode = partial(
-        field.encode_rows if isinstance(field, TokenField) else _encode_alone(field), threads=threads
-    )
+    encode = partial(_encode_own if isinstance(field, TokenField) else _encode_alone, field, threads=threads)
     rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}")
-    if len(rows.lengths) != len(documents.texts):
-        raise InvalidArgumentError(
-            f"{type(field).__name__} gave {len(rows.lengths)} rows for {len(documents.texts)} documents"
-        )
     size = protocol.vocab_size(field.tokenizer)
     if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
         raise InvalidArgumentError(
@@ -147,21 +142,35 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
     return rows
 
 
-def _encode_alone(field: Any) -> Callable[..., Ragged]:
-    def encode(texts: Sequence[Text], *, threads: int | None) -> Ragged:
-        batch = protocol.encode_texts(
-            field.tokenizer,
-            texts,
-            add_special_tokens=False,
-            return_offsets=False,
-            return_masks=False,
-            allowed_special=field.allowed_special,
-            disallowed_special=field.disallowed_special,
-            threads=threads,
-        )
-        return batch.ragged
+def _encode_alone(field: Any, texts: Sequence[Text], *, threads: int | None) -> Ragged:
+    batch = protocol.encode_texts(
+        field.tokenizer,
+        texts,
+        add_special_tokens=False,
+        return_offsets=False,
+        return_masks=False,
+        allowed_special=field.allowed_special,
+        disallowed_special=field.disallowed_special,
+        threads=threads,
+    )
+    return batch.ragged
 
-    return encode
+
+def _encode_own(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> Ragged:
+    """What a field of one's own makes of texts, checked: a manifest must not tell of what is not there."""
+    given: object = field.encode_rows(texts, threads=threads)
+    name = f"{type(field).__name__}.encode_rows"
+    if not isinstance(given, Ragged):
+        raise InvalidArgumentError(
+            f"{name} must give a Ragged, as ragged_from_rows makes one, not {given!r:.80}"
+        )
+    try:
+        rows = make_ragged(given.ids, given.row_splits)
+    except InvalidArgumentError as error:
+        raise InvalidArgumentError(f"{name} gave no rows of ids: {error}") from error
+    if len(rows.lengths) != len(texts):
+        raise InvalidArgumentError(f"{name} gave {len(rows.lengths)} rows for {len(texts)} documents")
+    return rows
 
 
 def _with_ends(field: PackedTokenField, rows: Ragged) -> Ragged:

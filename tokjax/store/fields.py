@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -15,13 +13,19 @@ from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
+from tokjax.store.token_fields import (
+    FIRST_OWN_TYPE_ID,
+    OWN_FIELDS,
+    StoredIds,
+    TokenField,
+    check_own_field,
+    check_own_options,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.protocol import Special
-    from tokjax.ragged import Ragged
-    from tokjax.utf8 import Text
 
 
 @dataclass(frozen=True)
@@ -55,26 +59,7 @@ class RawTextField:
 
 
 @dataclass(frozen=True)
-class _TokenField:
-    """What fields of token ids have in common."""
-
-    DATA: ClassVar[str] = "tokens"
-
-    tokenizer: Any
-
-    def _check_special(self) -> None:
-        """Names of special tokens in one form, so that fields of one meaning are equal."""
-        for option in ("allowed_special", "disallowed_special"):
-            object.__setattr__(self, option, special_names(getattr(self, option)))
-
-    @property
-    def data_dtype(self) -> np.dtype[Any]:
-        """The dtype of the ids on disk: the smallest that holds every id of the vocabulary."""
-        return token_dtype(protocol.vocab_size(self.tokenizer))
-
-
-@dataclass(frozen=True)
-class TokenizedTextField(_TokenField):
+class TokenizedTextField(StoredIds):
     """The token ids of each document, with what the tokenizer puts around a text.
 
     Attributes:
@@ -98,7 +83,7 @@ class TokenizedTextField(_TokenField):
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", checked_int("max_tokens", self.max_tokens, least=1))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        self._check_special()
+        self.check_special()
 
     @property
     def options(self) -> dict[str, Any]:
@@ -128,7 +113,7 @@ class SentencePieceTextField(TokenizedTextField):
 
 
 @dataclass(frozen=True)
-class PackedTokenField(_TokenField):
+class PackedTokenField(StoredIds):
     """Token ids of all documents, joined into one stream without padding.
 
     Where the tokenizer declares a BOS token, each document starts with it; with `add_eos_between_docs`
@@ -153,7 +138,7 @@ class PackedTokenField(_TokenField):
         """Check the options, and that the tokenizer has the EOS token that they need."""
         object.__setattr__(self, "chunk_tokens", checked_int("chunk_tokens", self.chunk_tokens, least=1))
         object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
-        self._check_special()
+        self.check_special()
         if self.add_eos_between_docs:
             protocol.vocabulary_of(self.tokenizer).require_role(
                 "eos", "PackedTokenField(add_eos_between_docs=True)"
@@ -170,7 +155,7 @@ class PackedTokenField(_TokenField):
 
 
 @dataclass(frozen=True)
-class BucketedTokenField(_TokenField):
+class BucketedTokenField(StoredIds):
     """The token ids of each document, those of about one length side by side.
 
     Attributes:
@@ -201,7 +186,7 @@ class BucketedTokenField(_TokenField):
         object.__setattr__(self, "max_tokens", most)
         object.__setattr__(self, "bucket_boundaries", tuple(sorted(given | {most})))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        self._check_special()
+        self.check_special()
 
     def get_bucket_id(self, length: int) -> int:
         """Which bucket a document of so many ids is in: the first whose boundary is not below it.
@@ -224,39 +209,6 @@ class BucketedTokenField(_TokenField):
         }
 
 
-@dataclass(frozen=True)
-class TokenField(_TokenField, ABC):
-    """The base of a field of one's own: ids of each document, made in a way that tokjax does not know.
-
-    A subclass is a frozen dataclass with a number, options, and `encode_rows`; `register_field` makes it
-    known. Its datasets open as a `TokenDataset`. `tokjax.testing.check_field` checks one.
-
-    Attributes:
-        TYPE_ID: the number of the class, which datasets record: from 1000 on.
-        tokenizer: whose vocabulary the ids are of.
-    """
-
-    TYPE_ID: ClassVar[int]
-
-    @property
-    def options(self) -> dict[str, Any]:
-        """What the manifest records: the fields of the dataclass but for the tokenizer, as JSON has them."""
-        names = (field.name for field in dataclasses.fields(self))
-        return {name: getattr(self, name) for name in names if name != "tokenizer"}
-
-    @abstractmethod
-    def encode_rows(self, texts: Sequence[Text], *, threads: int | None = None) -> Ragged:
-        """The ids that are stored of some documents, a row each; of each row a function of its text alone.
-
-        Args:
-            texts: the documents.
-            threads: how many share the work, as in `encode_batch_result`.
-
-        Returns:
-            A row of ids a document; other columns are not stored.
-        """
-
-
 Field: TypeAlias = (
     RawTextField
     | TokenizedTextField
@@ -275,44 +227,24 @@ FIELDS: dict[int, type[Field]] = {
         BucketedTokenField,
     )
 }
-"""All fields by their numbers."""
+"""All fields of tokjax by their numbers."""
 
 
-OwnField = TypeVar("OwnField", bound=type[TokenField])
-FIRST_OWN_TYPE_ID = 1000
-
-
-def register_field(field: OwnField) -> OwnField:
-    """Make a field of one's own known, so that datasets of it can be opened: a decorator of its class.
-
-    Whatever opens such a dataset has to import the module of the class first.
-
-    Args:
-        field: a subclass of `TokenField`.
-
-    Returns:
-        The class.
+def check_registered(field: Field) -> None:
+    """Refuse a field that could not be opened again, or would be another one then.
 
     Raises:
-        InvalidArgumentError: it is no frozen dataclass of that kind, or its number is not its own.
+        InvalidArgumentError: its class is not known by its number, or its options don't make it again.
     """
-    if not (isinstance(field, type) and issubclass(field, TokenField)):
+    kind = type(field)
+    number = getattr(kind, "TYPE_ID", 0)
+    if FIELDS.get(number) is not kind and OWN_FIELDS.get(number) is not kind:
         raise InvalidArgumentError(
-            f"a field of your own is a subclass of tokjax.TokenField, not {field!r:.100}"
+            f"{kind.__name__} is not known by its TYPE_ID, {number}: derive it from tokjax.TokenField, give "
+            "it a number of its own, and put @tokjax.register_field over it"
         )
-    parameters = vars(field).get("__dataclass_params__")
-    if parameters is None or not parameters.frozen:
-        raise InvalidArgumentError(
-            f"{field.__name__} must be a dataclass: put @dataclass(frozen=True) over it"
-        )
-    number = checked_int(f"{field.__name__}.TYPE_ID", getattr(field, "TYPE_ID", 0), least=FIRST_OWN_TYPE_ID)
-    there = FIELDS.setdefault(number, field)
-    if (there.__module__, there.__qualname__) != (field.__module__, field.__qualname__):
-        raise InvalidArgumentError(
-            f"{there.__name__} has the TYPE_ID {number} already; give {field.__name__} another"
-        )
-    FIELDS[number] = field  # (the same once more, of a cell that was run again)
-    return field
+    if isinstance(field, TokenField):
+        check_own_field(field)
 
 
 def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
@@ -326,9 +258,14 @@ def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
     Raises:
         DatasetMismatchError: there is no field of this number.
     """
+    if type_id in OWN_FIELDS:
+        own = OWN_FIELDS[type_id]
+        check_own_options(own, options)
+        return own(tokenizer, **options)
     if type_id not in FIELDS:
         known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
-        raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {known}")
+        hint = "; import the module that registers it first" if type_id >= FIRST_OWN_TYPE_ID else ""
+        raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {known}{hint}")
     made: Any = FIELDS[type_id]
     return made(**options) if made is RawTextField else made(tokenizer, **options)
 
@@ -342,28 +279,6 @@ def checked_boundaries(boundaries: object) -> set[int]:
     return {checked_int("bucket_boundaries", boundary, least=1) for boundary in boundaries}
 
 
-def special_names(names: Special) -> str | tuple[str, ...]:
-    """Names of special tokens in one form."""
-    return names if isinstance(names, str) else tuple(sorted(names))
-
-
 def _special_options(field: Any) -> dict[str, Any]:
     names = {option: getattr(field, option) for option in ("allowed_special", "disallowed_special")}
     return {option: given if isinstance(given, str) else list(given) for option, given in names.items()}
-
-
-def token_dtype(vocab_size: int) -> np.dtype[Any]:
-    """The smallest of `uint8`, `uint16` and `uint32` that holds every id of a vocabulary.
-
-    >>> token_dtype(65_536), token_dtype(65_537)
-    (dtype('uint16'), dtype('uint32'))
-    """
-    return smallest_unsigned(vocab_size - 1)
-
-
-def smallest_unsigned(largest: int) -> np.dtype[Any]:
-    """The smallest unsigned little-endian dtype that holds `largest`."""
-    for dtype in ("u1", "<u2", "<u4", "<u8"):
-        if largest <= np.iinfo(dtype).max:
-            return np.dtype(dtype)
-    raise InvalidArgumentError(f"{largest} does not fit 64 bits")

@@ -19,11 +19,12 @@ from tokjax.errors import (
     InvalidArgumentError,
 )
 from tokjax.formats.tokjax_json import read_tokjax
-from tokjax.store.fields import field_of, smallest_unsigned
+from tokjax.store.fields import field_of
 from tokjax.store.manifest import Manifest, Plan, write_manifest
 from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.opening import open_dataset
 from tokjax.store.shards import write_array
+from tokjax.store.token_fields import smallest_unsigned
 from tokjax.store.writer import DATASET, WrittenDataset, write_dataset, written
 from tokjax.text.files import text_files
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError
-from tokjax.store.fields import FIELDS, FIRST_OWN_TYPE_ID, BucketedTokenField, RawTextField
+from tokjax.store.fields import FIELDS, BucketedTokenField, RawTextField
 from tokjax.store.manifest import (
     FORMAT,
     MANIFEST_FILE,
@@ -18,6 +18,7 @@ from tokjax.store.manifest import (
     shard_of,
     unsealed,
 )
+from tokjax.store.token_fields import FIRST_OWN_TYPE_ID
 from tokjax.text.files import FileFormat
 
 if TYPE_CHECKING:
@@ -98,12 +99,13 @@ def _check_plan(plan: Plan) -> None:
     _check("plan.options", plan.options, isinstance(plan.options, dict))
     _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
     _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
-    if plan.type_id not in FIELDS:
+    if plan.type_id not in FIELDS and plan.type_id < FIRST_OWN_TYPE_ID:
         return
     _check("plan.vocab_size", plan.vocab_size, is_text or _is_count(plan.vocab_size))
     fingerprint = plan.tokenizer_fingerprint
     _check("plan.tokenizer_fingerprint", fingerprint, isinstance(fingerprint, type(None) if is_text else str))
-    _check_options(plan)
+    if plan.type_id < FIRST_OWN_TYPE_ID:  # (those of one's own are for the class to check)
+        _check_options(plan)
 
 
 def _check_options(plan: Plan) -> None:
@@ -111,8 +113,7 @@ def _check_options(plan: Plan) -> None:
     for name in sorted(wanted ^ plan.options.keys()):
         raise ValueError(f"plan.options {'lacks' if name in wanted else 'has an unknown'} {name!r}")
     for name, value in plan.options.items():
-        is_right = plan.type_id >= FIRST_OWN_TYPE_ID or _IS_OPTION[name](value)
-        _check(f"plan.options[{name!r}]", value, is_right)
+        _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
     if plan.type_id == BucketedTokenField.TYPE_ID:
         boundaries, most = plan.options["bucket_boundaries"], plan.options["max_tokens"]
         is_right = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [most]

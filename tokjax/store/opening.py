@@ -9,16 +9,11 @@ from tokjax import protocol
 from tokjax._directories import incomplete_path, replaced_path
 from tokjax._urls import is_url
 from tokjax.errors import DatasetIncompleteError, DatasetMismatchError
-from tokjax.store.fields import (
-    FIELDS,
-    FIRST_OWN_TYPE_ID,
-    BucketedTokenField,
-    PackedTokenField,
-    RawTextField,
-)
+from tokjax.store.fields import FIELDS, BucketedTokenField, PackedTokenField, RawTextField
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.remote import RemoteDirectory
+from tokjax.store.token_fields import FIRST_OWN_TYPE_ID
 
 if TYPE_CHECKING:
     import os
@@ -59,6 +54,7 @@ def open_dataset(
     Raises:
         DatasetIncompleteError: there is no finished dataset.
         DatasetMismatchError: another tokenizer, another version of the format, or a field that is not known.
+            (One of one's own has to be known only for what asks for it, such as `dataset.field`.)
         DatasetCorruptError: a file is missing, or of another size than the manifest says.
     """
     remote = RemoteDirectory(str(path), download_dir) if is_url(path) else None
@@ -68,12 +64,11 @@ def open_dataset(
         raise DatasetIncompleteError(f"no dataset at {location}: {_why_missing(directory)}")
     manifest = read_manifest(directory) if remote is None else remote.manifest()
     plan = manifest.plan
-    if plan.type_id not in FIELDS:
+    if plan.type_id not in FIELDS and plan.type_id < FIRST_OWN_TYPE_ID:
         known = ", ".join(map(str, sorted(FIELDS)))
-        own = plan.type_id >= FIRST_OWN_TYPE_ID
-        hint = f"; import the module that registers {plan.field} first" if own else ""
         raise DatasetMismatchError(
-            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}{hint}"
+            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}, and from "
+            f"{FIRST_OWN_TYPE_ID} on"
         )
     if tokenizer is not None and plan.tokenizer_fingerprint is not None:
         given = protocol.fingerprint(tokenizer)

@@ -12,8 +12,9 @@ import numpy as np
 from tokjax._files import write_atomically
 from tokjax.ragged import ranges, splits_from_lengths
 from tokjax.store.feed import SourceHash
-from tokjax.store.fields import BucketedTokenField, smallest_unsigned
+from tokjax.store.fields import BucketedTokenField
 from tokjax.store.manifest import FileRecord, Shard
+from tokjax.store.token_fields import smallest_unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ from tokjax.store.feed import (
     source_record,
     with_files,
 )
-from tokjax.store.fields import Field
+from tokjax.store.fields import Field, check_registered
 from tokjax.store.filling import Job, fill_shards
 from tokjax.store.manifest import (
     MANIFEST_FILE,
@@ -224,6 +224,7 @@ def plan_of(field: Field, shard_size: int) -> Plan:
         raise InvalidArgumentError(
             f"field must be a field, such as PackedTokenField(tokenizer){hint}; got {field!r:.100}"
         )
+    check_registered(field)
     tokenizer = field.tokenizer
     return Plan(
         type(field).__name__,
