@@ -10,7 +10,14 @@ import tokjax
 
 SEPARATOR = "<|endoftext|>"
 FUNCTION = re.compile(r'^ *def (\w+\([^)]*\))[^\n]*:\n\s+[rR]?"""\s*(\S[^\n]*?)\s*(?:"""|\n)', re.MULTILINE)
-SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test"}
+SKIPPED = {
+    "site-packages",
+    "dist-packages",
+    "test",
+    "tests",
+    "idle_test",
+    "encodings",
+}  # (tables, much alike)
 LABELS = {"func": "FUNCTION", "class": "CLASS", "meth": "METHOD", "attr": "ATTRIBUTE", "mod": "MODULE"}
 LABELS |= {"exc": "EXCEPTION", "obj": "OBJECT", "data": "OBJECT"}
 SHOWN = r"`(?:~[^`<]*\.|[~!.]*)(?P<name>[^\s`<.][^`<]*)[^`]*`"  # `~package.name`, `.name`, `words <name>`
@@ -30,7 +37,7 @@ def standard_library():
 
 
 def read_corpus(paths, megabytes):
-    """Texts to train on, about that much, and held-out ones: every twentieth, of other files.
+    """Texts to train on, about that much, and held-out ones: every twentieth (of another file, from 20 on).
 
     Args:
         paths: text files; `SEPARATOR` ends a document. None for the standard library's source.

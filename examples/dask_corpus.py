@@ -26,14 +26,15 @@ dask.config.set({"distributed.admin.large-graph-warning-threshold": "64MiB"})
 
 
 def gather(directory, megabytes):
-    """So much of the source code that is installed, end to end in one file."""
+    """So much of the source code that is installed, to the end of a file, in one file."""
     packages = Path(sysconfig.get_path("purelib"))
     path, left = directory / "corpus.txt", int(megabytes * 1e6)
     with path.open("wb") as corpus:
         for source in (*standard_library(), *mixed(packages.rglob("*.py"), packages)):
-            text = source.read_bytes()[:left]
+            text = source.read_bytes() + SEPARATOR.encode()
             left -= corpus.write(text)
-            corpus.write(SEPARATOR.encode())
+            if left <= 0:
+                break
     return path
 
 

@@ -72,7 +72,8 @@ def main(
     tokenizer = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=special).tokenizer
     talks = encoded_conversations(tokenizer, texts, length)
     held = packed(*encoded_conversations(tokenizer, held_out, length), length)
-    blocks = tokjax.pack_blocks(tokjax.encode_batch_result(tokenizer, texts), block_size=length, pad_id=0)
+    read = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
+    blocks = tokjax.pack_blocks(read, block_size=length, pad_id=0)
 
     def held_out_loss(params):
         nats, count = summed(total_loss, params, in_batches(held, batch_size))
@@ -93,5 +94,5 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except tokjax.TokjaxError as error:
+    except (tokjax.TokjaxError, OSError) as error:
         sys.exit(f"error: {error}")

@@ -62,8 +62,8 @@ def main(
     directory: Path = Path("runs/grain_pipeline"),
     megabytes: float = 2,
     vocab_size: int = 2048,
-    length: int = typer.Option(64, help="tokens a row; longer paragraphs are cut"),
-    batch_size: int = 32,
+    length: int = typer.Option(64, min=2, help="tokens a row; longer paragraphs are cut"),
+    batch_size: int = typer.Option(32, min=1, max=4096),
     steps: int = typer.Option(300, min=2),
 ):
     texts, held_out = map(paragraphs_of, read_corpus(corpus, megabytes))

@@ -26,7 +26,8 @@ CHOSEN = 0.3  # (BERT's 0.15 gives half as many labels a step, which is little f
 
 def padded(tokenizer, texts, length):
     """The paragraphs of some texts, one a row, between `[CLS]` and `[SEP]`."""
-    encoded = tokjax.encode_batch_result(tokenizer, paragraphs(texts), max_length=length)
+    options = {"max_length": length, "disallowed_special": ()}  # what is spelled in a text is text
+    encoded = tokjax.encode_batch_result(tokenizer, paragraphs(texts), **options)
     columns = ["special_tokens_mask", "word_ids"]
     return tokjax.collate_padded_batch(
         encoded, pad_id=tokjax.pad_id(tokenizer), length=length, columns=columns
@@ -94,5 +95,5 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except tokjax.TokjaxError as error:
+    except (tokjax.TokjaxError, OSError) as error:
         sys.exit(f"error: {error}")

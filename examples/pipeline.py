@@ -30,7 +30,7 @@ def with_labels(padded):
 
 def pipeline_to_batches(tokenizer, lists):
     """From a list of texts to a batch on the device, of a length of a ladder that suits such lists."""
-    tokens = partial(tokjax.encode_batch_result, tokenizer, max_length=256)
+    tokens = partial(tokjax.encode_batch_result, tokenizer, max_length=256, disallowed_special=())
     longest = [tokens(texts).lengths.max() for texts in lists]
     options = {
         "buckets": tokjax.LengthBuckets.fit(longest, rungs=4, multiple_of=8),
@@ -49,7 +49,8 @@ def pipeline_to_batches(tokenizer, lists):
 
 def lists_of_like_lengths(tokenizer, texts, size):
     """Lists of texts that have about as many tokens, in mixed order."""
-    by_tokens = [texts[i] for i in np.argsort(tokjax.count_tokens(tokenizer, texts), kind="stable")]
+    counts = tokjax.count_tokens(tokenizer, texts, disallowed_special=())
+    by_tokens = [texts[i] for i in np.argsort(counts, kind="stable")]
     lists = list(tokjax.batched(by_tokens, size, drop_last=True))
     if not lists:
         raise tokjax.InvalidArgumentError(f"the corpus is too small: a batch takes {size} paragraphs")
@@ -94,5 +95,5 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except tokjax.TokjaxError as error:
+    except (tokjax.TokjaxError, OSError) as error:
         sys.exit(f"error: {error}")

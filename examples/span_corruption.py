@@ -25,7 +25,7 @@ SENTINELS = [f"<extra_id_{i}>" for i in range(100)]
 
 def chunks(tokenizer, texts, length):
     """The tokens of all texts, joined and cut, and a mask that is 0 on padding: `(chunks, length)` each."""
-    batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False)
+    batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
     blocks = tokjax.pack_blocks(batch, block_size=length, pad_id=tokjax.pad_id(tokenizer))
     return blocks.ids, blocks.attention_mask
 
@@ -88,5 +88,5 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except tokjax.TokjaxError as error:
+    except (tokjax.TokjaxError, OSError) as error:
         sys.exit(f"error: {error}")

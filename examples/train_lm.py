@@ -95,5 +95,5 @@ def main(
 if __name__ == "__main__":
     try:
         typer.run(main)
-    except tokjax.TokjaxError as error:
+    except (tokjax.TokjaxError, OSError) as error:
         sys.exit(f"error: {error}")
