@@ -88,7 +88,10 @@ def run(
         bool, typer.Option(help="Install transformers 4 into an environment of its own, for one contender.")
     ] = True,
     out: Annotated[
-        Path | None, typer.Option(help="Where records go; by default benchmarks/results, or cache/quick.")
+        Path | None,
+        typer.Option(
+            help="Where records go; by default benchmarks/results, of less than all benchmarks/cache."
+        ),
     ] = None,
 ) -> None:
     """Run suites, and write a record of each."""
@@ -106,7 +109,13 @@ def run(
         sources = find_sources(texts, ranks, own_megabytes=own)
     except InputError as error:
         raise refuse(str(error)) from error
-    out = out or (cache() / "quick" if quick else RESULTS)
+    if out is None:  # (what the pages show is not measured on less than all)
+        less = next(
+            (name for name, is_set in {"quick": quick, "own": rounds or megabytes}.items() if is_set), None
+        )
+        out = RESULTS if less is None else cache() / less
+    if out.exists() and not out.is_dir():
+        raise refuse(f"--out is no directory: {out}")
     options = Options(sources, quick, rounds, megabytes, threads, install, out)
     failed = run_all(wanted, options)
     if failed:

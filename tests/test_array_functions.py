@@ -65,3 +65,14 @@ def test_a_function_that_goes_across_rows():
 
 def _mapped(ids):
     return "Batch" in type(ids).__name__
+
+
+@pytest.mark.parametrize(("given", "kind"), [(3, "int"), (np.int32(3), "int32"), (jnp.zeros(2), "ArrayImpl")])
+def test_what_is_no_array_is_told_before_the_call(given, kind):
+    with pytest.raises(AssertionError, match=f"array 1 is a {kind}, not an array of NumPy; bind"):
+        check_array_function(np.add, IDS, given)
+
+
+def test_a_function_that_gives_nothing():
+    with pytest.raises(AssertionError, match="it gives no array, but None"):
+        check_array_function(lambda ids: ids.setflags(), IDS)

@@ -298,3 +298,13 @@ def test_the_front_table_tells_what_was_measured(tmp_path):
     alone = front_table(tmp_path)
     assert "gigatoken" in alone
     assert "transformers" not in alone
+
+
+def test_records_of_less_than_all_are_not_those_of_the_pages(texts, ranks, tmp_path):
+    arguments = ["short", "--texts", str(texts), "--ranks", str(ranks), "--rounds", "1"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "cache" / "own" / "short.json").exists()
+    refused = CliRunner().invoke(app, [*arguments, "--out", str(ranks)])
+    assert refused.exit_code == 1
+    assert "--out is no directory" in refused.output

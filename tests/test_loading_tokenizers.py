@@ -400,3 +400,10 @@ def test_a_file_that_is_far_too_large(tmp_path):
         file.truncate(1 << 30)
     with pytest.raises(FormatError, match=r"has 1,073,741,824 bytes; a tokenizer's file has"):
         tokjax.load_tokenizer(path)
+
+
+def test_a_name_is_no_path():
+    with pytest.raises(
+        FileNotFoundError, match=r"No such file \(nothing is downloaded: give the path of .*'gpt2'"
+    ):
+        tokjax.load_tokenizer("gpt2")

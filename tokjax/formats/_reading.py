@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -36,8 +37,11 @@ def read_bytes(path: Path) -> bytes:
 
 
 def check_is_file(path: Path) -> None:
-    """Raise `TokenizerFormatError` for what is there and is no file: a directory, a pipe, a device."""
-    if path.exists() and not path.is_file():
+    """Raise an error for what is not there, or is there and is no file: a directory, a pipe, a device."""
+    if not path.exists():
+        why = "No such file (nothing is downloaded: give the path of a tokenizer's file or directory)"
+        raise FileNotFoundError(errno.ENOENT, why, str(path))
+    if not path.is_file():
         raise TokenizerFormatError(f"{path}: is no regular file")
 
 

@@ -91,6 +91,7 @@ def check_field(field: Any) -> None:
 
     Raises:
         AssertionError: it breaks the contract; the message says how.
+        InvalidArgumentError: it can't even be written, as `write_dataset` says.
     """
     for check in FIELD_CHECKS:
         check(field)

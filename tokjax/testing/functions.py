@@ -24,14 +24,21 @@ def check_array_function(function: Callable[..., Any], *arrays: Any) -> None:
     Raises:
         AssertionError: it changes what it is given, gives another kind of array than it is given, or gives
             another structure, shape, dtype or value in one of the ways to run it; the message says which.
+            (So it must give no `int64` or `float64`, which JAX has not unless it is told to.) Errors of its
+            own go through.
 
     >>> check_array_function(lambda ids: ids[..., ::-1], np.arange(6, dtype=np.int32).reshape(2, 3))
     """
     import jax  # noqa: PLC0415 (`import tokjax.testing` loads no JAX)
     import jax.numpy as jnp  # noqa: PLC0415
 
+    for place, leaf in enumerate(jax.tree.leaves(arrays)):
+        assert isinstance(leaf, np.ndarray), (
+            f"array {place} is a {type(leaf).__name__}, not an array of NumPy; bind what is no array"
+        )
     before = jax.tree.map(np.copy, arrays)
     expected = function(*arrays)
+    assert jax.tree.leaves(expected), f"it gives no array, but {expected!r:.80}"
     _check_same("what it was given, after the call", before, arrays, np.ndarray)
     _check_same("NumPy, called again", expected, function(*arrays), (np.ndarray, np.generic))
     given = jax.tree.map(jnp.asarray, arrays)
