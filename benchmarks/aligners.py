@@ -29,11 +29,12 @@ def each_character(encodings: list[Any], entities: Entities) -> list[list[int]]:
     """Ask for the token of each character of a name."""
     rows = []
     for encoding, row in zip(encodings, entities, strict=True):
-        tags = [0] * len(encoding.tokens)
+        tags = [0] * len(encoding)
         for start, stop, _ in row:
-            places = {encoding.char_to_token(character) for character in range(start, stop)}
-            for place in places - {None}:
-                tags[place] = 1 if place == min(places) else 2
+            places = {encoding.char_to_token(character) for character in range(start, stop)} - {None}
+            first = min(places, default=None)
+            for place in places:
+                tags[place] = 1 if place == first else 2
         rows.append(tags)
     return rows
 

@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from benchmarks.record import Input
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from tokjax import ByteLevelBPE
 
 CACHE_VARIABLE = "BENCHMARKS_CACHE"
 SEPARATOR = "<|endoftext|>"
+_PIECE = 1 << 20
 
 
 class InputError(ValueError):
@@ -58,6 +59,17 @@ def cache() -> Path:
 def read_documents(path: Path) -> list[str]:
     """The documents of a file, joined by the separator there."""
     return split_documents(path.read_bytes().decode())
+
+
+def stream_documents(path: Path) -> Iterator[str]:
+    """The same one by one, without all of the file in memory: for libraries that read no files."""
+    separator, rest = SEPARATOR.encode(), b""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE):
+            *whole, rest = (rest + piece).split(separator)
+            yield from (document.decode() for document in whole if document)
+    if rest:
+        yield rest.decode()
 
 
 def split_documents(text: str) -> list[str]:

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.inputs import SEPARATOR, read_documents
+from benchmarks.inputs import SEPARATOR, stream_documents
 from benchmarks.measuring import peak_megabytes
 from tokjax.text.patterns import PATTERNS
 
@@ -57,7 +57,7 @@ def train_tokenizers(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator(read_documents(path), trainer)
+    tokenizer.train_from_iterator(stream_documents(path), trainer)
     return {"ids": tokenizer.get_vocab_size()}
 
 
@@ -73,14 +73,14 @@ def train_rustbpe(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
     import rustbpe
 
     tokenizer = rustbpe.Tokenizer()
-    tokenizer.train_from_iterator(iter(read_documents(path)), vocab_size, pattern=PATTERNS["gpt2"])
+    tokenizer.train_from_iterator(stream_documents(path), vocab_size, pattern=PATTERNS["gpt2"])
     return {"ids": len(tokenizer.get_mergeable_ranks())}
 
 
 def train_bpeasy(path: Path, vocab_size: int, _: int) -> dict[str, Any]:
     import bpeasy
 
-    vocabulary = bpeasy.train_bpe(iter(read_documents(path)), PATTERNS["gpt2"], 128, vocab_size)
+    vocabulary = bpeasy.train_bpe(stream_documents(path), PATTERNS["gpt2"], 128, vocab_size)
     return {"ids": len(vocabulary)}
 
 
@@ -88,7 +88,7 @@ def train_sentencepiece(path: Path, vocab_size: int, workers: int) -> dict[str, 
     import sentencepiece
 
     def lines() -> Iterator[str]:
-        for document in read_documents(path):
+        for document in stream_documents(path):
             yield from filter(None, document.split("\n"))
 
     model = io.BytesIO()

@@ -33,6 +33,7 @@ MEGABYTES, ALIGNED_MEGABYTES = 100, 20
 VOCAB_SIZE = 50_257
 ROWS, QUICK_ROWS = 256, 32
 DOCUMENTS, QUICK_DOCUMENTS = 1_000_000, 20_000
+COLUMNS = ["ids", "attention_mask"]
 
 
 def collation(lengths: NDArray[np.int64], rows: int) -> Contenders:
@@ -63,10 +64,14 @@ def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
             ids[i, : len(row)] = row
             mask[i, : len(row)] = 1
 
+    def from_lists() -> None:
+        tokjax.collate_padded_batch(tokjax.ragged_from_rows(lists["input_ids"]), pad_id=0, columns=COLUMNS)
+
     return {
-        "tokjax": lambda: tokjax.collate_padded_batch(ragged, pad_id=0, columns=["ids", "attention_mask"]),
+        "tokjax": lambda: tokjax.collate_padded_batch(ragged, pad_id=0, columns=COLUMNS),
+        "tokjax, from lists": from_lists,
         "row loop": row_loop,
-        "transformers pad": lambda: padder.pad(lists, return_tensors="np"),
+        "transformers pad, from lists": lambda: padder.pad(lists, return_tensors="np"),
         "memcpy of the result": made.copy,
     }
 
@@ -96,7 +101,8 @@ def masking(lengths: NDArray[np.int64]) -> Contenders:
 
     return {
         "tokjax, drawing too": by_tokjax,
-        "transformers": lambda: collator(features),
+        "transformers, arrays": lambda: collator.numpy_mask_tokens(ids.copy(), special),
+        "transformers, lists": lambda: collator(features),
         "memcpy of the result": np.zeros((2, *ids.shape), np.int32).copy,
     }
 

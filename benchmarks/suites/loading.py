@@ -27,6 +27,8 @@ from benchmarks.names import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from benchmarks.bench import Bench
 
 PACKAGES = ["tokjax", "numpy", "jax", "grain", "torch"]
@@ -92,11 +94,25 @@ def to_device(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
     return run
 
 
-def by_grain(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
-    """A record at a time, by index."""
+class Records:
+    """A plain source of records for other loaders: consecutive ids of a file, and the one that follows."""
+
+    def __init__(self, path: Path) -> None:
+        self._stream = np.memmap(path, np.uint16, "r")
+
+    def __len__(self) -> int:
+        return (len(self._stream) - 1) // LENGTH
+
+    def __getitem__(self, index: int) -> NDArray[np.int32]:
+        start = index * LENGTH
+        return self._stream[start : start + LENGTH + 1].astype(np.int32)
+
+
+def by_grain(path: Path, steps: int) -> Callable[[], None]:
+    """A record at a time, by index, in this process."""
     import grain.python as grain
 
-    batches = grain.MapDataset.source(_chunks(dataset)).shuffle(seed=0).batch(BATCH)
+    batches = grain.MapDataset.source(Records(path)).shuffle(seed=0).batch(BATCH)
 
     def run() -> None:
         for step in range(steps):
@@ -105,23 +121,19 @@ def by_grain(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
     return run
 
 
-def by_torch(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
-    """A record at a time, by index."""
+def by_torch(path: Path, steps: int) -> Callable[[], None]:
+    """A record at a time, by index, in this process (`num_workers=0`)."""
     import torch
 
-    chunks = _chunks(dataset)
-    places = np.arange(steps * BATCH) % len(chunks)
+    records = Records(path)
+    places = np.arange(steps * BATCH) % len(records)
 
     def run() -> None:
         order = torch.utils.data.SubsetRandomSampler(places.tolist())
-        for _ in torch.utils.data.DataLoader(chunks, batch_size=BATCH, sampler=order):
+        for _ in torch.utils.data.DataLoader(records, batch_size=BATCH, sampler=order):
             pass
 
     return run
-
-
-def _chunks(dataset: tokjax.PackedDataset) -> Any:
-    return dataset.chunks(LENGTH, extra_token=True)
 
 
 OTHERS = {"Grain, by record": ("grain", by_grain), "torch DataLoader": ("torch", by_torch)}
@@ -203,7 +215,7 @@ def measure(bench: Bench) -> None:
     task = f"{BATCH} x {LENGTH}, shuffled"
     contenders = loops(dataset, bench.scratch / "ids.bin", steps)
     contenders |= {
-        name: make(dataset, steps)
+        name: make(bench.scratch / "ids.bin", steps)
         for name, (package, make) in OTHERS.items()
         if bench.has(package, task, name)
     }
