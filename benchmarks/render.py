@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from benchmarks.record import Record
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md")
+PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "performance.md")
 PICTURE_DIRECTORY = ROOT / "docs" / PICTURES
 FRONT = "front"
 PLACE = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)

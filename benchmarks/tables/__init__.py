@@ -18,6 +18,7 @@ from benchmarks.tables.encoding import (
     short_table,
     tokenizers_table,
 )
+from benchmarks.tables.explained import counting_table, plans_table, rates_table
 from benchmarks.tables.training import ladder_table, phases_table, train_table
 
 if TYPE_CHECKING:
@@ -39,4 +40,7 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "batching": ("batching", batching_table),
     "device": ("device", device_table),
     "overlap": ("device", overlap_table),
+    "rates": ("encode", rates_table),
+    "phases": ("train", counting_table),
+    "plans": ("batching", plans_table),
 }
