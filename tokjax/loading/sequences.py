@@ -17,8 +17,8 @@ from tokjax.loading.mixing import checked_weights
 from tokjax.loading.order import Order
 from tokjax.ragged import ragged_from_rows
 from tokjax.store.encoding import encode_named, ids_around
+from tokjax.store.fields import special_names
 from tokjax.store.kinds import RawTextDataset, TokenDataset
-from tokjax.store.token_fields import special_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

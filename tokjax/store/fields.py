@@ -83,7 +83,7 @@ class TokenizedTextField(StoredIds):
         if self.max_tokens is not None:
             object.__setattr__(self, "max_tokens", checked_int("max_tokens", self.max_tokens, least=1))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        self.check_special()
+        _settle_special(self)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -138,7 +138,7 @@ class PackedTokenField(StoredIds):
         """Check the options, and that the tokenizer has the EOS token that they need."""
         object.__setattr__(self, "chunk_tokens", checked_int("chunk_tokens", self.chunk_tokens, least=1))
         object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
-        self.check_special()
+        _settle_special(self)
         if self.add_eos_between_docs:
             protocol.vocabulary_of(self.tokenizer).require_role(
                 "eos", "PackedTokenField(add_eos_between_docs=True)"
@@ -186,7 +186,7 @@ class BucketedTokenField(StoredIds):
         object.__setattr__(self, "max_tokens", most)
         object.__setattr__(self, "bucket_boundaries", tuple(sorted(given | {most})))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        self.check_special()
+        _settle_special(self)
 
     def get_bucket_id(self, length: int) -> int:
         """Which bucket a document of so many ids is in: the first whose boundary is not below it.
@@ -277,6 +277,17 @@ def checked_boundaries(boundaries: object) -> set[int]:
             f"bucket_boundaries must be integers, for instance [64, 128], not {boundaries!r}"
         )
     return {checked_int("bucket_boundaries", boundary, least=1) for boundary in boundaries}
+
+
+def special_names(names: Special) -> str | tuple[str, ...]:
+    """Names of special tokens in one form."""
+    return names if isinstance(names, str) else tuple(sorted(names))
+
+
+def _settle_special(field: Any) -> None:
+    """Names of special tokens in one form, so that fields of one meaning are equal."""
+    for option in ("allowed_special", "disallowed_special"):
+        object.__setattr__(field, option, special_names(getattr(field, option)))
 
 
 def _special_options(field: Any) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.protocol import Special
     from tokjax.ragged import Ragged
     from tokjax.utf8 import Text
 
@@ -29,11 +28,6 @@ class StoredIds:
     DATA: ClassVar[str] = "tokens"
 
     tokenizer: Any
-
-    def check_special(self) -> None:
-        """Names of special tokens in one form, so that fields of one meaning are equal."""
-        for option in ("allowed_special", "disallowed_special"):
-            object.__setattr__(self, option, special_names(getattr(self, option)))
 
     @property
     def data_dtype(self) -> np.dtype[Any]:
@@ -145,11 +139,6 @@ def check_own_options(field: type[TokenField], options: Mapping[str, Any]) -> No
     if unknown or lacking:
         which = f"has no option {unknown[0]!r}" if unknown else f"needs the option {lacking[0]!r}"
         raise DatasetMismatchError(f"{field.__name__} {which}; the dataset records {dict(options)}")
-
-
-def special_names(names: Special) -> str | tuple[str, ...]:
-    """Names of special tokens in one form."""
-    return names if isinstance(names, str) else tuple(sorted(names))
 
 
 def token_dtype(vocab_size: int) -> np.dtype[Any]:
