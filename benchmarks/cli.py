@@ -110,10 +110,8 @@ def run(
     except InputError as error:
         raise refuse(str(error)) from error
     if out is None:  # (what the pages show is not measured on less than all)
-        less = next(
-            (name for name, is_set in {"quick": quick, "own": rounds or megabytes}.items() if is_set), None
-        )
-        out = RESULTS if less is None else cache() / less
+        part = "quick" if quick else "own" if rounds or megabytes else ""
+        out = cache() / part if part else RESULTS
     if out.exists() and not out.is_dir():
         raise refuse(f"--out is no directory: {out}")
     options = Options(sources, quick, rounds, megabytes, threads, install, out)

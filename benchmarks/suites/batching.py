@@ -71,7 +71,7 @@ def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
         "tokjax": lambda: tokjax.collate_padded_batch(ragged, pad_id=0, columns=COLUMNS),
         "tokjax, from lists": from_lists,
         "row loop": row_loop,
-        "transformers pad, from lists": lambda: padder.pad(lists, return_tensors="np"),
+        "transformers pad": lambda: padder.pad(lists, return_tensors="np"),
         "memcpy of the result": made.copy,
     }
 
@@ -101,8 +101,8 @@ def masking(lengths: NDArray[np.int64]) -> Contenders:
 
     return {
         "tokjax, drawing too": by_tokjax,
-        "transformers, arrays": lambda: collator.numpy_mask_tokens(ids.copy(), special),
-        "transformers, lists": lambda: collator(features),
+        "transformers": lambda: collator(features),
+        "transformers, arrays alone": lambda: collator.numpy_mask_tokens(ids.copy(), special),
         "memcpy of the result": np.zeros((2, *ids.shape), np.int32).copy,
     }
 
