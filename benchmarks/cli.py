@@ -168,8 +168,12 @@ def run_one(name: str, options: Options, say: Callable[[str], None]) -> str:
 
 @app.command()
 def corpus(
-    directory: Annotated[Path, typer.Argument(help="Where to write en.txt, multi.txt and code.txt.")],
-    megabytes: Annotated[float, typer.Option(help="Of each text at most.")] = 100,
+    directory: Annotated[
+        Path, typer.Argument(help="Where to write en.txt, multi.txt, code.txt and large.txt.")
+    ],
+    megabytes: Annotated[
+        float, typer.Option(help="Of each text at most, and five times that of large.txt.")
+    ] = 100,
 ) -> None:
     """Fetch real text: documentation and manual pages from Debian packages, and Python code."""
     try:

@@ -5,7 +5,7 @@ Each imports its own library, in the process that measures it.
 
 from __future__ import annotations
 
-import time
+import hashlib
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from benchmarks.inputs import SEPARATOR, read_documents, read_ranks, tokenizer_of, vocabulary_file
-from benchmarks.measuring import peak_megabytes, seconds_of
+from benchmarks.measuring import peak_megabytes, seconds_of, timed
 from benchmarks.names import IDS, OFFSETS, SLOW
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from numpy.typing import NDArray
 
 LATENCY_PIECES = 40
 
@@ -210,32 +212,39 @@ def columns_of(encoding: Any) -> tuple[Any, ...]:
     return tuple(map(np.array, columns))
 
 
-def two_passes(calls: Calls, texts: list[Any]) -> dict[str, float]:
-    """Seconds of the first and of a second pass over texts, and the memory that the first took, in MB."""
+def two_passes(calls: Calls, texts: list[Any]) -> tuple[dict[str, float], Any]:
+    """What the first and a second pass over texts take, and what came of the second.
+
+    Returns:
+        Seconds, cold and warm, and the memory that the first pass took, in MB; and the ids.
+    """
     before = peak_megabytes()
-    cold = seconds_of(lambda: calls.many(texts))
-    return {
-        "cold": cold,
-        "memory": peak_megabytes() - before,
-        "warm": seconds_of(lambda: calls.many(texts)),
-    }
+    cold, rows = timed(lambda: calls.many(texts))
+    memory = peak_megabytes() - before
+    del rows  # (before there are others)
+    warm, rows = timed(lambda: calls.many(texts))
+    return {"cold": cold, "memory": memory, "warm": warm}, rows
 
 
-def measure_passes(name: str, source: str, text: str, threads: int) -> dict[str, float]:
-    """The same of a tokenizer that is made first, on the documents of a file; and how long that takes."""
+def measure_passes(name: str, source: str, text: str, threads: int) -> dict[str, Any]:
+    """The same of a tokenizer that is made first, on the documents of a file; and how long that takes.
+
+    Returns:
+        Beside the numbers a checksum of all ids, by which contenders are compared.
+    """
     documents = read_documents(Path(text))
-    begin = time.perf_counter()
-    calls = CONTENDERS[name].make(Path(source), threads)
-    return {"build": time.perf_counter() - begin} | two_passes(calls, documents)
+    build, calls = timed(lambda: CONTENDERS[name].make(Path(source), threads))
+    seen, rows = two_passes(calls, documents)
+    return {"build": build, "ids": hashlib.sha256(flat_ids(rows).tobytes()).hexdigest()} | seen
 
 
 def measure_latency(name: str, source: str, text: str, lengths: dict[str, int]) -> dict[str, Any]:
     """Two passes on one thread, how many tokens came of them, and seconds for one text of each length."""
     documents = read_documents(Path(text))
     calls = CONTENDERS[name].make(Path(source), 1)
-    seen = two_passes(calls, documents)
+    seen, rows = two_passes(calls, documents)
     return seen | {
-        "tokens": number_of_ids(calls.many(documents)),
+        "tokens": len(flat_ids(rows)),
         "latency": {
             kind: float(np.median([seconds_of(lambda piece=piece: calls.one(piece)) for piece in pieces]))
             for kind, length in lengths.items()
@@ -250,6 +259,13 @@ def pieces_of(documents: list[str], length: int) -> list[str]:
     return long_enough[:LATENCY_PIECES]
 
 
-def number_of_ids(rows: Any) -> int:
-    """How many ids an encoder gave."""
-    return len(rows.ids) if hasattr(rows, "ids") else sum(map(len, rows))
+def flat_ids(rows: Any) -> NDArray[np.int64]:
+    """All ids that a contender gave, one document after the other."""
+    if hasattr(rows, "ids"):  # (tokjax)
+        flat = rows.ids
+    elif isinstance(rows, tuple):  # (tokie: ids, and where rows end)
+        flat = rows[0]
+    else:  # (a row may be ids, or columns of which ids are the first)
+        each = [np.asarray(row[0] if isinstance(row, tuple) else row, np.int64) for row in rows]
+        flat = np.concatenate(each) if each else []
+    return np.asarray(flat, np.int64)

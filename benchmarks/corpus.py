@@ -29,7 +29,15 @@ NOT_SHOWN = re.compile(r"<(script|style).*?</\1>", re.DOTALL | re.IGNORECASE)
 
 
 def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) -> list[Path]:
-    """Write `en.txt`, `multi.txt` and `code.txt`, documents joined by `<|endoftext|>`.
+    """Write `en.txt`, `multi.txt`, `code.txt` and `large.txt`, documents joined by `<|endoftext|>`.
+
+    Args:
+        directory: where to.
+        megabytes: of each text at most; of the large one, which has documents of all, five times as much.
+        say: tells the user where it is.
+
+    Returns:
+        The files.
 
     Raises:
         InputError: a package can't be fetched.
@@ -41,13 +49,14 @@ def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) 
         )
     packages = directory / "packages"
     packages.mkdir(parents=True, exist_ok=True)
-    written = []
+    texts = {}
     for name, wanted in PACKAGES.items():
         roots = [unpacked(package, packages, say) for package in wanted]
-        documents = (document for root in roots for document in documents_in(root))
-        written.append(write_documents(directory / f"{name}.txt", documents, int(megabytes * 1e6)))
-    written.append(write_documents(directory / "code.txt", code_documents(), int(megabytes * 1e6)))
-    return written
+        texts[name] = [document for root in roots for document in documents_in(root)]
+    texts["code"] = list(code_documents())
+    texts["large"] = [document for documents in texts.values() for document in documents]
+    limits = {name: int(megabytes * 1e6) * (5 if name == "large" else 1) for name in texts}
+    return [write_documents(directory / f"{name}.txt", texts[name], limits[name]) for name in texts]
 
 
 def unpacked(package: str, directory: Path, say: Callable[[str], None]) -> Path:

@@ -15,12 +15,14 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.record import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-ROOT = Path(__file__).parents[1]
+T = TypeVar("T")
 
 
 class ProcessError(RuntimeError):
@@ -39,10 +41,17 @@ def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> 
 
 
 def seconds_of(run: Callable[[], object]) -> float:
-    """How long one call takes."""
+    """How long one call takes, until what it gave is given up too."""
     begin = time.perf_counter()
     run()
     return time.perf_counter() - begin
+
+
+def timed(run: Callable[[], T]) -> tuple[float, T]:
+    """How long one call takes, and what it gave."""
+    begin = time.perf_counter()
+    given = run()
+    return time.perf_counter() - begin, given
 
 
 def peak_megabytes() -> float:

@@ -10,7 +10,9 @@ import json
 import math
 import os
 import platform
+import re
 import statistics
+import subprocess
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
@@ -20,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-RESULTS = Path(__file__).parent / "results"
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
 UNITS = ("s", "MB")
 
 
@@ -87,6 +90,7 @@ class Record:
 
     benchmark: str
     date: str
+    commit: str
     machine: dict[str, Any]
     python: str
     versions: dict[str, str]
@@ -122,7 +126,8 @@ def new_record(
     return Record(
         benchmark=benchmark,
         date=time.strftime("%Y-%m-%d"),
-        machine={"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()},
+        commit=_commit(),
+        machine=_machine(),
         python=platform.python_version(),
         versions={package: number for package in packages if (number := version_of(package))},
         settings=settings,
@@ -216,6 +221,24 @@ def _check_measurement(benchmark: str, one: Measurement, worked_out: Measurement
         stored, right = getattr(one, name), getattr(worked_out, name)
         if stored != right:
             raise RecordError(f"{where}: the {name} is {stored}, but {right} by the rounds")
+
+
+def _commit() -> str:
+    """The commit that was measured; `-dirty` behind it says that files were changed since."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return "not in git"
+    return done.stdout.strip()
+
+
+def _machine() -> dict[str, Any]:
+    told: dict[str, Any] = {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()}
+    info = Path("/proc/meminfo")
+    if info.exists() and (found := re.search(r"MemTotal:\s+(\d+) kB", info.read_text())):
+        told["memory_gib"] = round(int(found[1]) / 2**20, 1)
+    return told
 
 
 def _processor() -> str:

@@ -52,7 +52,7 @@ def measure_input(library: str, source: str, name: str, size: int) -> dict[str, 
     made = INPUTS[name](size)
     calls = CONTENDERS[library].make(Path(source), 1)
     calls.many(["Some other words. " * 1000])
-    return two_passes(calls, made if isinstance(made, list) else [made])
+    return two_passes(calls, made if isinstance(made, list) else [made])[0]
 
 
 def measured_apart(bench: Bench, library: str, name: str, size: int) -> dict[str, float] | None:

@@ -21,13 +21,17 @@ def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], note: str = "
 
 def host(record: Record) -> str:
     """The machine, the versions and the date; and whose ranks, where they are no published ones."""
-    machine = record.machine
     named = ", ".join(f"{package} {number}" for package, number in record.versions.items())
-    parts = [
-        f"{machine['processor']}, {machine['cores']} cores, Python {record.python}, {named}; {record.date}."
-    ]
+    parts = [f"{machine_of(record)}, {named}; {record.date}."]
     parts += [f"{one.name}: {one.note}." for one in record.inputs if one.note and one.name == "ranks"]
     return " ".join([*parts, QUICK] if record.settings["quick"] else parts)
+
+
+def machine_of(record: Record) -> str:
+    """The processor, its cores, the memory, where it is known, and Python."""
+    machine = record.machine
+    memory = f", {machine['memory_gib']:.0f} GiB" if "memory_gib" in machine else ""
+    return f"{machine['processor']}, {machine['cores']} cores{memory}, Python {record.python}"
 
 
 def names_of(measurements: Iterable[Measurement], attribute: str) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.names import IDS, OFFSETS, run_name
 from benchmarks.record import read_record
-from benchmarks.tables.common import markdown, megabytes_a_second, one_of
+from benchmarks.tables.common import machine_of, markdown, megabytes_a_second, one_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -159,5 +159,6 @@ def _note(records: Mapping[str, Record]) -> str:
     versions = {name: number for record in records.values() for name, number in record.versions.items()}
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
     dates = sorted({record.date for record in records.values()})
-    machine = f"{first.machine['processor']}, {first.machine['cores']} cores, Python {first.python}"
-    return f"Below 1: slower. {machine}, {named}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+    return (
+        f"Below 1: slower. {machine_of(first)}, {named}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
+    )
