@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.every_loader import FIELDS, TEXTS, TOKENIZER
 from tests.test_cli import output_of
-from tests.test_loaders import FIELDS, TEXTS, TOKENIZER
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.test_loaders import FIELDS, PAD, TEXTS, TOKENIZER
+from tests.every_loader import FIELDS, PAD, TEXTS, TOKENIZER
 
 OTHER = tokjax.byte_level_bpe(
     {bytes([255 - i]): i for i in range(256)},

@@ -1,75 +1,26 @@
 """SentencePiece models, against the library itself."""
 
-import io
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import sentencepiece as library
 from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.oracles.sentence_piece import spans_of_pieces
-from tests.strategies import any_strings, byte_strings, hard_texts
+from tests.sentence_models import NAMES, fuzz, sentence_models
+from tests.strategies import hard_texts
 from tests.test_imports import loaded_after
 from tokjax.models import sentence_piece
 from tokjax.models._protobuf import fields_of
-from tokjax.trainer import train_sentencepiece
-
-RULES = {
-    "unigram": {"vocab_size": 300},
-    "unigram with bytes": {"vocab_size": 480, "byte_fallback": True, "user_defined_symbols": ["<call>"]},
-    "bpe": {"vocab_size": 300, "model_type": "bpe", "user_defined_symbols": ["<call>", "½a"]},
-    "bpe with bytes": {"vocab_size": 480, "model_type": "bpe", "byte_fallback": True},
-    "char": {"vocab_size": 100, "model_type": "char"},
-    "word": {"vocab_size": 60, "model_type": "word"},
-    "identity": {
-        "vocab_size": 300,
-        "normalization": "identity",
-        "add_dummy_prefix": False,
-        "remove_extra_whitespaces": False,
-    },
-    "case folded": {"vocab_size": 270, "normalization": "nfkc_cf"},
-    "identity, bytes": {
-        "vocab_size": 480,
-        "model_type": "bpe",
-        "byte_fallback": True,
-        "normalization": "identity",
-        "remove_extra_whitespaces": False,
-    },
-}
-FOREIGN = {
-    "suffixes": {"treat_whitespace_as_suffix": True, "vocab_size": 300, "byte_fallback": False},
-    "all roles": {"vocab_size": 300, "pad_id": 3},
-}
-NAMES = [*RULES, *FOREIGN, "plain spaces"]
-ESCAPES_NO_SPACES = b"\x1a\x02\x28\x00"  # more of a `normalizer_spec`, which is merged with what there is
-
-
-def train_by_library(**options):
-    written = io.BytesIO()
-    library.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS * 3),
-        model_writer=written,
-        hard_vocab_limit=False,
-        minloglevel=2,
-        **options,
-    )
-    return written.getvalue()
 
 
 @pytest.fixture(scope="module")
 def models():
-    made = {
-        name: train_sentencepiece(CORPUS * 3, progress=False, **options).tokenizer
-        for name, options in RULES.items()
-    }
-    protos = {name: train_by_library(**options) for name, options in FOREIGN.items()}
-    protos["plain spaces"] = made["unigram"].model_proto + ESCAPES_NO_SPACES
-    return made | {name: tokjax.sentencepiece(proto) for name, proto in protos.items()}
+    return sentence_models()
 
 
 def result_of(tokenizer, text, **options):
@@ -81,14 +32,6 @@ def slow_spans(name, tokenizer, text):
     mark = " " if name == "plain spaces" else "\u2581"
     prefix = name not in ("identity", "suffixes")
     return spans_of_pieces(tokenizer.processor, tokjax.to_utf8(text), mark=mark, prefix=prefix)
-
-
-changed_text = st.sampled_from(
-    ["½", "…", "ﬃ", "㌔", "ｶﾞ", "e\u0301", "™", "<call>", "½a", "\u2581", "  ", "\n", "\x01", "Ⅷ", "<0x41>"]
-)
-fuzz = st.one_of(
-    st.lists(st.one_of(changed_text, hard_texts), max_size=8).map("".join), any_strings, byte_strings
-)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -366,79 +309,6 @@ def test_a_message_is_read_or_refused(data):
     except ValueError:
         return
     assert all(isinstance(value, (int, bytes)) for _, value in fields)
-
-
-class TestSampling:
-    TEXT = "the apparent meaning, the inner ½ meaning…"
-
-    @pytest.mark.parametrize("name", ["unigram", "unigram with bytes", "bpe", "suffixes"])
-    def test_a_seed_says_all(self, models, name):
-        def draw(seed):
-            return tokjax.sample_encode(models[name], self.TEXT, alpha=0.2, seed=seed)
-
-        alone = [draw(seed) for seed in range(8)]
-        with ThreadPoolExecutor(4) as pool:
-            assert list(pool.map(draw, range(8))) == alone
-        assert len({result.tokens for result in alone}) > 1
-        best = tokjax.decode(models[name], tokjax.encode(models[name], self.TEXT), skip_special_tokens=True)
-        for result in alone:
-            tokjax.assert_offsets_contract(self.TEXT, result.offsets)
-            assert tokjax.decode(models[name], result.ids, skip_special_tokens=True) == best
-            assert result.offsets.max() == len(self.TEXT.encode()) + 1
-
-    def test_without_chance_it_is_the_best_way(self, models):
-        for name, alpha in (("bpe", 0.0), ("unigram", 1e6)):
-            tokenizer = models[name]
-            sampled = tokjax.sample_encode(tokenizer, self.TEXT, alpha=alpha, seed=1)
-            assert sampled == tokjax.encode_result(tokenizer, self.TEXT)
-
-    @given(text=fuzz)
-    def test_any_text(self, models, text):
-        tokenizer = models["unigram"]
-        options = {"alpha": 0.3, "seed": 3, "nbest_size": 4}
-        try:
-            result = tokjax.sample_encode(tokenizer, text, **options)
-        except tokjax.DisallowedSpecialTokenError:
-            return
-        tokjax.assert_offsets_contract(text, result.offsets)
-        [best] = tokjax.nbest_encode(tokenizer, text, 1)
-        assert best.offsets.shape == (*best.ids.shape, 2)
-
-    def test_the_likeliest_ways(self, models):
-        tokenizer = models["unigram"]
-        ranked = tokjax.nbest_encode(tokenizer, self.TEXT, 5)
-        assert ranked[0] == tokjax.encode_result(tokenizer, self.TEXT)
-        assert len({result.tokens for result in ranked}) == 5
-        assert [row.ids.tolist()[:-1] for row in ranked] == tokenizer.processor.nbest_encode(
-            self.TEXT, nbest_size=5, out_type=int
-        )
-        assert [len(result) for result in tokjax.nbest_encode(tokenizer, "", 5)] == [1]
-
-    @pytest.mark.parametrize(
-        ("name", "options", "message"),
-        [
-            ("char", {}, "needs a model of type unigram or bpe, and this one is of type char"),
-            ("bpe", {"alpha": 1.5}, "alpha for a bpe model must be a number, from 0 to 1, not 1.5"),
-            ("unigram", {"alpha": -1.0}, "alpha for a unigram model must be a number, at least 0, not -1.0"),
-            ("unigram", {"alpha": float("nan")}, "not nan"),
-            ("unigram", {"nbest_size": 1}, "nbest_size must be -1, or from 2 to 512, not 1"),
-            ("unigram", {"seed": 2**32 - 1}, r"seed must be at most 2\*\*32 - 2"),
-            ("unigram", {"seed": -1}, "seed must be at least 0"),
-        ],
-    )
-    def test_options_that_make_no_sense(self, models, name, options, message):
-        with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            tokjax.sample_encode(models[name], "low", **({"alpha": 0.1, "seed": 1} | options))
-
-    def test_the_likeliest_ways_of_what_has_none(self, models, tokenizer):
-        with pytest.raises(tokjax.InvalidArgumentError, match="needs a model of type unigram, and"):
-            tokjax.nbest_encode(models["bpe"], "low", 2)
-        with pytest.raises(tokjax.InvalidArgumentError, match="nbest_size must be from 1 to 512, not 0"):
-            tokjax.nbest_encode(models["unigram"], "low", 0)
-        with pytest.raises(tokjax.InvalidArgumentError, match="not a ByteLevelBPE"):
-            tokjax.nbest_encode(tokenizer, "low", 2)
-        with pytest.raises(tokjax.DisallowedSpecialTokenError):
-            tokjax.nbest_encode(models["unigram"], "</s>", 2)
 
 
 def test_columns_are_what_was_asked_for(models):

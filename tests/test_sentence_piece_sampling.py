@@ -1,0 +1,87 @@
+"""Ways to segment a text that are drawn, or ranked, by SentencePiece models."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given
+
+import tokjax
+from tests.sentence_models import fuzz, sentence_models
+
+
+@pytest.fixture(scope="module")
+def models():
+    return sentence_models()
+
+
+class TestSampling:
+    TEXT = "the apparent meaning, the inner ½ meaning…"
+
+    @pytest.mark.parametrize("name", ["unigram", "unigram with bytes", "bpe", "suffixes"])
+    def test_a_seed_says_all(self, models, name):
+        def draw(seed):
+            return tokjax.sample_encode(models[name], self.TEXT, alpha=0.2, seed=seed)
+
+        alone = [draw(seed) for seed in range(8)]
+        with ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(draw, range(8))) == alone
+        assert len({result.tokens for result in alone}) > 1
+        best = tokjax.decode(models[name], tokjax.encode(models[name], self.TEXT), skip_special_tokens=True)
+        for result in alone:
+            tokjax.assert_offsets_contract(self.TEXT, result.offsets)
+            assert tokjax.decode(models[name], result.ids, skip_special_tokens=True) == best
+            assert result.offsets.max() == len(self.TEXT.encode()) + 1
+
+    def test_without_chance_it_is_the_best_way(self, models):
+        for name, alpha in (("bpe", 0.0), ("unigram", 1e6)):
+            tokenizer = models[name]
+            sampled = tokjax.sample_encode(tokenizer, self.TEXT, alpha=alpha, seed=1)
+            assert sampled == tokjax.encode_result(tokenizer, self.TEXT)
+
+    @given(text=fuzz)
+    def test_any_text(self, models, text):
+        tokenizer = models["unigram"]
+        options = {"alpha": 0.3, "seed": 3, "nbest_size": 4}
+        try:
+            result = tokjax.sample_encode(tokenizer, text, **options)
+        except tokjax.DisallowedSpecialTokenError:
+            return
+        tokjax.assert_offsets_contract(text, result.offsets)
+        [best] = tokjax.nbest_encode(tokenizer, text, 1)
+        assert best.offsets.shape == (*best.ids.shape, 2)
+
+    def test_the_likeliest_ways(self, models):
+        tokenizer = models["unigram"]
+        ranked = tokjax.nbest_encode(tokenizer, self.TEXT, 5)
+        assert ranked[0] == tokjax.encode_result(tokenizer, self.TEXT)
+        assert len({result.tokens for result in ranked}) == 5
+        assert [row.ids.tolist()[:-1] for row in ranked] == tokenizer.processor.nbest_encode(
+            self.TEXT, nbest_size=5, out_type=int
+        )
+        assert [len(result) for result in tokjax.nbest_encode(tokenizer, "", 5)] == [1]
+
+    @pytest.mark.parametrize(
+        ("name", "options", "message"),
+        [
+            ("char", {}, "needs a model of type unigram or bpe, and this one is of type char"),
+            ("bpe", {"alpha": 1.5}, "alpha for a bpe model must be a number, from 0 to 1, not 1.5"),
+            ("unigram", {"alpha": -1.0}, "alpha for a unigram model must be a number, at least 0, not -1.0"),
+            ("unigram", {"alpha": float("nan")}, "not nan"),
+            ("unigram", {"nbest_size": 1}, "nbest_size must be -1, or from 2 to 512, not 1"),
+            ("unigram", {"seed": 2**32 - 1}, r"seed must be at most 2\*\*32 - 2"),
+            ("unigram", {"seed": -1}, "seed must be at least 0"),
+        ],
+    )
+    def test_options_that_make_no_sense(self, models, name, options, message):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            tokjax.sample_encode(models[name], "low", **({"alpha": 0.1, "seed": 1} | options))
+
+    def test_the_likeliest_ways_of_what_has_none(self, models, tokenizer):
+        with pytest.raises(tokjax.InvalidArgumentError, match="needs a model of type unigram, and"):
+            tokjax.nbest_encode(models["bpe"], "low", 2)
+        with pytest.raises(tokjax.InvalidArgumentError, match="nbest_size must be from 1 to 512, not 0"):
+            tokjax.nbest_encode(models["unigram"], "low", 0)
+        with pytest.raises(tokjax.InvalidArgumentError, match="not a ByteLevelBPE"):
+            tokjax.nbest_encode(tokenizer, "low", 2)
+        with pytest.raises(tokjax.DisallowedSpecialTokenError):
+            tokjax.nbest_encode(models["unigram"], "</s>", 2)
