@@ -4,7 +4,6 @@ import copyreg
 import itertools
 import json
 import pickle
-import traceback
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -42,12 +41,14 @@ class UnpicklableError(Exception):
 class Inline(Executor):
     """Works in this thread, as a worker that forgets before the tasks of some numbers what it keeps.
 
+    The answers to tasks of other numbers are lost, counted from 1.
+
     Attributes:
         sent: how many bytes were sent with each task.
     """
 
-    def __init__(self, forgets=(), stop=None, pickles=False):
-        self.forgets, self.stop, self.pickles, self.sent = forgets, stop, pickles, []
+    def __init__(self, forgets=(), stop=None, pickles=False, loses=()):
+        self.forgets, self.stop, self.pickles, self.loses, self.sent = forgets, stop, pickles, loses, []
         _workers._kept.cache_clear()
 
     def submit(self, function, /, *args):
@@ -57,18 +58,12 @@ class Inline(Executor):
             _workers._kept.cache_clear()
         self.sent.append(len(pickle.dumps((function, args))))
         future = Future()
-        try:
-            future.set_result(function(*args))
-        except Exception as error:
-            future.set_exception(sent(error) if self.pickles else error)
+        if len(self.sent) in self.loses:
+            future.set_exception(ValueError("the answer is lost"))
+        else:
+            result = function(*args)
+            future.set_result(pickle.loads(pickle.dumps(result)) if self.pickles else result)
         return future
-
-
-def sent(error):
-    """What comes of an error through a pool of processes."""
-    copy = pickle.loads(pickle.dumps(error))
-    copy.__cause__ = RuntimeError("".join(traceback.format_exception(error)))
-    return copy
 
 
 def until_error(results):
@@ -151,6 +146,19 @@ def test_workers_may_forget(forgotten, count, at_once):
     assert list(results) == [12 // number for number in numbers]
 
 
+def test_an_item_whose_answer_is_lost_is_sent_again(caplog):
+    executor = Inline(loses={3, 7})
+    assert list(map_in_workers(divided, SHARED, range(1, 7), 1, executor)) == [12, 6, 4, 3, 2, 2]
+    assert len(executor.sent) == 8
+    again = "an item is sent to a worker again; what the executor said: ValueError('the answer is lost')"
+    assert caplog.messages == [again] * 2
+
+
+def test_an_item_whose_answer_is_lost_twice_raises():
+    with pytest.raises(ValueError, match="the answer is lost"):
+        list(map_in_workers(divided, SHARED, [1], 1, Inline(loses={1, 2})))
+
+
 def lengths_together(shared, text):
     return len(shared) + len(text)
 
@@ -190,8 +198,9 @@ def failing(shared, kind):
 @pytest.mark.parametrize("forgets", [set(), {5}])
 @pytest.mark.parametrize("kind", ["plain", "loses its notes"])
 def test_errors_come_out_as_they_went_in(kind, pickles, forgets, monkeypatch):
-    # Where Dask is loaded, it sees to notes.
-    monkeypatch.delitem(copyreg.dispatch_table, json.JSONDecodeError, raising=False)
+    # Where Dask is loaded, it sees to notes, causes and tracebacks.
+    for error in (ValueError, json.JSONDecodeError):
+        monkeypatch.delitem(copyreg.dispatch_table, error, raising=False)
     items, executor = ["fine"] * 5 + [kind], Inline(forgets, pickles=pickles)
     with pytest.raises(ValueError, match="bad text") as caught:
         list(map_in_workers(failing, SHARED, items, 1, executor))

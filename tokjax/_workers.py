@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
 import sys
 import traceback
@@ -14,6 +15,8 @@ from tokjax._threads import in_order
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor, Future
+
+_log = logging.getLogger("tokjax")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -36,8 +39,8 @@ def map_in_workers(
     """The results of a function of each item, and of something that all of them share.
 
     Workers keep what is shared. It travels with the first few items; those behind them name it by its digest,
-    and an item whose worker does not have it is sent once more, along with it. Order and errors are as in
-    `map_in_threads`.
+    and an item whose worker does not have it is sent once more, along with it. So is an item for which the
+    executor itself raises, because a worker died. Order and errors are as in `map_in_threads`.
 
     Args:
         function: what to do with what is shared, and with each item; it must pickle, if the workers are
@@ -53,6 +56,27 @@ def map_in_workers(
 
 class _Lacking:
     """The answer of a worker that does not have what the items share."""
+
+
+class _Raised(NamedTuple):
+    """The answer of a worker where the function raised: what an executor raises is then its own.
+
+    Attributes:
+        error: what was raised, or another that tells of it where it does not come whole through pickling.
+        notes: of the error, which pickling may lose.
+        told: its traceback, which pickling loses.
+    """
+
+    error: Exception
+    notes: list[str]
+    told: str
+
+
+class _WorkerTraceback(Exception):  # noqa: N818 (the cause of an error, and shown above it)
+    """The traceback of an error in another process."""
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.args[0]}"""'
 
 
 class _Workers(Generic[Item, Result]):
@@ -85,8 +109,13 @@ class _Sent(NamedTuple):
     send_again: Callable[[], Future[Any]]
 
     def result(self) -> Any:
-        answer = _answer(self.future)
-        return _answer(self.send_again()) if answer is _Lacking else answer
+        try:
+            answer = self.future.result()
+        except Exception as error:
+            # A worker died, say, or its answer was lost: what still fails is raised by the second call.
+            _log.warning("an item is sent to a worker again; what the executor said: %r", error)
+            answer = _Lacking
+        return _given(self.send_again().result() if answer is _Lacking else answer)
 
     def cancel(self) -> bool:
         return self.future.cancel()
@@ -108,36 +137,30 @@ def _work(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes | No
     try:
         return function(kept[0], item)
     except Exception as error:
-        instead = _instead_of(error)
-        if instead is None:
-            raise
-    raise instead
+        return _raised(error)
 
 
-class _NotedError(Exception):
-    """An error that would lose its notes on its way, such as `json.JSONDecodeError`, and the notes."""
-
-
-def _instead_of(error: Exception) -> Exception | None:
-    """What a worker raises for an error that does not come whole through pickling; `None` for itself."""
+def _raised(error: Exception) -> _Raised:
+    """What a worker tells of an error; one that does not unpickle would break a pool of processes."""
     notes: list[str] = getattr(error, "__notes__", [])
+    traced = traceback.TracebackException.from_exception(error)
+    traced.__notes__ = None
+    told = "".join(traced.format())
     try:
-        copy = pickle.loads(pickled(error))
-    except Exception:  # It would break a pool of processes.
-        told = traceback.TracebackException.from_exception(error)
-        told.__notes__ = None
-        text = "".join(told.format())
-        instead = RuntimeError(f"a worker raised an error that does not unpickle; what it said:\n\n{text}")
-        instead.__notes__ = notes
-        return instead
-    if getattr(copy, "__notes__", []) == notes:
-        return None
-    return _NotedError(error, notes).with_traceback(error.__traceback__)
+        pickle.loads(pickled(error))
+    except Exception:
+        error = RuntimeError(f"a worker raised an error that does not unpickle; what it said:\n\n{told}")
+        told = ""
+    return _Raised(error, notes, told)
 
 
-def _answer(future: Future[Any]) -> Any:
-    try:
-        return future.result()
-    except _NotedError as noted:
-        error, error.__notes__ = noted.args
-        raise error from noted.__cause__ or error.__cause__
+def _given(answer: Any) -> Any:
+    """The result that an answer is, or the error that it tells of, raised."""
+    if not isinstance(answer, _Raised):
+        return answer
+    error = answer.error
+    if answer.notes:
+        error.__notes__ = answer.notes
+    if answer.told and error.__traceback__ is None:
+        raise error from _WorkerTraceback(answer.told)
+    raise error
