@@ -13,6 +13,8 @@ OPENING = "from opening to the first batch"
 CHECKED, UNCHECKED = "with checksums", "without"
 WRITING = "writing"
 
+FULLEST = "fullest plan"
+
 BANDWIDTH = "memory bandwidth"
 OWN, COPY, MEMCPY = "tokjax", "copy, jitted", "memcpy"
 OVERLAP = "overlap"

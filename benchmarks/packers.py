@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tokjax
+from benchmarks.names import FULLEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,9 +31,29 @@ def measure_planning(bench: Bench, lengths: NDArray[np.int64]) -> None:
     def of(strategy: Any) -> Callable[[], tokjax.PackingPlan]:
         return lambda: tokjax.plan_packing(lengths, BLOCK, strategy, overlong="split")
 
+    bench.settings[FULLEST] = fullest(lengths)
     plans: Contenders = {strategy: of(strategy) for strategy in STRATEGIES}
     fill = {strategy: of(strategy)().fill_rate for strategy in STRATEGIES}
     bench.compare("planning", plans, bench.rounds(10), fill=fill)
+
+
+def fullest(lengths: NDArray[np.int64]) -> float:
+    """How full no plan can be more than, that keeps whole what fits a block: the bound of Martello and Toth.
+
+    Pieces of more than `BLOCK - small` share no block with any of at least `small`; those of more than half a
+    block share none with each other, and what is left in their blocks is all that the rest may have of them.
+    """
+    whole, rests = int((lengths // BLOCK).sum()), lengths % BLOCK
+    rests = np.sort(rests[rests > 0])
+    ends = np.concatenate([[0], np.cumsum(rests)])
+    half = np.searchsorted(rests, BLOCK // 2, "right")
+    small = np.arange(BLOCK // 2 + 1)
+    alone = np.searchsorted(rests, BLOCK - small, "right")
+    first = np.searchsorted(rests, small)
+    left = (alone - half) * BLOCK - (ends[alone] - ends[half])
+    more = np.maximum(0, -(-(ends[half] - ends[first] - left) // BLOCK))
+    least = whole + int((len(rests) - half + more).max())
+    return float(lengths.sum() / (least * BLOCK))
 
 
 def measure_planning_beside_trl(bench: Bench, lengths: NDArray[np.int64]) -> None:

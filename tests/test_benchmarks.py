@@ -7,15 +7,20 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+import tokjax
 from benchmarks.cli import app
 from benchmarks.corpus import documents_in, fetch_corpus, write_documents
 from benchmarks.environments import python_with_slow_tokenizers
 from benchmarks.inputs import CACHE_VARIABLE, SEPARATOR, InputError, read_documents, write_ranks
 from benchmarks.measuring import ProcessError, apart, interleaved
 from benchmarks.names import CURVES
+from benchmarks.packers import BLOCK, fullest
 from benchmarks.record import (
     RESULTS,
     Measurement,
@@ -202,6 +207,21 @@ def test_rounds_go_through_all_in_turn():
     seconds = interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2)
     assert called == list("ababab")
     assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
+
+
+@given(st.lists(st.integers(1, 3 * BLOCK), min_size=1, max_size=40))
+def test_no_plan_is_fuller_than_the_bound(lengths):
+    lengths = np.array(lengths)
+    plan = tokjax.plan_packing(lengths, BLOCK, "best_fit", overlong="split")
+    assert plan.fill_rate <= fullest(lengths) + 1e-12
+
+
+def test_the_bound_of_plans():
+    halves, rest = [BLOCK // 2 + 1] * 10, [BLOCK // 2 - 1] * 10
+    assert fullest(np.array(halves)) == pytest.approx((BLOCK // 2 + 1) / BLOCK)
+    assert fullest(np.array(halves + rest)) == 1
+    assert fullest(np.array([*halves, *rest, 1])) == pytest.approx((10 * BLOCK + 1) / (11 * BLOCK))
+    assert fullest(np.array([3 * BLOCK])) == 1
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)

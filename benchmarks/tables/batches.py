@@ -11,6 +11,7 @@ from benchmarks.names import (
     FAR_STEP,
     FIRST_STEP,
     FRESH_LOADER,
+    FULLEST,
     LOADING,
     MEMCPY,
     OPENING,
@@ -112,7 +113,16 @@ def batching_table(record: Record) -> str:
             ratio = f"{one.ratio:.2f}" if i else ""
             milliseconds = f"{1e3 * one.median:,.2f}"
             rows.append(["" if i else task, f"{one.contender}{fill}", milliseconds, ratio])
-    return markdown(["task", "", "ms", "times the first"], rows, host(record) + left_out(record))
+    note = f"{about_plans(record)}{host(record)}{left_out(record)}"
+    return markdown(["task", "", "ms", "times the first"], rows, note)
+
+
+def about_plans(record: Record) -> str:
+    """How full no plan can be more than, where a record tells."""
+    if FULLEST not in record.settings:
+        return ""
+    bound = record.settings[FULLEST]
+    return f"No plan of the million that keeps whole what fits a block is fuller than {bound:.2%}. "
 
 
 def device_table(record: Record) -> str:

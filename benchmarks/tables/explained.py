@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.names import IDS, run_name
+from benchmarks.tables.batches import about_plans
 from benchmarks.tables.common import count, markdown, megabytes_a_second, one_of, seconds_of
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def plans_table(record: Record) -> str:
         [one.contender, f"{one.median:.2f} s", f"{one.extra['fill']:.2%}"]
         for one in record.of(task="planning")
     ]
-    return markdown(["strategy", "a million documents", "full"], rows, _when(record))
+    return markdown(["strategy", "a million documents", "full"], rows, about_plans(record) + _when(record))
 
 
 def _when(record: Record) -> str:
