@@ -63,7 +63,7 @@ def main(
     corpus: list[Path] = typer.Option([], help="a text file, or several: the option again for each"),
     megabytes: float = typer.Option(4, help="how much text to train on"),
     vocab_size: int = 2048,
-    length: int = typer.Option(64, help="tokens a paragraph at most"),
+    length: int = typer.Option(64, min=3, help="tokens a paragraph at most"),
     batch_size: int = typer.Option(32, min=1),
     steps: int = typer.Option(800, min=1),
 ):

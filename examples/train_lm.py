@@ -71,7 +71,7 @@ def main(
     batch_size: int = typer.Option(8, min=1),
     steps: int = typer.Option(300, min=1),
     learning_rate: float = 4e-3,
-    seed: int = 0,
+    seed: int = typer.Option(0, min=0, max=2**32 - 1),
 ):
     texts, held_out = read_corpus(corpus, megabytes)
     dataset = prepare(directory, texts, vocab_size, length)

@@ -44,7 +44,8 @@ def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: 
     Args:
         windows: of `encode_windows`, with offsets; or some of them, those of each text side by side.
         values: labels, scores or whatever there is for each token of each window, `(n, ...)`: of an array of
-            shape `(windows, length, ...)` it is `array[attention_mask == 1]`.
+            shape `(windows, length, ...)` it is `array[attention_mask == 1]`. What the tokens have may be
+            merged too, such as `windows.batch.word_ids`.
         stride: what `encode_windows` was given; that it is another is noticed in most cases, not in all.
         sequence_id: which text of a pair was cut into windows.
 
