@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-LATENCY_PIECES = 40
+LATENCY_PIECES = 1000
 
 
 class Calls(NamedTuple):

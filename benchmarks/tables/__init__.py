@@ -18,7 +18,7 @@ from benchmarks.tables.encoding import (
     short_table,
     tokenizers_table,
 )
-from benchmarks.tables.explained import counting_table, plans_table, rates_table
+from benchmarks.tables.explained import compared_table, counting_table, plans_table, rates_table
 from benchmarks.tables.training import ladder_table, phases_table, train_table
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "device": ("device", device_table),
     "overlap": ("device", overlap_table),
     "rates": ("encode", rates_table),
+    "compared": ("encode", compared_table),
     "phases": ("train", counting_table),
     "plans": ("batching", plans_table),
 }

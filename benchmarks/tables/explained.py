@@ -13,18 +13,26 @@ if TYPE_CHECKING:
 
 THREADS = (1, 2)
 TOKENS = 32_000
+RATES = ("MB/s at first sight", "MB/s with known words")
 
 
 def rates_table(record: Record) -> str:
-    """How many megabytes of English a second become ids, at first sight and when words are known."""
-    rows = []
-    for threads in THREADS:
-        run = run_name(f"tokjax, {IDS}", threads)
-        found = [one_of(record, measure, task="en", contender=run) for measure in ("cold", "warm")]
-        rows.append(
-            [count(threads), *("" if one is None else f"{megabytes_a_second(one):.0f}" for one in found)]
-        )
-    return markdown(["threads", "MB/s at first sight", "MB/s with known words"], rows, _when(record))
+    """How many megabytes of English a second become ids, by threads."""
+    rows = [[count(threads), *_rates(record, run_name(f"tokjax, {IDS}", threads))] for threads in THREADS]
+    return markdown(["threads", *RATES], rows, _when(record))
+
+
+def compared_table(record: Record) -> str:
+    """The same on one thread, beside others that were given the same documents."""
+    runs = [one.contender for one in record.of("warm", task="en")]
+    ending = f", {run_name(IDS, 1)}"
+    rows = [[run.removesuffix(ending), *_rates(record, run)] for run in runs if run.endswith(ending)]
+    return markdown(["one thread", *RATES], rows, _when(record))
+
+
+def _rates(record: Record, run: str) -> list[str]:
+    found = [one_of(record, measure, task="en", contender=run) for measure in ("cold", "warm")]
+    return ["" if one is None else f"{megabytes_a_second(one):.0f}" for one in found]
 
 
 def counting_table(record: Record) -> str:

@@ -88,7 +88,15 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "rows of arrays padded to batches",
+        "lists of ids padded to batches",
+        "batching",
+        {"task": "collation, 8 batches"},
+        "tokjax, from lists",
+        {"transformers' `pad`": "transformers pad"},
+        _time,
+    ),
+    Comparison(
+        "the same of arrays of ids",
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax",
@@ -104,11 +112,14 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "tokens of arrays hidden, as BERT has it",
+        "tokens hidden, as BERT has it",
         "batching",
         {"task": "masking"},
         "tokjax, drawing too",
-        {"transformers' collator of lists": "transformers"},
+        {
+            "transformers' collator, its arrays alone": "transformers, arrays alone",
+            "with lists to arrays": "transformers",
+        },
         _time,
     ),
     Comparison(

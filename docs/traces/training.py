@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from tokjax.trainer import count_pretokens
 from tokjax.trainer._checkpoints import Checkpoint
 from tokjax.trainer._linked_words import RIGHT, symbols_of
 from tokjax.trainer.merging import Rules, _Merger
 from tokjax.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from tokjax.trainer._safe_batch import Ranked
 
 _NO_SPECIAL_TOKENS = 256
+_ROUNDS = 3
 
 
 class Candidate(NamedTuple):
@@ -45,6 +48,17 @@ class _Watched(_Merger):
     def _ranked(self, best: Best, most: int) -> tuple[Ranked, NDArray[np.int64]]:
         self.ranked, rows = super()._ranked(best, most)
         return self.ranked, rows
+
+
+def seconds_of_counting(texts: Sequence[str], workers: int) -> float:
+    """How long it takes to count the words of texts: the least of some rounds."""
+    return min(_clocked(texts, workers) for _ in range(_ROUNDS))
+
+
+def _clocked(texts: Sequence[str], workers: int) -> float:
+    begin = time.perf_counter()
+    count_pretokens(texts, workers=workers, progress=False)
+    return time.perf_counter() - begin
 
 
 def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate]]:
