@@ -4,6 +4,7 @@ OURS, THEIRS = "tokjax, ids", "tiktoken, ids"
 IDS, OFFSETS = "ids", "ids with offsets and masks"
 SLOW = "Hugging Face, slow"
 ENCODING = "encoding"
+OTHER_IDS = "other ids"
 
 ROOFLINE = "sequential roofline"
 FAR = 10**9

@@ -13,12 +13,14 @@ from benchmarks.bench import not_installed
 from benchmarks.contenders import CONTENDERS
 from benchmarks.inputs import InputError, vocabulary_file
 from benchmarks.measuring import apart
-from benchmarks.names import IDS, OFFSETS, OURS, THEIRS, run_name
+from benchmarks.names import IDS, OFFSETS, OTHER_IDS, OURS, THEIRS, run_name
 from benchmarks.sources import LARGE_TEXT
 
 if TYPE_CHECKING:
     from benchmarks.bench import Bench
     from benchmarks.inputs import Text
+
+    Run = tuple[str, int]
 
 PACKAGES = ["tokjax", "numpy", "tiktoken", "tokenizers", "gigatoken", "tokie"]
 MEGABYTES = 50
@@ -28,15 +30,22 @@ ONE_THREAD_ALONE = [f"tokie, {OFFSETS}"]
 UNITS = {"cold": "s", "warm": "s", "build": "s", "memory": "MB"}
 
 
-def check_ids(text: str, checksums: dict[str, set[str]]) -> None:
-    """Refuse to go on if contenders, all of the same ranks, give different ids."""
-    if differ := [name for name, seen in checksums.items() if seen != checksums[run_name(OURS, 1)]]:
-        raise InputError(f"{text}: other ids than those of tokjax: {', '.join(differ)}")
+def note_other_ids(bench: Bench, text: str, ids: dict[Run, str]) -> None:
+    """Write down whose ids are not those of tokjax, by their checksums, though all have the same ranks.
+
+    Raises:
+        InputError: tiktoken's are not.
+    """
+    others = sorted({name for (name, _), checksum in ids.items() if checksum != ids[OURS, 1]})
+    if THEIRS in others:
+        raise InputError(f"{text}: the ids of tokjax differ from tiktoken's")
+    if others:
+        bench.settings.setdefault(OTHER_IDS, {})[text] = others
 
 
-def measure_text(bench: Bench, text: Text, runs: list[tuple[str, int]]) -> None:
+def measure_text(bench: Bench, text: Text, runs: list[Run]) -> None:
     """All contenders on one text."""
-    seen: dict[tuple[str, int], list[dict[str, Any]]] = defaultdict(list)
+    seen: dict[Run, list[dict[str, Any]]] = defaultdict(list)
     rounds = bench.rounds(3)
     for number in range(rounds):
         for name, threads in runs:
@@ -44,7 +53,7 @@ def measure_text(bench: Bench, text: Text, runs: list[tuple[str, int]]) -> None:
             told = {"name": name, "source": str(bench.ranks), "text": str(text.path), "threads": threads}
             row = apart("benchmarks.contenders:measure_passes", told, threads=threads)
             seen[name, threads].append(row)
-    check_ids(text.name, {run_name(*run): {row["ids"] for row in rows} for run, rows in seen.items()})
+        note_other_ids(bench, text.name, {run: rows[-1]["ids"] for run, rows in seen.items()})
     size = {"bytes": sum(len(document.encode()) for document in text.documents)}
     for (name, threads), rows in seen.items():
         for measure, unit in UNITS.items():

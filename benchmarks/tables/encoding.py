@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from benchmarks.names import ENCODING, OURS, SLOW, THEIRS, run_name
+from benchmarks.names import ENCODING, OTHER_IDS, OURS, SLOW, THEIRS, run_name
 from benchmarks.tables.common import (
     count,
     host,
@@ -32,8 +32,15 @@ def encode_table(record: Record) -> str:
         memory = max(one.median for one in record.of("memory", contender=run))
         rows.append([*run.split("; "), *cells, f"{memory:.0f}"])
     sizes = ", ".join(f"{one.name} {one.bytes / 1e6:.3g} MB" for one in record.inputs if one.name in texts)
-    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {host(record)}{left_out(record)}"
+    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {_other_ids(record)}{host(record)}{left_out(record)}"
     return markdown([*header, "memory, MB"], rows, note)
+
+
+def _other_ids(record: Record) -> str:
+    told = record.settings.get(OTHER_IDS, {})
+    return "".join(
+        f"Other ids than tiktoken's on {text}: {'; '.join(names)}. " for text, names in told.items()
+    )
 
 
 def _rate(record: Record, run: str, text: str, measure: str) -> str:
