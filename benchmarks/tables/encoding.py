@@ -32,7 +32,8 @@ def encode_table(record: Record) -> str:
         memory = max(one.median for one in record.of("memory", contender=run))
         rows.append([*run.split("; "), *cells, f"{memory:.0f}"])
     sizes = ", ".join(f"{one.name} {one.bytes / 1e6:.3g} MB" for one in record.inputs if one.name in texts)
-    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {_other_ids(record)}{host(record)}{left_out(record)}"
+    about = f"{_other_ids(record)}{host(record)}{left_out(record)}"
+    note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {about}"
     return markdown([*header, "memory, MB"], rows, note)
 
 
