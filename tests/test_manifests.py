@@ -55,6 +55,10 @@ def shard(**changes):
         ("bucketed", shard(bucket_documents=[6]), r"shard-00000's bucket_documents is \(6,\)"),
         ("packed", shard(bucket_documents=[6]), r"shard-00000's bucket_documents is \(6,\)"),
         ("packed", shard(is_numbered=1), "shard-00000's is_numbered is 1"),
+        ("packed", shard(name=5), "a shard's name is 5"),
+        ("packed", shard(num_bytes=1 << 62), "shard-00000's num_bytes is 4611686018427387904"),
+        ("packed", lambda m: m["shards"].append(m["shards"][0]), r"shards is \['shard-00000', 'shard-00000'\]"),
+        ("packed", lambda m: m["plan"].update(data_dtype="int32"), "plan.data_dtype is 'int32'"),
         ("packed", shard(num_dropped=-1), "shard-00000's num_dropped is -1"),
         ("packed", lambda m: m.update(source=5), "source is 5"),
         ("packed", lambda m: m.update(source={"files": [1]}), r"source is {'files': \[1\]}"),
@@ -83,6 +87,15 @@ def test_a_tokenizer_s_file_is_one_of_the_files(tmp_path):
     forge(tmp_path / "data", lambda m: m["files"].clear())
     with pytest.raises(tokjax.DatasetCorruptError, match=r"tokenizer_file is 'tokenizer\.tokjax\.json'"):
         tokjax.open_dataset(tmp_path / "data")
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "uint32"])
+def test_ids_of_any_size_are_accepted(tmp_path, dtype):
+    tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
+    forge(tmp_path / "data", lambda m: m["plan"].update(data_dtype=dtype))
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    with pytest.raises(tokjax.DatasetCorruptError, match=f"of uint16, the manifest says .* of {dtype}"):
+        dataset[0]
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -214,6 +214,25 @@ def test_more_than_int32_tokens_can_be_planned():
         tokjax.apply_packing(plan, rows, pad_id=0)
 
 
+def test_no_separator_follows_the_last_document_of_a_stream():
+    plan = tokjax.plan_packing([4, 3], 8, "concat", separators=True)
+    assert pieces_of(plan) == [[(0, 0, 5), (1, 0, 3)]]
+    assert len(pieces_of(tokjax.plan_packing([4, 3], 8, "best_fit", separators=True))) == 2
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_many_pieces_of_a_block_are_in_the_order_of_documents(strategy):
+    lengths = np.random.default_rng(0).integers(1, 5, 5000)
+    blocks = pieces_of(tokjax.plan_packing(lengths, 300, strategy))
+    assert all(block == sorted(block) for block in blocks)
+    assert [block[0] for block in blocks] == sorted(block[0] for block in blocks)
+
+
+def test_blocks_hold_something():
+    with pytest.raises(tokjax.InvalidArgumentError, match="block_size must be at least 1"):
+        tokjax.plan_packing([1], 0)
+
+
 @pytest.mark.parametrize(
     ("lengths", "options", "message"),
     [

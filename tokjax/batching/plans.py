@@ -91,7 +91,7 @@ class PackingPlan(NamedTuple):
             )
         splits = np.asarray(self.block_splits)[first : stop + 1]
         found = int(splits[-1] - splits[0])
-        wanted = found if num_pieces is None else checked_int("num_pieces", num_pieces, least=0)
+        wanted = found if num_pieces is None else checked_int("num_pieces", num_pieces)
         if found > wanted:
             raise InvalidArgumentError(
                 f"blocks {first} to {stop - 1} have {found} pieces, more than {wanted}"
@@ -220,11 +220,10 @@ def _planned(pieces: _Pieces, order: NDArray[np.int64], block_size: int, row_tok
     blocks = pieces.blocks
     num_blocks = int(blocks.max(initial=0)) + 1
     first = np.full(num_blocks, len(blocks))
-    first[blocks[::-1]] = np.arange(len(blocks))[
-        ::-1
-    ]  # (the last value that is written stays: the first piece)
+    # The last value that is written stays: the first piece.
+    first[blocks[::-1]] = np.arange(len(blocks))[::-1]
     rank = np.empty(num_blocks, np.int64)
-    rank[np.argsort(first, kind="stable")] = np.arange(num_blocks)
+    rank[np.argsort(first)] = np.arange(num_blocks)
     blocks = rank[blocks]
     sequence = np.argsort(blocks, kind="stable")
     return PackingPlan(
