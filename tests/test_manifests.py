@@ -57,7 +57,11 @@ def shard(**changes):
         ("packed", shard(is_numbered=1), "shard-00000's is_numbered is 1"),
         ("packed", shard(name=5), "a shard's name is 5"),
         ("packed", shard(num_bytes=1 << 62), "shard-00000's num_bytes is 4611686018427387904"),
-        ("packed", lambda m: m["shards"].append(m["shards"][0]), r"shards is \['shard-00000', 'shard-00000'\]"),
+        (
+            "packed",
+            lambda m: m["shards"].append(m["shards"][0]),
+            r"shards is \['shard-00000', 'shard-00000'\]",
+        ),
         ("packed", lambda m: m["plan"].update(data_dtype="int32"), "plan.data_dtype is 'int32'"),
         ("packed", shard(num_dropped=-1), "shard-00000's num_dropped is -1"),
         ("packed", lambda m: m.update(source=5), "source is 5"),

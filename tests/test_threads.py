@@ -47,6 +47,8 @@ class Inline(Executor):
         sent: how many bytes were sent with each task.
     """
 
+    lost = ValueError("the answer is lost")
+
     def __init__(self, forgets=(), stop=None, pickles=False, loses=()):
         self.forgets, self.stop, self.pickles, self.loses, self.sent = forgets, stop, pickles, loses, []
         _workers._kept.cache_clear()
@@ -59,7 +61,7 @@ class Inline(Executor):
         self.sent.append(len(pickle.dumps((function, args))))
         future = Future()
         if len(self.sent) in self.loses:
-            future.set_exception(ValueError("the answer is lost"))
+            future.set_exception(self.lost)
         else:
             result = function(*args)
             future.set_result(pickle.loads(pickle.dumps(result)) if self.pickles else result)
@@ -157,6 +159,14 @@ def test_an_item_whose_answer_is_lost_is_sent_again(caplog):
 def test_an_item_whose_answer_is_lost_twice_raises():
     with pytest.raises(ValueError, match="the answer is lost"):
         list(map_in_workers(divided, SHARED, [1], 1, Inline(loses={1, 2})))
+
+
+def test_nothing_is_sent_to_an_executor_that_is_broken():
+    executor = Inline(loses={1})
+    executor.lost = BrokenProcessPool("a process died")
+    with pytest.raises(BrokenProcessPool, match="a process died"):
+        list(map_in_workers(divided, SHARED, [1], 1, executor))
+    assert len(executor.sent) == 1
 
 
 def lengths_together(shared, text):

@@ -6,6 +6,7 @@ import logging
 import pickle
 import sys
 import traceback
+from concurrent.futures import BrokenExecutor
 from functools import lru_cache, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
@@ -111,8 +112,10 @@ class _Sent(NamedTuple):
     def result(self) -> Any:
         try:
             answer = self.future.result()
+        except BrokenExecutor:
+            raise
         except Exception as error:
-            # A worker died, say, or its answer was lost: what still fails is raised by the second call.
+            # A worker of a cluster died, say, and its answer is lost; what fails again is raised.
             _log.warning("an item is sent to a worker again; what the executor said: %r", error)
             answer = _Lacking
         return _given(self.send_again().result() if answer is _Lacking else answer)
