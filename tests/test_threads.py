@@ -4,6 +4,7 @@ import copyreg
 import itertools
 import json
 import pickle
+import sys
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import partial
@@ -36,6 +37,20 @@ def divided(shared, number):
 class UnpicklableError(Exception):
     def __reduce__(self):
         raise TypeError("not to be pickled")
+
+
+class TextError(Exception):
+    """Becomes a text through pickling."""
+
+    def __reduce__(self):
+        return str, ("a text",)
+
+
+class ExitingError(Exception):
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self):
+        return sys.exit, (3,)
 
 
 class Inline(Executor):
@@ -189,6 +204,11 @@ def test_what_is_shared_is_sent_with_few_items():
     assert carriers({100}, 4) == 9 + 9 + 17
 
 
+def with_callback(error):
+    error.callback = lambda: None
+    return error
+
+
 def failing(shared, kind):
     """Raises an error with a note, and with another as its cause."""
     try:
@@ -199,6 +219,9 @@ def failing(shared, kind):
             "loses its notes": json.JSONDecodeError("bad text", "doc", 1),
             "does not unpickle": OddError("bad", "text"),
             "does not pickle": UnpicklableError("bad text"),
+            "is a text": TextError("bad text"),
+            "exits": ExitingError("bad text"),
+            "holds a function": with_callback(ValueError("bad text")),
         }[kind]
         error.add_note("in step 'parse'")
         raise error from cause
@@ -223,9 +246,17 @@ def test_errors_come_out_as_they_went_in(kind, pickles, forgets, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text"), [("does not unpickle", "bad and text"), ("does not pickle", "bad text")]
+    ("kind", "text"),
+    [
+        ("does not unpickle", "bad and text"),
+        ("does not pickle", "bad text"),
+        ("is a text", "bad text"),
+        ("exits", "bad text"),
+        ("holds a function", "bad text"),
+    ],
 )
-def test_errors_that_do_not_travel_are_told_of(kind, text):
+def test_errors_that_do_not_travel_are_told_of(kind, text, monkeypatch):
+    monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
     with pytest.raises(RuntimeError) as caught:
         list(map_in_workers(failing, SHARED, [kind], 1, Inline(pickles=True)))
     message = str(caught.value)
@@ -233,4 +264,12 @@ def test_errors_that_do_not_travel_are_told_of(kind, text):
     assert "ZeroDivisionError" in message
     assert "in failing\n" in message
     assert message.endswith(f"Error: {text}\n")
+    assert caught.value.__notes__ == ["in step 'parse'"]
+
+
+def test_a_pickler_that_does_more_than_the_executors_is_used_for_errors():
+    pytest.importorskip("cloudpickle")
+    with pytest.raises(ValueError, match="bad text") as caught:
+        list(map_in_workers(failing, SHARED, ["holds a function"], 1, Inline(pickles=True)))
+    assert caught.value.callback() is None
     assert caught.value.__notes__ == ["in step 'parse'"]

@@ -59,18 +59,31 @@ class _Lacking:
     """The answer of a worker that does not have what the items share."""
 
 
-class _Raised(NamedTuple):
+class _Raised:
     """The answer of a worker where the function raised: what an executor raises is then its own.
 
-    Attributes:
-        error: what was raised, or another that tells of it where it does not come whole through pickling.
-        notes: of the error, which pickling may lose.
-        told: its traceback, which pickling loses.
+    On the way to another process it becomes `_Told`, whatever the executor pickles with.
     """
 
-    error: Exception
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Told, tuple(_told_of(self.error))
+
+
+class _Told(NamedTuple):
+    """What comes of an error through pickling.
+
+    Attributes:
+        pickled: the error, or nothing if it does not unpickle.
+        notes: its notes, which pickling may lose.
+        traceback: as text, since pickling loses it.
+    """
+
+    pickled: bytes
     notes: list[str]
-    told: str
+    traceback: str
 
 
 class _WorkerTraceback(Exception):  # noqa: N818 (the cause of an error, and shown above it)
@@ -140,30 +153,44 @@ def _work(function: Callable[[Any, Any], Any], digest: bytes, shared: bytes | No
     try:
         return function(kept[0], item)
     except Exception as error:
-        return _raised(error)
+        return _Raised(error)
 
 
-def _raised(error: Exception) -> _Raised:
-    """What a worker tells of an error; one that does not unpickle would break a pool of processes."""
-    notes: list[str] = getattr(error, "__notes__", [])
+def _told_of(error: Exception) -> _Told:
+    notes = [str(note) for note in getattr(error, "__notes__", ())]
     traced = traceback.TracebackException.from_exception(error)
     traced.__notes__ = None
-    told = "".join(traced.format())
+    return _Told(_as_bytes(error), notes, "".join(traced.format()))
+
+
+def _as_bytes(error: Exception) -> bytes:
     try:
-        pickle.loads(pickled(error))
-    except Exception:
-        error = RuntimeError(f"a worker raised an error that does not unpickle; what it said:\n\n{told}")
-        told = ""
-    return _Raised(error, notes, told)
+        data = pickled(error)
+        return data if isinstance(pickle.loads(data), Exception) else b""
+    except (Exception, SystemExit):
+        return b""
 
 
 def _given(answer: Any) -> Any:
     """The result that an answer is, or the error that it tells of, raised."""
-    if not isinstance(answer, _Raised):
-        return answer
-    error = answer.error
-    if answer.notes:
-        error.__notes__ = answer.notes
-    if answer.told and error.__traceback__ is None:
-        raise error from _WorkerTraceback(answer.told)
-    raise error
+    if isinstance(answer, _Raised):
+        raise answer.error
+    if isinstance(answer, _Told):
+        raise _error_of(answer)
+    return answer
+
+
+def _error_of(told: _Told) -> Exception:
+    """The error that a worker told of; another with its text if it does not unpickle here."""
+    try:
+        error: Exception = pickle.loads(told.pickled)
+    except Exception:
+        error = RuntimeError(
+            f"a worker raised an error that does not unpickle; what it said:\n\n{told.traceback}"
+        )
+    else:
+        if error.__traceback__ is None:  # (Dask keeps it, and the cause)
+            error.__cause__ = _WorkerTraceback(told.traceback)
+    if told.notes:
+        error.__notes__ = told.notes
+    return error
