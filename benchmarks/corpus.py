@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sysconfig
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,7 +106,7 @@ def read(path: Path) -> str:
     try:
         with open_file(path, "rt", encoding="utf-8", errors="replace") as file:
             return str(file.read())
-    except OSError:
+    except (OSError, EOFError, zlib.error):
         return ""
 
 

@@ -97,7 +97,7 @@ def loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
 def measure_overlap(bench: Bench) -> None:
     """Seconds of a step alone, of loading a batch alone, and of both."""
     steps = bench.pick(STEPS, QUICK_STEPS)
-    bench.settings["steps"] = steps
+    bench.settings |= {"steps": steps, "batch": BATCH, "batch_length": LENGTH}
     for kind, make_loader in loaders(bench).items():
         task = f"{OVERLAP}, {kind}"
         bench.say(task)

@@ -215,7 +215,7 @@ def _check_measurement(benchmark: str, one: Measurement, worked_out: Measurement
         raise RecordError(f"{where}: the unit {one.unit!r} is none of {', '.join(UNITS)}")
     if (one.median is None) != bool(one.left_out):
         raise RecordError(f"{where}: there is either a median or a reason to have left it out")
-    if any(value < 0 or not math.isfinite(value) for value in one.rounds):
+    if not all(isinstance(value, int | float) and 0 <= value < math.inf for value in one.rounds):
         raise RecordError(f"{where}: a round is negative, or no number")
     for name in ("median", "ratio"):
         stored, right = getattr(one, name), getattr(worked_out, name)

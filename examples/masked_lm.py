@@ -64,7 +64,7 @@ def main(
     megabytes: float = typer.Option(4, help="how much text to train on"),
     vocab_size: int = 2048,
     length: int = typer.Option(64, min=3, help="tokens a paragraph at most"),
-    batch_size: int = typer.Option(32, min=1),
+    batch_size: int = typer.Option(32, min=1, max=4096),
     steps: int = typer.Option(800, min=1),
 ):
     texts, held_out = read_corpus(corpus, megabytes)

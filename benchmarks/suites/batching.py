@@ -52,7 +52,7 @@ def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in lengths]
     ragged = tokjax.ragged_from_rows(rows)
-    lists = {"input_ids": [row.tolist() for row in rows]}
+    lists, arrays = {"input_ids": [row.tolist() for row in rows]}, {"input_ids": rows}
     padder = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="[PAD]")
     longest = max(map(len, rows))
     made = np.zeros((2, len(rows), longest), np.int32)
@@ -72,6 +72,7 @@ def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
         "tokjax, from lists": from_lists,
         "row loop": row_loop,
         "transformers pad": lambda: padder.pad(lists, return_tensors="np"),
+        "transformers pad, from arrays": lambda: padder.pad(arrays, return_tensors="np"),
         "memcpy of the result": made.copy,
     }
 

@@ -122,7 +122,10 @@ def about_plans(record: Record) -> str:
     if FULLEST not in record.settings:
         return ""
     bound = record.settings[FULLEST]
-    return f"No plan of the million that keeps whole what fits a block is fuller than {bound:.2%}. "
+    return (
+        "No plan of these lengths is fuller that keeps documents of up to a block whole, and cuts longer "
+        f"ones at its length: {bound:.2%}. "
+    )
 
 
 def device_table(record: Record) -> str:
@@ -137,18 +140,18 @@ def device_table(record: Record) -> str:
         cells = ["" if value is None else f"{1e3 * value:,.2f}" for value in copies]
         rows.append([one.task, f"{1e3 * one.median:,.2f}", f"{rate:.1f}", share, *cells])
     header = ["under jit", "ms", "GB/s", "of the bandwidth", "copy, jitted, ms", "memcpy, ms"]
-    return markdown(header, rows, _about_device(record, most))
+    copied = "" if most is None else f"A jitted copy of a large array: {most:.1f} GB/s. "
+    about = _about_device(record, record.settings["rows"], record.settings["length"])
+    return markdown(header, rows, copied + about)
 
 
 def _gigabytes_a_second(one: Measurement) -> float:
     return megabytes_a_second(one) / 1e3
 
 
-def _about_device(record: Record, bandwidth: float | None) -> str:
+def _about_device(record: Record, rows: int, length: int) -> str:
     told = record.settings
-    where = f"On `{told['platform']}` ({told['device']}), {told['rows']:,} rows of {told['length']:,}."
-    copied = "" if bandwidth is None else f" A jitted copy of a large array: {bandwidth:.1f} GB/s."
-    return f"{where}{copied} {host(record)}"
+    return f"On `{told['platform']}` ({told['device']}), {rows:,} rows of {length:,}. {host(record)}"
 
 
 def _hidden(step: float, loading: float, both: float) -> str:
@@ -170,4 +173,5 @@ def overlap_table(record: Record) -> str:
     if not rows:
         return "Not measured yet."
     header = ["batches of", "step alone, ms", "loading alone, ms", "both, ms", "hidden, of the shorter"]
-    return markdown(header, rows, _about_device(record, None))
+    about = _about_device(record, record.settings["batch"], record.settings["batch_length"])
+    return markdown(header, rows, about)

@@ -32,12 +32,13 @@ def encode_table(record: Record) -> str:
         memory = max(one.median for one in record.of("memory", contender=run))
         rows.append([*run.split("; "), *cells, f"{memory:.0f}"])
     sizes = ", ".join(f"{one.name} {one.bytes / 1e6:.3g} MB" for one in record.inputs if one.name in texts)
-    about = f"{_other_ids(record)}{host(record)}{left_out(record)}"
+    about = f"{other_ids(record)}{host(record)}{left_out(record)}"
     note = f"MB/s, in brackets times tiktoken on one thread. {sizes}. {about}"
     return markdown([*header, "memory, MB"], rows, note)
 
 
-def _other_ids(record: Record) -> str:
+def other_ids(record: Record) -> str:
+    """Whose ids are not tiktoken's, and on which text."""
     told = record.settings.get(OTHER_IDS, {})
     return "".join(
         f"Other ids than tiktoken's on {text}: {'; '.join(names)}. " for text, names in told.items()

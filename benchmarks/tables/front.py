@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from benchmarks.names import IDS, OFFSETS, run_name
 from benchmarks.record import read_record
 from benchmarks.tables.common import machine_of, markdown, megabytes_a_second, one_of
+from benchmarks.tables.encoding import other_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +57,7 @@ def _on_one_thread(kind: str, *libraries: str) -> dict[str, str]:
 
 COMPARISONS = (
     Comparison(
-        "ids of English, one thread, at first sight",
+        "ids of 50 MB of English, one thread, at first sight",
         "encode",
         {"task": "en", "measure": "cold"},
         run_name(f"tokjax, {IDS}", 1),
@@ -100,7 +101,7 @@ COMPARISONS = (
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax",
-        {"transformers' `pad` of lists": "transformers pad", "a loop over rows": "row loop"},
+        {"transformers' `pad`": "transformers pad, from arrays", "a loop over rows": "row loop"},
         _time,
     ),
     Comparison(
@@ -138,7 +139,11 @@ COMPARISONS = (
         "loading",
         {"task": "64 x 2048, shuffled"},
         "tokjax, ids",
-        {"Grain": "Grain, by record", "torch": "torch DataLoader", "nanoGPT's loop": "nanoGPT's loop"},
+        {
+            "Grain": "Grain, by record",
+            "torch": "torch DataLoader",
+            "nanoGPT's loop, int64 and targets too": "nanoGPT's loop",
+        },
         _tokens,
     ),
 )
@@ -170,6 +175,6 @@ def _note(records: Mapping[str, Record]) -> str:
     versions = {name: number for record in records.values() for name, number in record.versions.items()}
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
     dates = sorted({record.date for record in records.values()})
-    return (
-        f"Below 1: slower. {machine_of(first)}, {named}; {' to '.join(dict.fromkeys((dates[0], dates[-1])))}."
-    )
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    others = other_ids(records["encode"]) if "encode" in records else ""
+    return f"Below 1: slower. {others}{machine_of(first)}, {named}; {when}."
