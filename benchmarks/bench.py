@@ -133,11 +133,17 @@ class Bench:
             self.add(task, name, rounds, reference=reference or next(iter(seconds)), extra=more, at=at)
 
     def compare(
-        self, task: str, contenders: Mapping[str, Callable[[], object]], rounds: int, **more: Any
+        self,
+        task: str,
+        contenders: Mapping[str, Callable[[], object]],
+        rounds: int,
+        *,
+        twice: bool = False,
+        **more: Any,
     ) -> None:
-        """Measure contenders in turn, in this process, and write that down as `add_all` does."""
+        """Measure contenders in turn, in this process, as `interleaved` does, and write that down."""
         self.say(task)
-        self.add_all(task, interleaved(contenders, rounds), **more)
+        self.add_all(task, interleaved(contenders, rounds, twice=twice), **more)
 
     def leave_out(self, task: str, contender: str, why: str, **more: Any) -> None:
         """Write down that something was not measured."""

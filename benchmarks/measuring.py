@@ -29,13 +29,24 @@ class ProcessError(RuntimeError):
     """A process of its own that failed."""
 
 
-def interleaved(contenders: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each contender in each round; all of them run once before, and then in turn."""
+def interleaved(
+    contenders: Mapping[str, Callable[[], object]], rounds: int, *, twice: bool = False
+) -> dict[str, list[float]]:
+    """Seconds of each contender in each round; all of them run once before, and then in turn.
+
+    Args:
+        contenders: what to call.
+        rounds: how often.
+        twice: in its turn, each runs twice, and only the second run counts: so that each finds the memory that
+            it gave back itself, and not what others left.
+    """
     for run in contenders.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, run in contenders.items():
+            if twice:
+                run()
             seconds[name].append(seconds_of(run))
     return seconds
 
