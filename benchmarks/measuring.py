@@ -37,8 +37,8 @@ def interleaved(
     Args:
         contenders: what to call.
         rounds: how often.
-        twice: in its turn, each runs twice, and only the second run counts: so that each finds the memory that
-            it gave back itself, and not what others left.
+        twice: in its turn, each runs twice, and only the second run counts: so that each finds the memory
+            that it gave back itself, and not what others left.
     """
     for run in contenders.values():
         run()

@@ -207,6 +207,10 @@ def test_rounds_go_through_all_in_turn():
     seconds = interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2)
     assert called == list("ababab")
     assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
+    called.clear()
+    seconds = interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2, twice=True)
+    assert called == list("abaabbaabb")
+    assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
 
 
 @given(st.lists(st.integers(1, 3 * BLOCK), min_size=1, max_size=40))
