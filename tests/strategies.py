@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 
 def is_no_file(text):
-    """Not a name of a file, as Hypothesis finds among the constants of modules: lists of texts refuse these."""
+    """Whether it names no file: Hypothesis finds such names among the constants of modules."""
     return not os.path.isfile(text)  # noqa: PTH113 (takes any text)
 
 
