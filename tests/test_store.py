@@ -41,6 +41,13 @@ def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_
     dataset.verify()
 
 
+def test_a_shard_is_closed_by_the_document_that_fills_it(tmp_path):
+    texts = ["aaaa", "bbbb", "c", "dddddddd", "ee", "f"]
+    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data", shard_size=4)
+    shards = tokjax.open_dataset(tmp_path / "data").manifest.shards
+    assert [shard.num_items for shard in shards] == [4, 4, 9, 3]
+
+
 def test_the_files_are_plain(written, tokenizer, corpus):
     manifest = json.loads((written / MANIFEST_FILE).read_text())
     shards = sorted(written.glob("shard-*.tokens.npy"))
