@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.names import CURVES
-from benchmarks.record import RESULTS, read_record
+from benchmarks.record import RESULTS, ROOT, read_record
 from benchmarks.tables import TABLES
 from benchmarks.tables.common import host
 from benchmarks.tables.curves import PICTURES, curve, slug
@@ -16,10 +15,10 @@ from benchmarks.tables.front import front_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from benchmarks.record import Record
 
-ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "performance.md")
 PICTURE_DIRECTORY = ROOT / "docs" / PICTURES
 FRONT = "front"

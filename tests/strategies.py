@@ -1,13 +1,13 @@
 """Text that is hard on tokenizers."""
 
-import os
-
 from hypothesis import strategies as st
+
+from tokjax.text.files import is_file
 
 
 def is_no_file(text):
     """Whether it names no file: Hypothesis finds such names among the constants of modules."""
-    return not os.path.isfile(text)  # noqa: PTH113 (takes any text)
+    return not is_file(text)
 
 
 characters = st.one_of(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from benchmarks.measuring import seconds_of
 from tokjax.trainer import count_pretokens
 from tokjax.trainer._checkpoints import Checkpoint
 from tokjax.trainer._linked_words import RIGHT, symbols_of
@@ -52,13 +53,8 @@ class _Watched(_Merger):
 
 def seconds_of_counting(texts: Sequence[str], workers: int) -> float:
     """How long it takes to count the words of texts: the least of some rounds."""
-    return min(_clocked(texts, workers) for _ in range(_ROUNDS))
-
-
-def _clocked(texts: Sequence[str], workers: int) -> float:
-    begin = time.perf_counter()
-    count_pretokens(texts, workers=workers, progress=False)
-    return time.perf_counter() - begin
+    count = partial(count_pretokens, texts, workers=workers, progress=False)
+    return min(seconds_of(count) for _ in range(_ROUNDS))
 
 
 def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate]]:
