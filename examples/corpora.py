@@ -10,14 +10,7 @@ import tokjax
 
 SEPARATOR = "<|endoftext|>"
 FUNCTION = re.compile(r'^ *def (\w+\([^)]*\))[^\n]*:\n\s+[rR]?"""\s*(\S[^\n]*?)\s*(?:"""|\n)', re.MULTILINE)
-SKIPPED = {
-    "site-packages",
-    "dist-packages",
-    "test",
-    "tests",
-    "idle_test",
-    "encodings",
-}  # (tables, much alike)
+SKIPPED = {"site-packages", "dist-packages", "test", "tests", "idle_test", "encodings"}  # (the last: tables)
 LABELS = {"func": "FUNCTION", "class": "CLASS", "meth": "METHOD", "attr": "ATTRIBUTE", "mod": "MODULE"}
 LABELS |= {"exc": "EXCEPTION", "obj": "OBJECT", "data": "OBJECT"}
 SHOWN = r"`(?:~[^`<]*\.|[~!.]*)(?P<name>[^\s`<.][^`<]*)[^`]*`"  # `~package.name`, `.name`, `words <name>`
@@ -36,6 +29,12 @@ def standard_library():
     return mixed((p for p in root.rglob("*.py") if not SKIPPED & set(p.relative_to(root).parts)), root)
 
 
+def nbytes_of(megabytes):
+    if not 0 < megabytes < 1e9:
+        raise tokjax.InvalidArgumentError(f"megabytes is {megabytes}; pass how much text to read, such as 8")
+    return int(megabytes * 1e6)
+
+
 def read_corpus(paths, megabytes):
     """Texts to train on, about that much, and held-out ones: every twentieth (of another file, from 20 on).
 
@@ -43,6 +42,7 @@ def read_corpus(paths, megabytes):
         paths: text files; `SEPARATOR` ends a document. None for the standard library's source.
         megabytes: how much text to train on at most.
     """
+    nbytes = nbytes_of(megabytes)
     texts = [
         text.decode("utf-8", "replace")
         for text in tokjax.read_documents(paths or standard_library(), SEPARATOR)
@@ -51,7 +51,7 @@ def read_corpus(paths, megabytes):
         texts = [text[i : i + 20_000] for text in texts for i in range(0, len(text), 20_000)]
     train, size = [], 0
     for i, text in enumerate(texts):
-        if i % 20 and size < megabytes * 1e6:
+        if i % 20 and size < nbytes:
             train.append(text)
             size += len(text.encode("utf-8", "replace"))
     held_out = [text[:20_000] for text in texts[::20][:50]]

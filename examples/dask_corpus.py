@@ -15,7 +15,7 @@ from pathlib import Path
 
 import dask
 import typer
-from corpora import SEPARATOR, mixed, standard_library
+from corpora import SEPARATOR, mixed, nbytes_of, standard_library
 from distributed import Client, LocalCluster, get_task_stream
 
 import tokjax
@@ -28,7 +28,7 @@ dask.config.set({"distributed.admin.large-graph-warning-threshold": "64MiB"})
 def gather(directory, megabytes):
     """So much of the source code that is installed, to the end of a file, in one file."""
     packages = Path(sysconfig.get_path("purelib"))
-    path, left = directory / "corpus.txt", int(megabytes * 1e6)
+    path, left = directory / "corpus.txt", nbytes_of(megabytes)
     with path.open("wb") as corpus:
         for source in (*standard_library(), *mixed(packages.rglob("*.py"), packages)):
             text = source.read_bytes() + SEPARATOR.encode()

@@ -29,6 +29,7 @@ def prepare(directory, texts, vocab_size, length):
         print(f"using the dataset of an earlier run, {place}")
         return tokjax.open_dataset(place)
     print(f"no dataset of these texts yet: making {place}")
+    directory.mkdir(parents=True, exist_ok=True)  # (what can't be written fails before the training)
     trained = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=[SEPARATOR])
     tokjax.write_dataset(texts, tokjax.PackedTokenField(trained.tokenizer, length), place, progress=True)
     return tokjax.open_dataset(place)
@@ -48,8 +49,7 @@ def bits_per_byte(params, blocks, tokenizer, batch_size):
     """Over the tokens of the packed held-out text that are predicted."""
     labels = blocks.causal_lm_labels()
     nbytes = tokenizer.vocabulary.byte_lengths[labels[labels != -100]].sum()
-    nats, _ = summed(total_loss, params, in_batches(blocks, batch_size))
-    return nats / math.log(2) / nbytes
+    return summed(total_loss, params, in_batches(blocks, batch_size))[0] / math.log(2) / nbytes
 
 
 def sample(params, tokenizer, length, prompt, count, seed):

@@ -84,6 +84,20 @@ def test_no_corpus(tmp_path, name, corpus):
     assert "Traceback" not in done.stderr
 
 
+def test_what_cannot_be_is_told_before_the_work(tmp_path, sentences):
+    (tmp_path / "file").touch()
+    for arguments, error in {
+        ("--megabytes", "nan"): "megabytes is nan; pass how much text to read, such as 8",
+        ("--megabytes", "0"): "megabytes is 0.0; pass how much text to read, such as 8",
+        ("--corpus", sentences, "--directory", tmp_path / "file" / "run"): str(tmp_path / "file"),
+    }.items():
+        done = run_example("train_lm.py", *arguments)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ")
+        assert error in done.stderr
+        assert "counting" not in done.stderr
+
+
 @pytest.mark.parametrize(("corpus", "count"), [("sentences", 0), ("functions", 456)])
 def test_finetune_on_no_conversations(request, corpus, count):
     path = request.getfixturevalue(corpus)
