@@ -171,6 +171,18 @@ class TestMerging:
         tokjax.merge_datasets([tmp_path / "44", four], tmp_path / "444")
         assert tokjax.open_dataset(tmp_path / "444").documents["doc_id"].tolist() == [1, 0, 3, 2, 5, 4]
 
+    def test_only_ids_that_are_not_the_running_count_have_files(self, tmp_path):
+        numbered = self.write(tmp_path / "numbered", CORPUS)
+        count = len(tokjax.open_dataset(numbered).documents)
+        fitting = self.write(tmp_path / "fitting", [(2 * count, "a"), (2 * count + 1, "b")])
+        other = self.write(tmp_path / "other", [(7, "a"), (1, "b")])
+        tokjax.merge_datasets([numbered, numbered, fitting, other], tmp_path / "all")
+        *shards, last = tokjax.open_dataset(tmp_path / "all").manifest.shards
+        assert all(shard.is_numbered for shard in shards)
+        assert not last.is_numbered
+        found = [path.name for path in (tmp_path / "all").glob("*.doc_id.npy")]
+        assert found == [f"{last.name}.doc_id.npy"]
+
     def write(self, path, texts, **options):
         field = options.pop("field", tokjax.PackedTokenField(TOKENIZER))
         tokjax.write_dataset(texts, field, path, shard_size=80, **options)

@@ -12,7 +12,7 @@ import numpy as np
 from tokjax.errors import InvalidArgumentError
 from tokjax.store.encoding import Documents
 from tokjax.text.files import TextFiles, as_they_are
-from tokjax.text.sources import Source, checked_text, files_of, read_documents
+from tokjax.text.sources import Source, checked_text, documents_by_chunk, files_of, read_documents
 from tokjax.utf8 import Text, to_utf8
 
 if TYPE_CHECKING:
@@ -49,6 +49,31 @@ def with_files(source: DocumentSource, text_column: str) -> DocumentSource:
     return replace(files, field=text_column)
 
 
+class FileDocuments:
+    """The documents of files, one after the other, their ids the running count.
+
+    Attributes:
+        read_nbytes: how far they came in the files, some megabytes at a time, for a progress bar.
+    """
+
+    def __init__(self, files: TextFiles, separator: str | None) -> None:
+        self.read_nbytes = 0
+        self._documents = enumerate(self._read(files, separator))
+
+    def __iter__(self) -> Iterator[Document]:
+        """Itself: they can be read once."""
+        return self
+
+    def __next__(self) -> Document:
+        """The next document."""
+        return next(self._documents)
+
+    def _read(self, files: TextFiles, separator: str | None) -> Iterator[Text]:
+        for documents, nbytes in documents_by_chunk(files, separator):
+            yield from documents
+            self.read_nbytes += nbytes
+
+
 def documents_of(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
     """The documents of a source with their ids, by default the running count.
 
@@ -62,8 +87,11 @@ def documents_of(source: DocumentSource, separator: str | None, text_column: str
         SourceError: a file is damaged.
     """
     if isinstance(source, TextFiles):
-        yield from enumerate(read_documents(source, separator))
-        return
+        return FileDocuments(source, separator)
+    return _documents_of_iterable(source, separator, text_column)
+
+
+def _documents_of_iterable(source: Any, separator: str | None, text_column: str) -> Iterator[Document]:
     kind: str | None = None
     index = 0
     for given in _items_of(source, text_column):

@@ -14,7 +14,7 @@ from tokjax._threads import map_in_threads
 from tokjax._workers import map_in_workers
 from tokjax.errors import DatasetError
 from tokjax.store.encoding import Documents, Encoded, encode_documents
-from tokjax.store.feed import batches_of
+from tokjax.store.feed import FileDocuments, batches_of
 from tokjax.store.shards import ShardWriter
 
 if TYPE_CHECKING:
@@ -74,13 +74,17 @@ def fill_shards(
         progress_bar("packing", total, unit="bytes", enabled=job.progress) as advance,
         ShardWriter(directory, job.field, job.plan.shard_size, finished, on_shard) as writer,
     ):
-        advance(sum(shard.num_bytes for shard in finished))
         num_items = sum(shard.num_items for shard in finished)
+        num_bytes = sum(shard.num_bytes for shard in finished)
         noun = "bytes" if job.field.tokenizer is None else "tokens"
+        shown = 0
         for batch, encoded in _encoded(job):
-            num_bytes = writer.add(batch, encoded)
+            num_bytes += writer.add(batch, encoded)
             num_items += len(encoded.data)
-            advance(num_bytes, f"{num_items:,} {noun}")
+            # (What is in files may be compressed, or beside other things: of them counts what was read.)
+            reached = job.documents.read_nbytes if isinstance(job.documents, FileDocuments) else num_bytes
+            advance(reached - shown, f"{num_items:,} {noun}")
+            shown = reached
     return writer.shards
 
 

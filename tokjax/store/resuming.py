@@ -6,6 +6,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from tokjax._files import sha256_of_file
+from tokjax._progress import progress_bar
 from tokjax.errors import DatasetError, DatasetExistsError, DatasetMismatchError
 from tokjax.store.feed import SourceHash
 from tokjax.store.manifest import MANIFEST_FILE, Manifest, Plan, Shard
@@ -30,7 +31,7 @@ def unchanged(manifest_there: Callable[[], Manifest], job: Job, place: object) -
         raise DatasetExistsError(f"{place} exists; to replace it, pass overwrite=True ({error})") from None
     hint = "to replace it, pass overwrite=True"
     _compare(job.plan, manifest.plan, f"{place} exists, and was written", hint)
-    different = _first_difference(job.documents, manifest.shards)
+    different = _first_difference(job, manifest.shards)
     if different is None and next(job.documents, None) is not None:
         different = "the source now has more documents"
     if different is not None:
@@ -73,7 +74,7 @@ def begin(
         if not overwrite:
             raise
         return job, ()
-    different = _first_difference(job.documents, finished)
+    different = _first_difference(job, finished)
     if different is None:
         return job, finished
     what = f"{place} was begun from another source ({different}); pass the same one"
@@ -109,19 +110,21 @@ def check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
             )
 
 
-def _first_difference(documents: Iterator[Document], shards: tuple[Shard, ...]) -> str | None:
+def _first_difference(job: Job, shards: tuple[Shard, ...]) -> str | None:
     """Where documents are not those of some shards; all of these are read."""
-    seen = 0
-    for shard in shards:
-        digest, count = SourceHash(), 0
-        for doc_id, text in itertools.islice(documents, shard.num_documents):
-            digest.add([doc_id], [text])
-            count += 1
-        if count < shard.num_documents:
-            return f"it now ends after {seen + count} documents"
-        if digest.pop() != shard.source_sha256:
-            return f"documents {seen} to {seen + count - 1} are others"
-        seen += count
+    seen, total = 0, sum(shard.num_bytes for shard in shards)
+    with progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:
+        for shard in shards:
+            digest, count = SourceHash(), 0
+            for doc_id, text in itertools.islice(job.documents, shard.num_documents):
+                digest.add([doc_id], [text])
+                count += 1
+            if count < shard.num_documents:
+                return f"it now ends after {seen + count} documents"
+            if digest.pop() != shard.source_sha256:
+                return f"documents {seen} to {seen + count - 1} are others"
+            seen += count
+            advance(shard.num_bytes, f"{seen:,} documents")
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -116,10 +117,16 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
         for i, text in enumerate(source):  # type: ignore[arg-type]
             yield from _documents_in(checked_text(text, f"text {i} of the source"), separator)
         return
+    for documents, _ in documents_by_chunk(files, separator):
+        yield from documents
+
+
+def documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tuple[Iterable[Text], int]]:
+    """The documents of each chunk of files, with how far it goes in them, as of `read_nbytes`."""
     separators = [] if separator is None else [separator]
     for chunk in file_chunks(files, separators, _READ_SIZE, safe_cuts=False):
-        for text, _ in chunk.read():
-            yield from _documents_in(text, separator)
+        parts = (_documents_in(text, separator) for text, _ in chunk.read())
+        yield itertools.chain.from_iterable(parts), chunk.read_nbytes
 
 
 def _documents_in(text: Text, separator: str | None) -> Iterable[Text]:

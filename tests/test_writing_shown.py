@@ -1,0 +1,127 @@
+"""What a writer shows of its progress: how far it is in the files, and what it has written."""
+
+import gzip
+import json
+from contextlib import contextmanager
+
+import pytest
+
+import tokjax
+
+TEXTS = [f"{i}: a text of the corpus, one of many." for i in range(50)]
+NUM_BYTES = sum(map(len, TEXTS))
+TOKENIZER = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
+
+
+@pytest.fixture
+def bars(monkeypatch):
+    """The bars that are shown: what of, how much there is, and what they are told."""
+    shown = []
+
+    @contextmanager
+    def recorded(description, total, *, unit, enabled):
+        told = []
+        if enabled:
+            shown.append((description, total, unit, told))
+        yield lambda amount, note="": told.append((amount, note))
+
+    for module in ("filling", "resuming"):
+        monkeypatch.setattr(f"tokjax.store.{module}.progress_bar", recorded)
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", NUM_BYTES // 4)
+    monkeypatch.setattr("tokjax.text.sources._READ_SIZE", NUM_BYTES // 10)
+    return shown
+
+
+def write(source, path, field=None, **options):
+    field = field or tokjax.TokenizedTextField(TOKENIZER)
+    return tokjax.write_dataset(source, field, path, **{"progress": True, "workers": 1} | options)
+
+
+def write_plain(path):
+    path.write_text("<|endoftext|>".join(TEXTS), "utf-8")
+
+
+def write_records(path):
+    path.write_text("".join(json.dumps({"id": [1, 2, 3], "text": text}) + "\n" for text in TEXTS))
+
+
+def write_compressed(path):
+    path.write_bytes(gzip.compress("<|endoftext|>".join(TEXTS).encode()))
+
+
+def test_texts_have_no_end_that_is_known(bars, tmp_path):
+    write(TEXTS, tmp_path / "data")
+    ((description, total, unit, told),) = bars
+    assert (description, total, unit) == ("packing", None, "bytes")
+    assert len(told) > 1
+    assert sum(amount for amount, _ in told) == NUM_BYTES
+    assert told[-1][1] == f"{NUM_BYTES:,} tokens"
+
+
+def test_text_that_is_stored_as_it_is_has_bytes(bars, tmp_path):
+    write(TEXTS, tmp_path / "data", tokjax.RawTextField())
+    assert bars[0][3][-1][1] == f"{NUM_BYTES:,} bytes"
+
+
+@pytest.mark.parametrize(
+    ("name", "make"),
+    [("a.txt", write_plain), ("a.jsonl", write_records), ("a.txt.gz", write_compressed)],
+)
+def test_files_are_shown_to_their_ends(bars, tmp_path, name, make):
+    make(tmp_path / name)
+    write(tmp_path / name, tmp_path / "data", separator="<|endoftext|>" if "txt" in name else None)
+    ((_, total, _, told),) = bars
+    size = (tmp_path / name).stat().st_size
+    assert total == size
+    reached = 0
+    for amount, _ in told:
+        assert amount >= 0
+        reached += amount
+    assert reached == size
+    if "gz" not in name:  # (which is read at once, since it is small)
+        assert 0 < told[0][0] < size / 2
+    assert told[-1][1] == f"{NUM_BYTES:,} tokens"
+
+
+@pytest.mark.parametrize("are_files", [True, False])
+def test_one_that_goes_on_compares_and_counts_what_was_finished(bars, tmp_path, are_files):
+    source = TEXTS
+    if are_files:
+        write_plain(tmp_path / "a.txt")
+        source = tmp_path / "a.txt"
+    options = {"separator": "<|endoftext|>" if are_files else None, "shard_size": NUM_BYTES // 5}
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("tokjax.store.writer.write_manifest", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            write(source, tmp_path / "data", **options)
+    bars.clear()
+    write(source, tmp_path / "data", **options)
+    (comparing, total, _, compared), (packing, whole, _, told) = bars
+    finished = sum(len(text) for text in TEXTS[: int(compared[-1][1].split()[0])])
+    assert (comparing, packing) == ("comparing", "packing")
+    assert compared[-1][1] == "41 documents"
+    assert 0 < sum(amount for amount, _ in compared) == total == finished < NUM_BYTES
+    assert sum(amount for amount, _ in told) == (whole if are_files else NUM_BYTES)
+    assert told[0][0] >= finished
+    assert told[-1][1] == f"{NUM_BYTES:,} tokens"
+
+
+def test_one_that_is_finished_is_compared(bars, tmp_path):
+    write(TEXTS, tmp_path / "data", shard_size=NUM_BYTES // 5)
+    bars.clear()
+    write(TEXTS, tmp_path / "data", shard_size=NUM_BYTES // 5)
+    ((description, total, unit, told),) = bars
+    assert (description, total, unit) == ("comparing", NUM_BYTES, "bytes")
+    assert sum(amount for amount, _ in told) == NUM_BYTES
+    assert [note for _, note in told][-1] == "50 documents"
+    assert len(told) == 5
+
+
+def test_nothing_is_shown_where_nobody_asked(bars, tmp_path):
+    write(TEXTS, tmp_path / "data", progress=False)
+    write(TEXTS, tmp_path / "data", progress=False)
+    assert bars == []
