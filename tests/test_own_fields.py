@@ -21,7 +21,7 @@ TOKENIZER = tokjax.byte_level(["<en>", "<de>"])
 class TaggedField(tokjax.TokenField):
     """Ids behind the token of a language, the last ones of a long document."""
 
-    TYPE_ID: ClassVar[int] = 1001
+    TYPE_ID: ClassVar[int] = 1000
 
     language: str = "<en>"
     most: int = 8
@@ -77,15 +77,15 @@ def test_processes_write_the_same(corpus, tmp_path):
 
 def test_a_field_that_nobody_registered(corpus, tmp_path, monkeypatch):
     tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
-    monkeypatch.delitem(OWN_FIELDS, 1001)
+    monkeypatch.delitem(OWN_FIELDS, 1000)
     dataset = tokjax.open_dataset(tmp_path / "own")
     assert dataset[0].tolist() == expected(corpus[0])
     dataset.verify()
-    message = r"no field has the type id 1001; this tokjax has .*; import the module that registers it first"
+    message = r"no field has the type id 1000; this tokjax has .*; import the module that registers it first"
     with pytest.raises(tokjax.DatasetMismatchError, match=message):
         dataset.field  # noqa: B018
     with pytest.raises(
-        tokjax.InvalidArgumentError, match=r"TaggedField is not known by its TYPE_ID, 1001: derive"
+        tokjax.InvalidArgumentError, match=r"TaggedField is not known by its TYPE_ID, 1000: derive"
     ):
         tokjax.write_dataset(corpus, FIELD, tmp_path / "again")
     assert not (tmp_path / "again").exists()
@@ -110,13 +110,13 @@ def test_another_version_of_the_class(corpus, tmp_path, monkeypatch):
         encode_rows = TaggedField.encode_rows
         most: int = 0
 
-    monkeypatch.setitem(OWN_FIELDS, 1001, Later)
+    monkeypatch.setitem(OWN_FIELDS, 1000, Later)
     assert tokjax.open_dataset(tmp_path / "own").field == Later(TOKENIZER, "<de>", 5, added=7)
     for made, message in (
         (Needs, "Needs needs the option 'kind'"),
         (Lacks, "Lacks has no option 'language'"),
     ):
-        monkeypatch.setitem(OWN_FIELDS, 1001, made)
+        monkeypatch.setitem(OWN_FIELDS, 1000, made)
         with pytest.raises(tokjax.DatasetMismatchError, match=f"{message}; the dataset records"):
             tokjax.open_dataset(tmp_path / "own").field  # noqa: B018
 
@@ -167,14 +167,14 @@ def test_what_can_not_be_registered():
         tokjax.InvalidArgumentError, match=r"Plain must be a dataclass: put @dataclass\(frozen=True\)"
     ):
         tokjax.register_field(Plain)
-    with pytest.raises(tokjax.InvalidArgumentError, match=r"Plain.TYPE_ID must be at least 1000, not 41"):
-        tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 41})))
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"Plain.TYPE_ID must be at least 1000, not 999"):
+        tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 999})))
     with pytest.raises(
-        tokjax.InvalidArgumentError, match="TaggedField has the TYPE_ID 1001 already; give Plain another"
+        tokjax.InvalidArgumentError, match="TaggedField has the TYPE_ID 1000 already; give Plain another"
     ):
-        tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1001})))
+        tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1000})))
     assert tokjax.register_field(TaggedField) is TaggedField
-    assert OWN_FIELDS[1001] is TaggedField
+    assert OWN_FIELDS[1000] is TaggedField
     with pytest.raises(TypeError, match="abstract"):
         tokjax.TokenField(TOKENIZER)
 
