@@ -1,6 +1,7 @@
 """Datasets while they are open: how many files that takes, and what may become of their place."""
 
 import pickle
+import resource
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_conversion import TOKENIZER
+from tokjax.store.open_shards import most_held_shards, most_open_shards
 
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
 
@@ -41,6 +43,20 @@ def test_files_are_bounded_for_all_datasets_together(tmp_path, limit):
     ]
     assert [done.returncode for done in sums] == [0, 0], sums[0].stderr.decode()[-300:]
     assert int(sums[0].stdout) == int(sums[1].stdout) > 0
+
+
+@pytest.mark.parametrize(
+    ("files", "most_open", "most_held"),
+    [(1000, 500, 125), (2**20, 1024, 256), (9, 4, 1), (1, 1, 1), (resource.RLIM_INFINITY, 1024, 256)],
+)
+def test_half_of_the_files_that_a_process_may_have(monkeypatch, files, most_open, most_held):
+    monkeypatch.setattr("resource.getrlimit", lambda _: (files, resource.RLIM_INFINITY))
+    assert (most_open_shards(), most_held_shards()) == (most_open, most_held)
+
+
+def test_where_nothing_tells_how_many_files_there_may_be(monkeypatch):
+    monkeypatch.setitem(sys.modules, "resource", None)  # (as on Windows)
+    assert most_open_shards() == 512
 
 
 def test_a_dataset_that_is_gone_keeps_no_other_closed(tmp_path, monkeypatch):

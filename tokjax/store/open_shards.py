@@ -62,6 +62,8 @@ def most_open_shards() -> int:
     except ImportError:
         return _MOST_OPEN // 2
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:  # (-1 on Linux)
+        return _MOST_OPEN
     return max(min(soft // 2, _MOST_OPEN), 1)
 
 
