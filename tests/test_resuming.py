@@ -73,10 +73,15 @@ def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
     assert [entry.name for entry in path.parent.iterdir()] == ["data"]
 
 
-def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+@pytest.mark.parametrize("stop", [1, 2, 25])
+@pytest.mark.parametrize("shard_size", [4, 7])  # (that a text just fills, and that two overfill)
+def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
+    texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
+    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 4)
     with pytest.raises(StoppedError):
-        tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
+        tokjax.write_dataset(stopping(texts, stop), FIELDS["raw"], tmp_path / "data", **options)
+    finished = stop if shard_size == 4 else stop // 2 * 2
+    assert (tmp_path / "data.incomplete").exists() == (finished > 0)
     encoded = []
     encode = tokjax.store.encoding.encode_documents
     monkeypatch.setattr(
@@ -85,9 +90,9 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch):
             encoded.extend(documents.doc_ids) or encode(field, documents, **options)
         ),
     )
-    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
-    assert 10 < min(encoded) < 25
-    assert sorted(encoded) == list(range(min(encoded), len(TEXTS)))
+    tokjax.write_dataset(texts, FIELDS["raw"], tmp_path / "data", **options)
+    assert sorted(encoded) == list(range(finished, len(texts)))
+    assert list(tokjax.open_dataset(tmp_path / "data")) == texts
 
 
 class TestAnotherRun:
