@@ -147,6 +147,11 @@ def test_a_pickle_is_never_loaded(written):
             tokjax.DatasetMismatchError,
             "version 1; this tokjax reads.*version 3; write the dataset again",
         ),
+        (
+            lambda m: m.update(format="other"),
+            tokjax.DatasetMismatchError,
+            "is 'other' version 3; this tokjax reads 'tokjax-dataset' version 3; write the dataset again",
+        ),
         (lambda m: m.pop("format"), tokjax.DatasetCorruptError, "is damaged"),
         (lambda m: m.clear(), tokjax.DatasetCorruptError, "is damaged"),
     ],
