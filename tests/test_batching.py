@@ -243,6 +243,9 @@ def test_ids_that_are_none(wrong):
         tokjax.collate_padded_batch(ragged, pad_id=wrong)
     with pytest.raises(tokjax.InvalidArgumentError, match="pad_id (is|must be)"):
         tokjax.pack_blocks(ragged, block_size=2, pad_id=wrong)
+    if wrong is not None:
+        with pytest.raises(tokjax.InvalidArgumentError, match="eos_id (is|must be)"):
+            tokjax.pack_blocks(ragged, block_size=2, pad_id=0, eos_id=wrong)
     with pytest.raises(tokjax.InvalidArgumentError, match="pad_value (is|must be)"):
         tokjax.pad_sequence(flat, 2, wrong)
     with pytest.raises(tokjax.InvalidArgumentError, match="eos_token (is|must be)"):

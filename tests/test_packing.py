@@ -268,6 +268,9 @@ def test_plans_for_other_rows():
     ):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             tokjax.apply_packing(plan, tokjax.ragged_from_rows(rows), pad_id=0, eos_id=5)
+    with pytest.raises(tokjax.InvalidArgumentError, match="made for longer rows"):
+        other = tokjax.ragged_from_rows([[1, 2, 3], [4]])
+        tokjax.apply_packing(tokjax.plan_packing([1, 3], 4), other, pad_id=0, eos_id=5)
     with pytest.raises(tokjax.InvalidArgumentError, match="positions must be 'segment' or 'document'"):
         tokjax.apply_packing(plan, tokjax.ragged_from_rows([[1, 2]] * 2), pad_id=0, positions="block")
     with pytest.raises(tokjax.InvalidArgumentError, match="the plan has 1 blocks; first=0, stop=2"):
