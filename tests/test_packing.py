@@ -346,6 +346,20 @@ def test_levanter(packed):
     assert batch["tokens"] is packed.ids
 
 
+def test_that_a_token_has_the_id_0_does_not_leave_it_out():
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[3, 0, 0]]), block_size=4, pad_id=0)
+    maxtext = blocks.to_maxtext()
+    assert maxtext["targets"].tolist() == [[0, 0, 0, 0]]
+    assert maxtext["targets_segmentation"].tolist() == [[1, 1, 0, 0]]
+    assert blocks.to_levanter()["loss_weight"].tolist() == [[1, 1, 0, 0]]
+
+
+@pytest.mark.parametrize("count", [tokjax.segment_lengths, tokjax.cu_seqlens, tokjax.cudnn_segments])
+def test_segments_need_room(count):
+    with pytest.raises(tokjax.InvalidArgumentError, match="max_segments must be at least 1, not 0"):
+        count(np.zeros((1, 3), np.int32), 0)
+
+
 def test_grain_packs_alike():
     import grain.python as grain
     from grain.experimental import FirstFitPackIterDataset
