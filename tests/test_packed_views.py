@@ -1,0 +1,133 @@
+"""Blocks as other libraries name and take them: their segments, lengths and columns."""
+
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import tokjax
+from tests.agreement import agree
+
+segments = st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=4)
+
+
+@given(segments)
+def test_segments(lengths):
+    width = max(map(sum, lengths)) + 1
+    rows = [[i for i, n in enumerate(row, 1) for _ in range(n)] for row in lengths]
+    ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int32)
+    found = agree(partial(tokjax.segment_lengths, max_segments=5), ids)
+    assert found.tolist() == [row + [0] * (5 - len(row)) for row in lengths]
+    bounds = agree(partial(tokjax.cu_seqlens, max_segments=5), ids)
+    assert bounds.tolist() == [np.cumsum([0, *row, *[0] * (5 - len(row))]).tolist() for row in lengths]
+    packed = agree(partial(tokjax.cudnn_segments, max_segments=5), ids)
+    for row, seqlen, offsets in zip(lengths, packed["q_seqlen"], packed["q_offsets"], strict=True):
+        assert seqlen.tolist() == row + [-1] * (5 - len(row))
+        assert offsets.tolist() == np.cumsum([0, *row])[: len(row)].tolist() + [-1] * (6 - len(row))
+    assert packed["kv_seqlen"].tolist() == packed["q_seqlen"].tolist()
+    assert packed["kv_offsets"].tolist() == packed["q_offsets"].tolist()
+
+
+def test_segments_of_one_row_and_too_many():
+    assert tokjax.cu_seqlens(np.array([1, 2, 2, 0]), 2).tolist() == [0, 1, 3]
+    assert tokjax.segment_lengths(np.zeros((0, 4), np.int32), 2).shape == (0, 2)
+    with pytest.raises(tokjax.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"):
+        tokjax.segment_lengths(np.array([[1, 2, 3]]), 2)
+    for row in ([0, 0, 1], [1, 0, 2], [2, 1]):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"rise along a row, with padding \(0\) behind"):
+            tokjax.cu_seqlens(np.array([row]), 2)
+    with pytest.raises(tokjax.InvalidArgumentError, match=r"segment_ids must have shape \(\.\.\., length\)"):
+        tokjax.cu_seqlens(np.int32(1), 2)
+    traced = jax.jit(partial(tokjax.segment_lengths, max_segments=2))(jnp.array([[1, 2, 3, 3]]))
+    assert traced.tolist() == [[1, 1]]
+
+
+@pytest.mark.parametrize("count", [tokjax.segment_lengths, tokjax.cu_seqlens, tokjax.cudnn_segments])
+def test_segments_need_room(count):
+    with pytest.raises(tokjax.InvalidArgumentError, match="max_segments must be at least 1, not 0"):
+        count(np.zeros((1, 3), np.int32), 0)
+
+
+@pytest.fixture
+def packed():
+    rows = tokjax.ragged_from_rows([[5, 6, 7], [8], [9, 9]])
+    return tokjax.pack_blocks(rows, block_size=5, pad_id=0, strategy="best_fit", max_segments=2)
+
+
+def test_views(packed):
+    assert packed.ids.tolist() == [[5, 6, 7, 9, 9], [8, 0, 0, 0, 0]]
+    assert packed.causal_lm_labels().tolist() == [[6, 7, -100, 9, -100], [-100] * 5]
+    answers = packed.causal_lm_labels(loss_mask=packed.ids != 7, ignore_index=-1)
+    assert answers[0].tolist() == [6, -1, -1, 9, -1]
+    assert packed.lengths.tolist() == [5, 1]
+    assert packed.cu_seqlens(2).tolist() == [[0, 3, 5], [0, 1, 1]]
+
+
+def test_maxtext(packed):
+    batch = agree(lambda p: p.to_maxtext(), packed)
+    assert batch["inputs"].tolist() == packed.ids.tolist()
+    assert batch["targets"].tolist() == [[6, 7, 0, 9, 0], [0] * 5]
+    assert batch["inputs_segmentation"].tolist() == [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]]
+    assert batch["targets_segmentation"].tolist() == [[1, 1, 0, 2, 0], [0] * 5]
+    assert batch["inputs_position"].tolist() == batch["targets_position"].tolist()
+    assert batch["inputs_position"].tolist() == [[0, 1, 2, 0, 1], [0] * 5]
+
+
+def test_levanter(packed):
+    batch = packed.to_levanter()
+    assert batch["loss_weight"].dtype == np.float32
+    assert batch["loss_weight"].tolist() == [[1, 1, 0, 1, 0], [0] * 5]
+    assert batch["segment_ids"].tolist() == [[1, 1, 1, 2, 2], [1, -1, -1, -1, -1]]
+    assert batch["tokens"] is packed.ids
+
+
+def test_that_a_token_has_the_id_0_does_not_leave_it_out():
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[3, 0, 0]]), block_size=4, pad_id=0)
+    maxtext = blocks.to_maxtext()
+    assert maxtext["targets"].tolist() == [[0, 0, 0, 0]]
+    assert maxtext["targets_segmentation"].tolist() == [[1, 1, 0, 0]]
+    assert blocks.to_levanter()["loss_weight"].tolist() == [[1, 1, 0, 0]]
+
+
+def test_grain_packs_alike():
+    import grain.python as grain
+    from grain.experimental import FirstFitPackIterDataset
+
+    rows = [[1, 2, 3, 4], [5, 6, 7], [9, 9], [8]]
+    source = grain.MapDataset.source([{"tokens": np.array(row, np.int32)} for row in rows]).to_iter_dataset()
+    theirs = list(FirstFitPackIterDataset(source, length_struct={"tokens": 6}, num_packing_bins=2))
+    ours = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=6, pad_id=0, strategy="best_fit")
+    ours = ours.to_grain()
+    assert sorted(theirs[0]) == sorted(ours)
+    by_first = {tuple(block["tokens"].tolist()): block for block in theirs}
+    for i, ids in enumerate(ours["tokens"].tolist()):
+        theirs_too = by_first[tuple(ids)]
+        assert {name: values[i].tolist() for name, values in ours.items()} == {
+            name: values.tolist() for name, values in theirs_too.items()
+        }
+
+
+def test_transformers_finds_segments_where_positions_begin_again():
+    rows = tokjax.ragged_from_rows([[1, 2, 3, 4], [*range(11, 21)]])
+    options = {"strategy": "first_fit", "overlong": "split", "positions": "document"}
+    blocks = tokjax.pack_blocks(rows, block_size=8, pad_id=0, **options)
+    assert blocks.positions.tolist() == [[0, 1, 2, 3, 8, 9, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
+    found = jax.jit(tokjax.PackedBlocks.to_huggingface)(blocks)["position_ids"]
+    assert found.tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_transformers_flatten_alike():
+    from transformers import DataCollatorWithFlattening
+
+    rows = [[5, 6, 7], [8], [9, 9]]
+    theirs = DataCollatorWithFlattening(return_tensors="np")([{"input_ids": row} for row in rows])
+    ours = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=6, pad_id=0).to_huggingface()
+    assert sorted(ours) == ["input_ids", "labels", "position_ids"]
+    for name, values in ours.items():
+        assert values.tolist() == theirs[name].tolist(), name
+    padded = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=8, pad_id=0).to_huggingface()
+    assert padded["labels"].tolist() == [[-100, 6, 7, -100, -100, 9, -100, -100]]
