@@ -28,6 +28,7 @@ TOKENIZER = tokjax.byte_level_bpe(
 PIECES = train_sentencepiece(CORPUS * 2, vocab_size=150, progress=False).tokenizer
 FIELDS = {
     "raw": tokjax.RawTextField(),
+    "raw, whole": tokjax.RawTextField(max_chars=None),
     "raw, short": tokjax.RawTextField(max_chars=5),
     "tokenized": tokjax.TokenizedTextField(TOKENIZER),
     "tokenized, short": tokjax.TokenizedTextField(TOKENIZER, max_tokens=5),
@@ -42,16 +43,20 @@ documents = st.lists(hard_texts | byte_strings, max_size=8)
 
 
 def stored(field, text):
-    """What a field stores of a document, the slow way."""
+    """What a field stores of a document, the slow way, and how many ids or characters it cuts off."""
     if isinstance(field, tokjax.RawTextField):
-        return to_utf8(text) if field.max_chars is None else None
+        whole = to_utf8(text).decode("utf-8", "surrogateescape")
+        kept = whole[: field.max_chars]
+        return list(kept.encode("utf-8", "surrogateescape")), len(whole) - len(kept)
     tokenizer = field.tokenizer
     options = {"disallowed_special": field.disallowed_special}
     if isinstance(field, tokjax.PackedTokenField):
         ids = tokjax.encode(tokenizer, text, **options).tolist()
-        return [tokjax.bos_id(tokenizer), *ids, tokjax.eos_id(tokenizer)]
-    options |= {"max_length": field.max_tokens, "add_special_tokens": field.add_special_tokens}
-    return tokjax.encode_result(tokenizer, text, **options).ids.tolist()
+        return [tokjax.bos_id(tokenizer), *ids, tokjax.eos_id(tokenizer)], 0
+    options["add_special_tokens"] = field.add_special_tokens
+    whole = tokjax.encode_result(tokenizer, text, **options).ids
+    kept = tokjax.encode_result(tokenizer, text, **options, max_length=field.max_tokens).ids
+    return kept.tolist(), len(whole) - len(kept)
 
 
 def contents(dataset):
@@ -72,18 +77,11 @@ def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size)
     assert dataset.field == field
     found = contents(dataset)
     assert sorted(found) == list(range(len(texts)))
-    cut = 0
-    for doc_id, text in enumerate(texts):
-        if isinstance(field, tokjax.RawTextField):
-            whole = to_utf8(text).decode("utf-8", "surrogateescape")
-            expected = whole[: field.max_chars]
-            assert found[doc_id].decode("utf-8", "surrogateescape") == expected
-            cut += expected != whole
-        else:
-            assert found[doc_id].tolist() == stored(field, text)
-            assert found[doc_id].dtype == np.int32
-    if isinstance(field, tokjax.RawTextField):
-        assert written.num_cut == cut
+    expected = [stored(field, text) for text in texts]
+    assert [list(found[doc_id]) for doc_id in range(len(texts))] == [kept for kept, _ in expected]
+    if not isinstance(field, tokjax.RawTextField):
+        assert {found[doc_id].dtype for doc_id in found} <= {np.dtype(np.int32)}
+    assert written.num_cut == sum(num_dropped > 0 for _, num_dropped in expected)
     assert written.num_items == sum(map(len, found.values())) == dataset.document_lengths.sum()
     assert written.num_bytes == sum(map(len, map(to_utf8, texts)))
     dataset.verify()
@@ -140,6 +138,28 @@ def test_the_index_keeps_the_names(name, tmp_path):
 def test_a_field_by_its_number(name):
     field = FIELDS[name]
     assert field_of(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer) == field
+
+
+@pytest.mark.parametrize(
+    ("kind", "given"),
+    [
+        (tokjax.TokenizedTextField, {"max_tokens": np.int64(5), "add_special_tokens": np.True_}),
+        (tokjax.BucketedTokenField, {"max_tokens": np.int32(5000), "add_special_tokens": 1}),
+        (tokjax.PackedTokenField, {"chunk_tokens": np.uint16(7), "add_eos_between_docs": 1}),
+    ],
+)
+def test_options_are_numbers_that_a_manifest_can_hold(kind, given):
+    field = kind(TOKENIZER, **given)
+    assert json.loads(json.dumps(field.options)) == field.options
+    assert {name: type(value) for name, value in field.options.items() if name in given} == {
+        name: bool if name.startswith("add") else int for name in given
+    }
+
+
+@pytest.mark.parametrize("kind", [tokjax.TokenizedTextField, tokjax.BucketedTokenField])
+def test_documents_have_room_for_an_id(kind):
+    with pytest.raises(tokjax.InvalidArgumentError, match="max_tokens must be at least 1, not 0"):
+        kind(TOKENIZER, max_tokens=0)
 
 
 def test_numbers_of_fields_are_those_of_the_design():
