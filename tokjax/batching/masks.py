@@ -78,9 +78,8 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
     if ids.ndim != 1:
         raise InvalidArgumentError(f"input_ids must have shape (n,), not {ids.shape}; use jax.vmap for rows")
     size = ids.shape[0]
-    ends = ids == xp.asarray(eos_token, dtype=np.int32)
-    if size:  # the last id ends a document in any case
-        ends = xp.where(xp.arange(size) == size - 1, xp.ones((), bool), ends)
+    is_last = xp.arange(size) == size - 1  # (it ends a document in any case)
+    ends = (ids == xp.asarray(eos_token, dtype=np.int32)) | is_last
     if max_documents is None:
         if is_traced(ids):
             raise InvalidArgumentError(
