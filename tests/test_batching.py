@@ -255,6 +255,12 @@ def test_ids_that_are_none(wrong):
 
 
 def test_shapes_that_do_not_fit():
+    for call in (
+        lambda: tokjax.pad_sequence(np.array([1]), -1, 0),
+        lambda: tokjax.batch_pad_sequences(np.array([[1]]), np.array([1]), -1, 0),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match="max_length must be at least 0, not -1"):
+            call()
     with pytest.raises(tokjax.InvalidArgumentError, match=r"must have shape \(n,\), not \(1, 1\)"):
         tokjax.pad_sequence(np.array([[1]]), 2, 0)
     with pytest.raises(tokjax.InvalidArgumentError, match=r"\(batch, width\)"):

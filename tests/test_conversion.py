@@ -25,7 +25,9 @@ def dataset(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
-def test_there_and_back(dataset, tmp_path, name):
+@pytest.mark.parametrize("at_once", [1, 50, 1 << 22])
+def test_there_and_back(dataset, tmp_path, name, at_once, monkeypatch):
+    monkeypatch.setattr("tokjax.store.conversion._AT_ONCE", at_once)
     paths = tokjax.export_dataset(dataset, tmp_path / name)
     assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
     tokjax.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "back", shard_size=60)
@@ -61,6 +63,12 @@ def test_an_int64_cache(tmp_path):
     assert [dataset[i].tolist() for i in range(500)] == chunks.tolist()
     small = (tmp_path / "data" / "shard-00000.tokens.npy").stat().st_size
     assert small * 3.9 < (tmp_path / "cache.npy").stat().st_size
+
+
+def test_ids_that_are_all_the_same(tmp_path):
+    np.save(tmp_path / "x.npy", np.zeros(5, np.int32))
+    tokjax.convert_dataset(tmp_path / "x.npy", TOKENIZER, tmp_path / "data")
+    assert tokjax.open_dataset(tmp_path / "data").read(0, 5).tolist() == [0] * 5
 
 
 @pytest.mark.parametrize(
@@ -119,6 +127,29 @@ def test_what_a_format_can_t_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("sizes", "documents", "expected"),
+    [
+        ([3, 0, 7], [0, 1, 2, 3], [[0, 1, 2], [], [3, 4, 5, 6, 7, 8, 9]]),
+        ([3, 3, 4], [0, 2, 2, 3], [[0, 1, 2, 3, 4, 5], [], [6, 7, 8, 9]]),
+        ([4, 6], [], [[0, 1, 2, 3], [4, 5, 6, 7, 8, 9]]),
+    ],
+)
+def test_documents_of_megatron(tmp_path, sizes, documents, expected):
+    write_megatron(tmp_path, sizes, 2 * np.cumsum([0, *sizes])[:-1], documents)
+    tokjax.convert_dataset(tmp_path / "x.idx", TOKENIZER, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert [dataset.document(i).tolist() for i in range(dataset.num_documents)] == expected
+
+
+def write_megatron(directory, sizes, places, documents):
+    """Ten ids, from 0 to 9, and an index of them."""
+    (directory / "x.bin").write_bytes(np.arange(10, dtype="<u2").tobytes())
+    header = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, len(sizes), len(documents))
+    columns = np.array(sizes, "<i4").tobytes() + np.array([*places, *documents], "<i8").tobytes()
+    (directory / "x.idx").write_bytes(header + columns)
+
+
+@pytest.mark.parametrize(
     ("sizes", "places", "documents"),
     [
         ([3, 3, 4], [0, 6, 12], [0, 2]),
@@ -130,10 +161,7 @@ def test_what_a_format_can_t_hold(tmp_path):
     ],
 )
 def test_a_damaged_megatron(tmp_path, sizes, places, documents):
-    (tmp_path / "x.bin").write_bytes(np.arange(10, dtype="<u2").tobytes())
-    header = struct.pack("<9sQBQQ", b"MMIDIDX\x00\x00", 1, 8, len(sizes), len(documents))
-    columns = np.array(sizes, "<i4").tobytes() + np.array([*places, *documents], "<i8").tobytes()
-    (tmp_path / "x.idx").write_bytes(header + columns)
+    write_megatron(tmp_path, sizes, places, documents)
     with pytest.raises(tokjax.SourceError, match="do not add up: damaged"):
         tokjax.convert_dataset(tmp_path / "x.idx", TOKENIZER, tmp_path / "out")
 
