@@ -101,9 +101,9 @@ class TestTrain:
     def test_counts_of_several_files_are_added_up(self, place, tmp_path):
         command = ["train", "--vocab-size", 300, "--quiet"]
         for name in ("a.counts", "b.counts"):
-            keep = ["--save-counts", tmp_path / name, "-o", tmp_path / "x.json"]
+            keep = ["--save-counts", tmp_path / name, "-o", tmp_path / f"{name}.json"]
             output_of(*command, place / "corpus.txt", *keep)
-        output_of(*command, tmp_path / "*.counts", "-o", tmp_path / "c.json")
+        output_of(*command, tmp_path / "?.counts", "-o", tmp_path / "c.json")
         output_of(*command, place / "corpus.txt", place / "corpus.txt", "-o", tmp_path / "d.json")
         assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
 
@@ -113,7 +113,7 @@ class TestTrain:
             (["corpus.txt"], "and .*corpus.txt none; count that first"),
             (["--max-bytes", 5], "trained on as they are: no --max-bytes"),
             (["--save-counts", "q.npz"], "trained on as they are"),
-            (["--field", "x"], "trained on as they are"),
+            (["--text-column", "x"], "trained on as they are"),
             (["--model", "unigram"], "nor a model of SentencePiece"),
             (
                 ["--special-token", "the"],
@@ -145,8 +145,10 @@ class TestTrain:
         options = ["--vocab-size", 300, "-o", tmp_path / "t.json"]
         failed = run("train", tmp_path / "*.jsonl", *options)
         assert failed.returncode == 1
-        assert b"has no field 'text', it has ['body']; pass --field NAME" in failed.stderr
-        shown = output_of("train", tmp_path / "*.jsonl", "--field", "body", "--max-bytes", 100, *options)
+        assert b"has no field 'text', it has ['body']; pass --text-column NAME" in failed.stderr
+        shown = output_of(
+            "train", tmp_path / "*.jsonl", "--text-column", "body", "--max-bytes", 100, *options
+        )
         assert "documents" in shown
 
     def test_a_bundle(self, place, tmp_path):

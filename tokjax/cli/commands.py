@@ -5,16 +5,16 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 import tokjax
+from tokjax.cli.advice import show_error
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.report import report
-from tokjax.cli.separators import SEPARATOR_HELP, unescaped
+from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, unescaped
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
 
@@ -41,13 +41,6 @@ def options(
 ) -> None:
     """What goes before a command."""
 
-
-_OPTION_OF_KEYWORD = {
-    "overwrite=True": "--overwrite",
-    "disallowed_special=()": "--special text",
-    "text_files(PATH, field=NAME)": "--field NAME",
-    "text_files(PATH, format='text')": "--format text",
-}
 
 TokenizerOption = Annotated[
     Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
@@ -79,7 +72,12 @@ SpecialOption = Annotated[
         help="Special tokens in the text: refuse it, recognise them, or take them for ordinary text.",
     ),
 ]
-Files = Annotated[list[Path], typer.Argument(help="Text, JSON lines or Parquet.", show_default=False)]
+Files = Annotated[
+    list[str],
+    typer.Argument(
+        help="Files of text, JSON lines or Parquet, gzipped or not, or patterns of them.", show_default=False
+    ),
+]
 
 
 @app.command()
@@ -94,6 +92,8 @@ def pack(
         str | None,
         typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token; nothing without one."),
     ] = None,
+    text_column: TextColumnOption = "text",
+    file_format: FormatOption = "auto",
     field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
     chunk_tokens: Annotated[int, typer.Option(help="Packed: ids that a loader gives at once.")] = 4096,
     max_tokens: Annotated[int, typer.Option(help="Tokenized and bucketed: longer documents are cut.")] = 2048,
@@ -125,7 +125,7 @@ def pack(
     else:
         stored = tokjax.PackedTokenField(loaded, chunk_tokens, **options)
     tokjax.write_dataset(
-        files,
+        tokjax.text_files(files, field=text_column, format=cast("Any", file_format)),
         stored,
         out,
         separator=separator or None,
@@ -167,9 +167,6 @@ def run() -> None:
     """Run a command; exit with 1 and one line on standard error where the library refuses."""
     try:
         app()
-    except (tokjax.TokjaxError, OSError) as error:
-        message = str(error)
-        for keyword, option in _OPTION_OF_KEYWORD.items():
-            message = message.replace(keyword, option)
-        Console(stderr=True).print(f"[bold red]error:[/] {escape(message)}", highlight=False, soft_wrap=True)
+    except (tokjax.TokjaxError, OSError, UnicodeEncodeError) as error:
+        show_error(error)
         sys.exit(1)

@@ -11,6 +11,7 @@ from rich.console import Console
 
 import tokjax
 from tokjax._files import write_atomically
+from tokjax.cli.advice import show_error
 from tokjax.cli.tables import padding_table, stats_table
 
 DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]
@@ -43,13 +44,20 @@ def stats(
 
 
 def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of datasets.")]) -> None:
-    """Compare all files of datasets with their checksums."""
+    """Compare all files of datasets with their checksums; exit with 1 if any is not as it was written."""
+    damaged = 0
     for path in datasets:
-        opened = tokjax.open_dataset(path)
-        opened.verify()
-        Console().print(
-            f"{path}: {len(opened.manifest.all_files)} files are as they were written", markup=False
-        )
+        try:
+            opened = tokjax.open_dataset(path)
+            opened.verify()
+        except (tokjax.TokjaxError, OSError) as error:
+            damaged += 1
+            show_error(error)
+        else:
+            count = len(opened.manifest.all_files)
+            Console().print(f"{path}: {count} files are as they were written", markup=False)
+    if damaged:
+        raise typer.Exit(1)
 
 
 def merge(

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path  # noqa: TC003 (typer reads the annotations)
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.console import Console
 
 import tokjax
 from tokjax._files import write_atomically
-from tokjax.cli.separators import SEPARATOR_HELP, unescaped
+from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, unescaped
 from tokjax.report.inputs import ONLY_KIND
 from tokjax.report.template import check_libraries
 
@@ -23,7 +23,9 @@ def report(
     tokenizer: Annotated[
         Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
     ],
-    files: Annotated[list[Path] | None, typer.Argument(help="Text files, in UTF-8.")] = None,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Files of text, JSON lines or Parquet, or patterns of them.")
+    ] = None,
     against: Annotated[
         list[Path] | None,
         typer.Option("--against", help="Another tokenizer, beside the first; may be repeated."),
@@ -36,6 +38,8 @@ def report(
         str | None,
         typer.Option(help=f"{SEPARATOR_HELP} Default: the first EOS token."),
     ] = None,
+    text_column: TextColumnOption = "text",
+    file_format: FormatOption = "auto",
     curve: Annotated[
         bool, typer.Option("--curve", help="Also bytes per token by size, of byte-level BPE tokenizers.")
     ] = False,
@@ -46,7 +50,10 @@ def report(
     """Show what a vocabulary is like on text files, beside others. Special tokens in them are plain text."""
     if html is not None:
         check_libraries()  # (now, rather than when all is measured)
-    sources = _sources(files or [], kind or [])
+    sources = {
+        name: tokjax.text_files(paths, field=text_column, format=cast("Any", file_format))
+        for name, paths in _files_of_kinds(files or [], kind or []).items()
+    }
     tokenizers = _tokenizers([tokenizer, *(against or [])])
     byte_level = {name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)}
     if curve and not byte_level:
@@ -72,14 +79,14 @@ def report(
             Console().print(table, "")
 
 
-def _sources(files: list[Path], kinds: list[str]) -> dict[str, list[Path]]:
+def _files_of_kinds(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
     """The files of each kind of text, those without a name first."""
     sources = {ONLY_KIND: list(files)} if files else {}
     for given in kinds:
         name, equals, path = given.partition("=")
         if not (name and equals and path):
             raise typer.BadParameter(f"{given!r} is not NAME=PATH", param_hint="--kind")
-        sources.setdefault(name, []).append(Path(path))
+        sources.setdefault(name, []).append(path)
     if not sources:
         raise typer.BadParameter("there is no text: name files, or kinds of text with --kind NAME=PATH")
     return sources

@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 
 import tokjax
+from tokjax.cli.sources import FormatOption, TextColumnOption  # noqa: TC001 (typer reads the annotations)
 from tokjax.cli.tables import training_table
 from tokjax.text.files import text_files
 from tokjax.trainer import (
@@ -117,10 +118,8 @@ def train(
     byte_fallback: Annotated[
         bool | None, typer.Option("--byte-fallback", help="Other characters become bytes, not unknown.")
     ] = None,
-    field: Annotated[str, typer.Option(help="The field, or column, of the text in records.")] = "text",
-    file_format: Annotated[
-        str, typer.Option("--format", help="text, jsonl, parquet, or auto: by the files' names.")
-    ] = "auto",
+    text_column: TextColumnOption = "text",
+    file_format: FormatOption = "auto",
     max_bytes: Annotated[int | None, typer.Option(help="Count a random part of so many bytes.")] = None,
     seed: Annotated[int | None, typer.Option(help="Draws that part.")] = None,
     save_counts: Annotated[
@@ -132,7 +131,7 @@ def train(
     bundle: Annotated[
         bool, typer.Option("--bundle", help="Write a directory, with statistics, sources and a report.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
     workers: Annotated[int | None, typer.Option(help="Threads. Default: all processors.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
 ) -> None:
@@ -152,15 +151,15 @@ def train(
         "checkpoint": checkpoint,
     }
     options = _options_of(model, {name: value for name, value in given.items() if value is not None})
-    _check_place(out, bundle=bundle, overwrite=overwrite)
+    _check_place(out, files, bundle=bundle, overwrite=overwrite)
     if save_counts is not None:
-        _check_directory(save_counts)
+        _check_file(save_counts, files, overwrite=overwrite)
     if quiet:
         logging.getLogger("tokjax").setLevel(logging.ERROR)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     special = tuple(special_token or ())
     try:
-        source = _source(files, field, file_format, model, special, options, shared)
+        source = _source(files, text_column, file_format, model, special, options, shared)
         if special or not isinstance(source, PretokenCounts) or model in _SPECIAL_OF:
             options["special_tokens"] = _special_tokens(model, special)
         trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
@@ -188,7 +187,7 @@ def _options_of(model: Model, given: dict[str, Any]) -> dict[str, Any]:
 
 def _source(
     files: list[str],
-    field: str,
+    text_column: str,
     file_format: str,
     model: Model,
     special: tuple[str, ...],
@@ -200,13 +199,13 @@ def _source(
     keep = options.pop("save_counts", None)
     counted = [path for path in text_files(files, format="text").paths if _are_counts(path)]
     if counted:
-        if model in _OF_SENTENCEPIECE or counting or keep or (field, file_format) != ("text", "auto"):
+        if model in _OF_SENTENCEPIECE or counting or keep or (text_column, file_format) != ("text", "auto"):
             raise typer.BadParameter(
                 f"{counted[0]} holds counts of words, which are trained on as they are: no --max-bytes, "
-                "--seed, --save-counts, --field, --format, nor a model of SentencePiece"
+                "--seed, --save-counts, --text-column, --format, nor a model of SentencePiece"
             )
         return _all_counts(files, counted)
-    source = text_files(files, field=field, format=cast("FileFormat", file_format))
+    source = text_files(files, field=text_column, format=cast("FileFormat", file_format))
     if not counting and keep is None:
         return source
     pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
@@ -231,18 +230,20 @@ def _all_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
     return sum(map(load_pretoken_counts, paths[1:]), load_pretoken_counts(paths[0]))
 
 
-def _check_place(out: Path, *, bundle: bool, overwrite: bool) -> None:
+def _check_place(out: Path, files: list[str], *, bundle: bool, overwrite: bool) -> None:
     """Refuse what can't be written, or must not be, before anything is read."""
-    if bundle and out.exists() and not overwrite:
-        raise tokjax.BundleExistsError(f"{out} exists; to replace it, pass overwrite=True")
     if not bundle and is_bundle(out):
         raise tokjax.BundleExistsError(
             f"{out} is a training bundle, and holds its tokenizer with statistics; pass --bundle --overwrite"
         )
-    _check_directory(out)
+    _check_file(out, files, overwrite=overwrite)
 
 
-def _check_directory(file: Path) -> None:
+def _check_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
+    if file.exists() and not overwrite:
+        raise tokjax.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
+    if file.is_file() and any(file.samefile(path) for path in text_files(sources, format="text").paths):
+        raise tokjax.InvalidArgumentError(f"{file} is what is to be read; pass another file to write")
     file.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(file.parent))
