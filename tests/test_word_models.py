@@ -1,6 +1,7 @@
 """WordPiece and word-level tokenizers, against Hugging Face's tokenizers."""
 
 import itertools
+import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -212,6 +213,41 @@ def test_decoding_is_the_library_s(name, data, skip):
     ]
     assert tokjax.decode_batch(ours, rows, skip_special_tokens=skip) == marked
     assert [tokjax.decode(ours, row, skip_special_tokens=skip) for row in rows] == marked
+
+
+@given(st.lists(st.lists(st.integers(0, 24), max_size=6), max_size=4))
+def test_cleaning_up_is_the_library_s(rows):
+    tokens = ["[UNK]", "don", "n't", "'", "t", "##'s", "'s", "'ve", "'re", "'m", "not", "do not", "##n't"]
+    tokens += [".", ",", "!", "?", "...", "?!", ".5", "## .", "x . y", "a ' b", "word", "##ing"]
+    ours = tokjax.wordpiece(tokens, special_tokens=["do not"], cleanup=True)
+    theirs = Tokenizer(models.WordPiece(dict(zip(tokens, range(25), strict=True)), unk_token="[UNK]"))
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs.decoder = decoders.WordPiece(cleanup=True)
+    theirs.add_special_tokens(["[UNK]", "do not"])
+    decoded = [theirs.decoder.decode([tokens[i] for i in row]) for row in rows]
+    assert tokjax.decode_batch(ours, rows) == decoded
+    for tokenizer in (tokjax.from_huggingface(theirs), pickle.loads(pickle.dumps(ours))):
+        assert type(tokenizer) is tokjax.WordPieceTokenizer
+        assert tokjax.decode_batch(tokenizer, rows) == decoded
+
+
+def test_cleaning_up_comes_from_files_and_goes_to_them(tmp_path):
+    tokens = ["[UNK]", "word", "."]
+    clean, plain = (tokjax.wordpiece(tokens, cleanup=cleanup) for cleanup in (True, False))
+    assert tokjax.fingerprint(clean) != tokjax.fingerprint(plain)
+    for tokenizer, decoded in ((clean, "word."), (plain, "word .")):
+        tokjax.save_tokenizer(tokenizer, tmp_path / "ours.json")
+        assert tokjax.load_tokenizer(tmp_path / "ours.json") == tokenizer
+        tokjax.export_tokenizer(tokenizer, tmp_path / "tokenizer.json", format="huggingface")
+        assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).decode([1, 2]) == decoded
+        assert tokjax.load_tokenizer(tmp_path / "tokenizer.json").cleanup == tokenizer.cleanup
+    described = json.loads((tmp_path / "tokenizer.json").read_text())
+    described["decoder"]["prefix"] = "@@"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    other = tokjax.load_tokenizer(tmp_path / "tokenizer.json")
+    assert "its decoder is WordPiece with the prefix '@@'" in other.reason
+    with pytest.raises(tokjax.InvalidArgumentError, match="cleanup must be True or False, not 1"):
+        tokjax.wordpiece(tokens, cleanup=1)
 
 
 def test_decoding_words():

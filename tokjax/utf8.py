@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tokjax.errors import InvalidArgumentError
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -40,6 +42,8 @@ def to_utf8(text: Text) -> bytes:
         return text.encode("utf-8")
     except UnicodeEncodeError:
         return _without_surrogates(text).encode("utf-8")
+    except AttributeError:
+        raise _no_text(text) from None
 
 
 def nbytes_of(text: Text) -> int:
@@ -48,7 +52,7 @@ def nbytes_of(text: Text) -> int:
     >>> nbytes_of("é"), nbytes_of("e"), nbytes_of(b"")
     (2, 1, 0)
     """
-    return len(text) if isinstance(text, bytes) or text.isascii() else len(to_utf8(text))
+    return len(text) if isinstance(text, bytes) or _is_ascii(text) else len(to_utf8(text))
 
 
 def to_characters(text: Text) -> str:
@@ -61,7 +65,7 @@ def to_characters(text: Text) -> str:
     """
     if isinstance(text, bytes):
         return text.decode("utf-8", "surrogateescape")
-    return text if text.isascii() or is_encodable(text) else _without_surrogates(text)
+    return text if _is_ascii(text) or is_encodable(text) else _without_surrogates(text)
 
 
 def from_characters(characters: str) -> bytes:
@@ -84,7 +88,7 @@ def character_starts(text: Text) -> NDArray[np.int64]:
     >>> character_starts("aé€").tolist()
     [0, 1, 3, 6]
     """
-    if text.isascii():
+    if _is_ascii(text):
         return np.arange(len(text) + 1)
     if isinstance(text, bytes):
         codes = _code_points(to_characters(text))
@@ -126,6 +130,17 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_ascii(text: Text) -> bool:
+    try:
+        return text.isascii()
+    except AttributeError:
+        raise _no_text(text) from None
+
+
+def _no_text(text: object) -> InvalidArgumentError:
+    return InvalidArgumentError(f"a text must be str or bytes, not {type(text).__name__}")
 
 
 def _without_surrogates(text: str) -> str:

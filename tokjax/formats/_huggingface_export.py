@@ -118,7 +118,7 @@ def _wordpiece(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
         if tokenizer.normalizer.is_idle
         else {"type": "BertNormalizer", **asdict(tokenizer.normalizer)},
         "pre_tokenizer": {"type": "BertPreTokenizer"},
-        "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": False},
+        "decoder": {"type": "WordPiece", "prefix": prefix, "cleanup": tokenizer.cleanup},
         "model": {
             "type": "WordPiece",
             "unk_token": tokenizer.vocabulary.roles["unk"],

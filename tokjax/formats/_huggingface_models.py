@@ -130,9 +130,24 @@ def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPi
         raise NotOursError(f"its pre-tokenizer is {pre_tokenizer}")
     normalizer = bert_normalizer(**_bert_steps(contents))
     vocabulary = _words(contents, roles, normalizes=not normalizer.is_idle)
+    prefix = model["continuing_subword_prefix"]
     return wordpiece_of(
-        vocabulary, normalizer, model["continuing_subword_prefix"], model["max_input_chars_per_word"]
+        vocabulary,
+        normalizer,
+        prefix,
+        model["max_input_chars_per_word"],
+        cleanup=_cleans_up(contents, prefix),
     )
+
+
+def _cleans_up(contents: Mapping[str, Any], prefix: str) -> bool:
+    """Whether what is decoded is cleaned up; without a decoder words are put together as they are."""
+    if one_type(contents, "decoder") is None:
+        return False
+    [decoder] = parts_of(contents, "decoder")
+    if decoder.get("type") != "WordPiece" or decoder.get("prefix") != prefix:
+        raise NotOursError(f"its decoder is {decoder.get('type')} with the prefix {decoder.get('prefix')!r}")
+    return flag_of(decoder, "cleanup", True)
 
 
 def _word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:

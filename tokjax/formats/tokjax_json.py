@@ -15,7 +15,7 @@ The file is one JSON object:
   * `"metaspace_bpe"`: `"tokens"` (pairs of token and id, the special ones left out), `"merges"` (pairs of
     ids), `"prefix_space"`, `"split_words"`, `"strip"`.
   * `"wordpiece"`: `"tokens"` as before, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,
-    `"lowercase"`, `"continuing_prefix"`, `"max_word_characters"`.
+    `"lowercase"`, `"continuing_prefix"`, `"max_word_characters"`, `"cleanup"`.
   * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
   * `"sentencepiece"`: `"model_proto"` (the contents of a `.model` file in base64).
   * `"byte_level"`: `"first_id"`, that of the byte 0.

@@ -17,7 +17,7 @@ from tokjax.models._assembly import Rows, assemble, sources_end_to_end, sources_
 from tokjax.models.engine.chunks import as_segments
 from tokjax.ragged import Ragged
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
-from tokjax.text.sources import checked_texts
+from tokjax.text.sources import checked_text, checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special, split_at_special, with_white_space
 from tokjax.utf8 import from_characters, nbytes_of, to_characters, to_utf8
 
@@ -231,6 +231,7 @@ def encode_ids(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     """What `encode` does for these models, without a batch and its records."""
+    checked_text(text, "text")
     segments, rows = split_rows(
         tokenizer,
         [text],

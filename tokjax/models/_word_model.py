@@ -86,6 +86,10 @@ class WordModel(SegmentModel):
     def _fingerprint(self) -> str:
         return checksum_of_json(self._described())
 
+    def _cleaned(self, form: bytes) -> bytes:
+        """What a text shows of a token, where it is not the token as it is."""
+        return form
+
     @cached_property
     def _forms(self) -> list[tuple[bytes, bytes]]:
         """By id, the bytes of a token where a text begins with it, and where others stand before it."""
@@ -93,7 +97,8 @@ class WordModel(SegmentModel):
         forms = [(b"", b"")] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             goes_on = prefix is not None and token.startswith(prefix)
-            forms[id_] = (token, token[len(prefix or b"") :] if goes_on else b" " + token)
+            later = token[len(prefix or b"") :] if goes_on else b" " + token
+            forms[id_] = self._cleaned(token), self._cleaned(later)
         return forms
 
     def _joined(self, ids: NDArray[np.int32], *, skip_special_tokens: bool) -> bytes:

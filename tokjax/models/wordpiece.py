@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tokjax.vocabulary import Vocabulary
 
 _MAY_LACK = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+_CLOSED_UP = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
+"""What the decoder of the library `tokenizers` puts no blank before, where it cleans up."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,7 @@ class WordPieceTokenizer(WordModel):
         normalizer: what is done to a text before it is split; special tokens in it are kept as they are.
         continuing_prefix: what tokens begin with that go on in a word.
         max_word_characters: longer words are unknown.
+        cleanup: whether decoding leaves out the blank before punctuation and the ends of contractions.
     """
 
     model = "wordpiece"
@@ -47,6 +50,7 @@ class WordPieceTokenizer(WordModel):
     normalizer: BertNormalizer
     continuing_prefix: str
     max_word_characters: int
+    cleanup: bool = False
 
     @property
     def normalization(self) -> str | None:
@@ -65,13 +69,19 @@ class WordPieceTokenizer(WordModel):
     def _max_characters(self) -> int | None:
         return self.max_word_characters
 
+    def _cleaned(self, form: bytes) -> bytes:
+        if self.cleanup:
+            for closed_up in _CLOSED_UP:
+                form = form.replace(b" " + closed_up, closed_up)
+            form = form.replace(b" ' ", b"'").replace(b" do not", b" don't")
+        return form
+
     def _described(self) -> dict[str, Any]:
         return to_json(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what defines the tokenizer, not its caches."""
-        defining = (self.vocabulary, self.normalizer, self.continuing_prefix, self.max_word_characters)
-        return WordPieceTokenizer, defining
+        return WordPieceTokenizer, tuple(getattr(self, each.name) for each in fields(self))
 
     def __repr__(self) -> str:
         """The size, what is done to texts, and the special tokens."""
@@ -91,6 +101,7 @@ def wordpiece(
     handle_chinese_chars: bool = True,
     continuing_prefix: str = "##",
     max_word_characters: int = 100,
+    cleanup: bool = False,
     unk_token: str = "[UNK]",
     bos_token: str | None = "[CLS]",
     eos_token: str | None = "[SEP]",
@@ -113,6 +124,8 @@ def wordpiece(
         handle_chinese_chars: CJK ideographs become words of their own.
         continuing_prefix: what tokens begin with that go on in a word.
         max_word_characters: longer words are unknown.
+        cleanup: decoding puts no blank before `.`, `,`, `!` and `?`, nor before `n't`, `'s` and the like, as
+            BERT's `tokenizer.json` has it.
         unk_token: stands for a word that the vocabulary can't express.
         bos_token: begins a text. (This one and the next three are left out where `tokens` has none of the
             default name.)
@@ -141,7 +154,7 @@ def wordpiece(
         clean_text=clean_text,
         handle_chinese_chars=handle_chinese_chars,
     )
-    return wordpiece_of(table, normalizer, continuing_prefix, max_word_characters)
+    return wordpiece_of(table, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
 
 
 def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
@@ -151,6 +164,7 @@ def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
         **asdict(tokenizer.normalizer),
         "continuing_prefix": tokenizer.continuing_prefix,
         "max_word_characters": tokenizer.max_word_characters,
+        "cleanup": tokenizer.cleanup,
         **words_to_json(tokenizer.vocabulary),
     }
 
@@ -167,11 +181,17 @@ def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
             BertNormalizer(**{step.name: described[step.name] for step in fields(BertNormalizer)}),
             described["continuing_prefix"],
             described["max_word_characters"],
+            cleanup=described["cleanup"],
         )
 
 
 def wordpiece_of(
-    vocabulary: Vocabulary, normalizer: BertNormalizer, continuing_prefix: str, max_word_characters: int
+    vocabulary: Vocabulary,
+    normalizer: BertNormalizer,
+    continuing_prefix: str,
+    max_word_characters: int,
+    *,
+    cleanup: bool,
 ) -> WordPieceTokenizer:
     """The tokenizer of a vocabulary that is there already.
 
@@ -183,6 +203,8 @@ def wordpiece_of(
         raise InvalidArgumentError(
             f"continuing_prefix must be a string without surrogates, not {continuing_prefix!r}"
         )
+    if not isinstance(cleanup, bool):
+        raise InvalidArgumentError(f"cleanup must be True or False, not {cleanup!r}")
     most = checked_int("max_word_characters", max_word_characters, least=1)
     vocabulary.require_role("unk", "WordPiece")
-    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, most)
+    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, most, cleanup)

@@ -177,11 +177,11 @@ def readable_again(source: Source) -> AbstractContextManager[Source]:
 
 def checked_text(text: object, what: str) -> Text:
     """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`."""
+    if isinstance(text, (str, bytes)):
+        return text
     if isinstance(text, os.PathLike):
         raise InvalidArgumentError(f"{what} is a path; several paths are passed as a list: list(paths)")
-    if not isinstance(text, (str, bytes)):
-        raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}")
-    return text
+    raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}")
 
 
 def checked_texts(texts: Any) -> None:

@@ -129,9 +129,8 @@ def train_wordpiece(
     _check_options(vocab_size, min_frequency, limit_alphabet, initial_alphabet)
     vocab_size = int(vocab_size)
     special_ids = {name: i for i, name in enumerate(special)}
-    untrained = wordpiece_of(
-        make_vocabulary({}, special_ids, declared), normalizer, continuing_prefix, MAX_WORD_CHARACTERS
-    )
+    vocabulary = make_vocabulary({}, special_ids, declared)
+    untrained = wordpiece_of(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=False)
     begin = time.perf_counter()
     counts = counts_by_white_space(source, special, workers=workers, executor=executor, progress=progress)
     words = normalized_words(counts, normalizer, "bert")
