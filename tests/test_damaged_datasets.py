@@ -150,7 +150,7 @@ def test_a_pickle_is_never_loaded(written):
         (
             lambda m: m.update(format="other"),
             tokjax.DatasetMismatchError,
-            "is 'other' version 3; this tokjax reads 'tokjax-dataset' version 3; write the dataset again",
+            r"manifest\.json is of the format 'other', not 'tokjax-dataset'$",
         ),
         (lambda m: m.pop("format"), tokjax.DatasetCorruptError, "is damaged"),
         (lambda m: m.clear(), tokjax.DatasetCorruptError, "is damaged"),

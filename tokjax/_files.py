@@ -8,6 +8,7 @@ import io
 import json
 import os
 import secrets
+import zipfile
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
@@ -46,6 +47,8 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         ValueError: it is no such file, or damaged.
     """
     data = path.read_bytes()
+    if not zipfile.is_zipfile(io.BytesIO(data)):  # (NumPy would ask for pickles to be allowed)
+        raise ValueError("no .npz file, or cut short")
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             return dict(arrays)

@@ -12,11 +12,11 @@ import numpy as np
 from tokjax._checks import checked_int
 from tokjax.errors import InvalidArgumentError
 from tokjax.offsets import char_to_byte_spans
+from tokjax.records import TokenizationResult
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.records import TokenizationResult
     from tokjax.utf8 import Text
 
 
@@ -41,6 +41,9 @@ def char_to_token(
     result: TokenizationResult, text: Text, character: int, *, sequence_id: int = 0
 ) -> int | None:
     """The first token whose span holds the first byte of a character; `None` where none does.
+
+    Each call reads the text up to its end: for many characters, call `char_to_byte_spans` once and
+    `byte_to_token` for each, or `align_spans` for labels.
 
     Args:
         result: one text, or a pair of them, with offsets.
@@ -102,6 +105,8 @@ def word_to_tokens(result: TokenizationResult, word: int, *, sequence_id: int = 
 
 
 def _columns_of(result: TokenizationResult, name: str) -> NDArray[np.integer]:
+    if not isinstance(result, TokenizationResult):
+        raise InvalidArgumentError(f"result must be a TokenizationResult, not a {type(result).__name__}")
     column: NDArray[np.integer] | None = getattr(result, name)
     if column is None:
         raise InvalidArgumentError(f"the result has no {name}; encode with return_offsets=True")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from tokjax._checks import checked_int
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 from tokjax.utf8 import character_starts, nbytes_of, to_utf8
 
@@ -97,6 +98,8 @@ def span_bytes(text: Text, span: Span) -> bytes:
 def try_span_substring(text: Text, span: Span) -> str | None:
     """The text that a span covers, or `None` where it is no text.
 
+    For many spans of one long `str`, pass `to_utf8(text)`, which is then not encoded again each time.
+
     Returns:
         `""` for the sentinel and for an empty span in the text; `None` for a span that starts or ends
         inside a character, that covers bytes that are no UTF-8, or that lies outside the text.
@@ -124,7 +127,7 @@ def is_valid_string_boundary(text: Text, position: int) -> bool:
     >>> [is_valid_string_boundary("é!", k) for k in (0, 1, 2, 3, 4, 5)]
     [False, True, False, True, True, False]
     """
-    return _is_boundary(to_utf8(text), int(position))
+    return _is_boundary(to_utf8(text), checked_int("position", position))
 
 
 def offsets_are_nonoverlapping(

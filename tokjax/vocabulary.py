@@ -27,6 +27,7 @@ MAX_ID = (1 << ID_BITS) - 3
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+_MOST_SHOWN = 8
 _AROUND: tuple[Role, Role] = ("bos", "eos")
 
 
@@ -74,6 +75,13 @@ class Vocabulary:
     def __hash__(self) -> int:
         """Equal vocabularies have equal hashes."""
         return hash((len(self.ordinary), tuple(self.special.items()), self.size))
+
+    @property
+    def special_shown(self) -> str:
+        """The special tokens as a `repr` shows them: the first few."""
+        shown = ", ".join(f"{name!r}: {id_}" for name, id_ in list(self.special.items())[:_MOST_SHOWN])
+        more = len(self.special) - _MOST_SHOWN
+        return f"{{{shown}, and {more} more}}" if more > 0 else f"{{{shown}}}"
 
     @cached_property
     def size(self) -> int:

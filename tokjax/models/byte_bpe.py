@@ -148,7 +148,7 @@ class ByteLevelBPE(SegmentModel):
         merges = "" if self.merges is None else f"merges={len(self.merges)}, whole_words={self.whole_words}, "
         return (
             f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}, {said}{merges}"
-            f"special_tokens={dict(self.vocabulary.special)})"
+            f"special_tokens={self.vocabulary.special_shown})"
         )
 
 

@@ -96,7 +96,7 @@ class CharTokenizer(SegmentModel):
         """The size and the special tokens."""
         return (
             f"CharTokenizer(vocab_size={self.vocabulary.size}, "
-            f"special_tokens={dict(self.vocabulary.special)})"
+            f"special_tokens={self.vocabulary.special_shown})"
         )
 
 

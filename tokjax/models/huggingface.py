@@ -124,7 +124,7 @@ class HuggingFaceTokenizer:
         """The size, the special tokens, and why it runs on the library."""
         return (
             f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
-            f"special_tokens={dict(self.vocabulary.special)}; runs on the tokenizers library: {self.reason})"
+            f"special_tokens={self.vocabulary.special_shown}; runs on the tokenizers library: {self.reason})"
         )
 
 
@@ -144,6 +144,7 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     """
     library = library_tokenizer(definition)
     parts: dict[str, Any] = json.loads(definition)
+    _refuse_repeated_pieces(parts["model"])
     unknown = unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
@@ -214,6 +215,20 @@ def library_tokenizer(definition: str) -> Any:
     made.no_padding()
     made.no_truncation()
     return made
+
+
+def _refuse_repeated_pieces(model: Mapping[str, Any]) -> None:
+    """Refuse a unigram vocabulary in which an id has no token of its own."""
+    if model.get("type") != "Unigram":
+        return
+    seen: set[str] = set()
+    for piece, _ in model["vocab"]:
+        if piece in seen:
+            raise TokenizerFormatError(
+                f"the model's vocab has {piece!r} twice, so that two ids have one token; leave out the later "
+                "one (the library's trainer learns it from text that spells a special token out)"
+            )
+        seen.add(piece)
 
 
 @protocol.vocabulary_of.register(HuggingFaceTokenizer)

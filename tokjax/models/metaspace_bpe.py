@@ -145,7 +145,7 @@ class MetaspaceBPE(SegmentModel):
         """The size, the options and the special tokens."""
         return (
             f"MetaspaceBPE(vocab_size={self.vocabulary.size}, prefix_space={self.prefix_space!r}, "
-            f"split_words={self.split_words}, special_tokens={dict(self.vocabulary.special)})"
+            f"split_words={self.split_words}, special_tokens={self.vocabulary.special_shown})"
         )
 
 

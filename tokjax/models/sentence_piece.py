@@ -184,7 +184,7 @@ class SentencePieceTokenizer(SegmentModel):
         """The size, how it splits and normalises, and the special tokens."""
         return (
             f"SentencePieceTokenizer(vocab_size={self.vocabulary.size}, model_type={self.model_type!r}, "
-            f"normalization={self.normalization!r}, special_tokens={dict(self.vocabulary.special)})"
+            f"normalization={self.normalization!r}, special_tokens={self.vocabulary.special_shown})"
         )
 
 

@@ -78,7 +78,7 @@ class WordLevelTokenizer(WordModel):
         lowercase = ", lowercase=True" if self.lowercase else ""
         return (
             f"WordLevelTokenizer(vocab_size={self.vocabulary.size}, splitter={self.splitter!r}{lowercase}, "
-            f"special_tokens={dict(self.vocabulary.special)})"
+            f"special_tokens={self.vocabulary.special_shown})"
         )
 
 

@@ -87,7 +87,7 @@ class WordPieceTokenizer(WordModel):
         """The size, what is done to texts, and the special tokens."""
         return (
             f"WordPieceTokenizer(vocab_size={self.vocabulary.size}, normalizer={self.normalizer}, "
-            f"special_tokens={dict(self.vocabulary.special)})"
+            f"special_tokens={self.vocabulary.special_shown})"
         )
 
 

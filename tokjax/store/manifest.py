@@ -173,10 +173,13 @@ def unsealed(data: bytes, path: object, format_: str, hint: str) -> dict[str, An
     """
     try:
         contents: dict[str, Any] = json.loads(data)
-        named_format, version = contents.pop("format"), contents.pop("schema_version")
+        named_format = contents.pop("format")
+        if named_format != format_:
+            raise DatasetMismatchError(f"{path} is of the format {named_format!r}, not {format_!r}")
+        version = contents.pop("schema_version")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
-    if (named_format, version) != (format_, SCHEMA_VERSION) or not isinstance(version, int):
+    if version != SCHEMA_VERSION or not isinstance(version, int):
         newer = isinstance(version, int) and version > SCHEMA_VERSION
         hint = "a newer tokjax wrote it: update this one" if newer else hint
         raise DatasetMismatchError(

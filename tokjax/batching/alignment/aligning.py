@@ -95,7 +95,7 @@ def align_spans(
     Raises:
         InvalidArgumentError: a span is empty or has an unknown label; two overlap (see `split_layers`); a
             token is partly inside of one and `on_partial="error"`; or options don't go together.
-        OffsetsContractError: a span is no place in its text.
+        OffsetsContractError: a span is no place in its text. (Only `texts` tell where a text ends.)
 
     >>> align_spans(np.array([[0, 0], [1, 4], [5, 9], [9, 10]]), [(1, 9, "LOC")], labels=["LOC"]).labels
     array([-100,    1,    2,    0], dtype=int32)
