@@ -107,6 +107,7 @@ def test_additive_masks_give_no_nan(dtype):
     assert eager.dtype == traced.dtype == dtype
     assert np.asarray(traced).tolist() == eager.tolist()
     assert eager[0, 0] == 0
+    assert float(eager[0, 1]) == float(jnp.finfo(dtype).min) / 2
     added = traced + jnp.asarray(-100, dtype)
     assert jnp.isfinite(added).all()
     assert jnp.isfinite(jax.nn.softmax(added, axis=-1)).all()
