@@ -53,6 +53,8 @@ def apply_packing(
     Raises:
         InvalidArgumentError: the plan is for other rows, or an id is missing.
     """
+    if not isinstance(plan, PackingPlan):
+        raise InvalidArgumentError(f"plan must be what plan_packing gives, not a {type(plan).__name__}")
     check_id("pad_id", pad_id)
     ragged = as_ragged(results)
     _check_fit(plan, ragged, eos_id)
@@ -243,8 +245,6 @@ def _index_dtype(xp: Any, plan: PackingPlan, ragged: Ragged) -> type[np.integer[
 
 def _check_fit(plan: PackingPlan, ragged: Ragged, eos_id: int | None) -> None:
     """Refuse a plan for other rows, or without an id for its separators, where its values are known."""
-    if not isinstance(plan, PackingPlan):
-        raise InvalidArgumentError(f"plan must be what plan_packing gives, not a {type(plan).__name__}")
     if eos_id is not None:
         check_id("eos_id", eos_id)
     if any(map(is_traced, plan)):

@@ -174,11 +174,11 @@ def unsealed(data: bytes, path: object, format_: str, hint: str) -> dict[str, An
     try:
         contents: dict[str, Any] = json.loads(data)
         named_format = contents.pop("format")
-        if named_format != format_:
-            raise DatasetMismatchError(f"{path} is of the format {named_format!r}, not {format_!r}")
-        version = contents.pop("schema_version")
+        version = contents.pop("schema_version") if named_format == format_ else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
+    if named_format != format_:
+        raise DatasetMismatchError(f"{path} is of the format {named_format!r}, not {format_!r}")
     if version != SCHEMA_VERSION or not isinstance(version, int):
         newer = isinstance(version, int) and version > SCHEMA_VERSION
         hint = "a newer tokjax wrote it: update this one" if newer else hint

@@ -1,0 +1,88 @@
+"""What is no text, no plan, no archive and the like is named, wherever it is given."""
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import tokjax
+from tests.huggingface_tokenizers import pair_of
+from tokjax.trainer import load_pretoken_counts, save_training_bundle, train_bpe
+
+TOKENIZERS = {
+    "bytes": tokjax.byte_level(),
+    "words": tokjax.word_level(["[UNK]", "a"]),
+    "word pieces": tokjax.wordpiece(["[UNK]", "a"]),
+    "of a library": pair_of("unigram")[1],
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("given", [["a", "b"], None, 5])
+def test_what_is_no_text_is_not_encoded(name, given):
+    for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
+        with pytest.raises(tokjax.InvalidArgumentError, match="must be str or bytes, not"):
+            call(TOKENIZERS[name], given)
+
+
+@pytest.mark.parametrize("given", [["a"], None])
+def test_what_is_no_text_has_no_spans(given):
+    for call in (
+        lambda: tokjax.span_bytes(given, (1, 2)),
+        lambda: tokjax.try_span_substring(given, (1, 2)),
+        lambda: tokjax.byte_to_char_spans(given, [(1, 2)]),
+        lambda: tokjax.is_valid_string_boundary(given, 1),
+        lambda: tokjax.to_utf8(given),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match="a text must be str or bytes, not"):
+            call()
+
+
+def test_arguments_that_are_others():
+    rows = tokjax.ragged_from_rows([[1]])
+    plan = tokjax.plan_packing([1], 2)
+    for call, message in {
+        lambda: tokjax.apply_packing(rows, plan, pad_id=0): "what plan_packing gives, not a Ragged",
+        lambda: tokjax.byte_to_token("text", 1): "result must be a TokenizationResult, not a str",
+        lambda: tokjax.is_valid_string_boundary("abc", 1.5): "position must be an integer, not 1.5",
+        lambda: tokjax.batch_pad_sequences([[1, 2, 3]], [4], 4, 0): "holds 4, and tokens are 3 wide",
+    }.items():
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            call()
+
+
+def test_a_text_is_no_archive_of_arrays(tmp_path):
+    (tmp_path / "counts").write_text("junk")
+    with pytest.raises(tokjax.TokjaxError, match=r"no counts of words: no \.npz file, or cut short") as refused:
+        load_pretoken_counts(tmp_path / "counts")
+    assert "pickle" not in str(refused.value)
+
+
+def test_a_bundle_is_no_damaged_dataset(tmp_path):
+    trained = train_bpe(["a text"], vocab_size=258, progress=False)
+    save_training_bundle(trained, tmp_path / "bundle")
+    with pytest.raises(
+        tokjax.DatasetMismatchError, match="is of the format '.*bundle', not 'tokjax-dataset'$"
+    ):
+        tokjax.open_dataset(tmp_path / "bundle")
+
+
+def test_a_piece_that_stands_twice_is_refused():
+    pieces = [("<unk>", 0), ("<s>", 0), ("▁", -2), ("a", -2.5), ("<s>", -9)]
+    theirs = Tokenizer(models.Unigram(pieces, unk_id=0))
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    with pytest.raises(tokjax.TokenizerFormatError, match="the model's vocab has '<s>' twice"):
+        tokjax.from_huggingface(theirs)
+
+
+def test_a_repr_shows_a_few_special_tokens():
+    names = {f"<|{i}|>": 256 + i for i in range(10)}
+    bytes_alone = {bytes([i]): i for i in range(256)}
+    shown = repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=names))
+    assert "'<|7|>': 263, and 2 more}" in shown
+    eight = dict(list(names.items())[:8])
+    assert f"special_tokens={eight})" in repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=eight))
+
+
+def test_lengths_of_no_rows():
+    found = tokjax.batch_pad_sequences(np.zeros((0, 3), np.int32), np.zeros(0, np.int32), 4, 0)
+    assert found.shape == (0, 4)
