@@ -1,6 +1,5 @@
 """What is no text, no plan, no archive and the like is named, wherever it is given."""
 
-import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -44,7 +43,6 @@ def test_arguments_that_are_others():
         lambda: tokjax.apply_packing(rows, plan, pad_id=0): "what plan_packing gives, not a Ragged",
         lambda: tokjax.byte_to_token("text", 1): "result must be a TokenizationResult, not a str",
         lambda: tokjax.is_valid_string_boundary("abc", 1.5): "position must be an integer, not 1.5",
-        lambda: tokjax.batch_pad_sequences([[1, 2, 3]], [4], 4, 0): "holds 4, and tokens are 3 wide",
     }.items():
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             call()
@@ -52,7 +50,9 @@ def test_arguments_that_are_others():
 
 def test_a_text_is_no_archive_of_arrays(tmp_path):
     (tmp_path / "counts").write_text("junk")
-    with pytest.raises(tokjax.TokjaxError, match=r"no counts of words: no \.npz file, or cut short") as refused:
+    with pytest.raises(
+        tokjax.TokjaxError, match=r"no counts of words: no \.npz file, or cut short"
+    ) as refused:
         load_pretoken_counts(tmp_path / "counts")
     assert "pickle" not in str(refused.value)
 
@@ -81,8 +81,3 @@ def test_a_repr_shows_a_few_special_tokens():
     assert "'<|7|>': 263, and 2 more}" in shown
     eight = dict(list(names.items())[:8])
     assert f"special_tokens={eight})" in repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=eight))
-
-
-def test_lengths_of_no_rows():
-    found = tokjax.batch_pad_sequences(np.zeros((0, 3), np.int32), np.zeros(0, np.int32), 4, 0)
-    assert found.shape == (0, 4)

@@ -233,7 +233,7 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
 
     Args:
         tokens: integers, shape `(batch, width)`; of row `i` the first `token_lengths[i]` count.
-        token_lengths: integers up to `width`, shape `(batch,)`.
+        token_lengths: integers, shape `(batch,)`; those above `width` stand for it.
         max_length: the length of the result; static under `jax.jit`.
         pad_value: what fills it up.
 
@@ -250,8 +250,6 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
         )
     xp = namespace(rows, lengths)
     width = rows.shape[1]
-    if not is_traced(lengths) and lengths.size and int(lengths.max()) > width:
-        raise InvalidArgumentError(f"token_lengths holds {lengths.max()}, and tokens are {width} wide")
     present = places(xp, max_length, 2) < xp.minimum(lengths, np.int32(width))[:, None]
     shown = xp.pad(rows[:, :max_length], ((0, 0), (0, max(max_length - width, 0))))
     return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
