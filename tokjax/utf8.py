@@ -52,7 +52,10 @@ def nbytes_of(text: Text) -> int:
     >>> nbytes_of("é"), nbytes_of("e"), nbytes_of(b"")
     (2, 1, 0)
     """
-    return len(text) if isinstance(text, bytes) or _is_ascii(text) else len(to_utf8(text))
+    try:
+        return len(text) if isinstance(text, bytes) or text.isascii() else len(to_utf8(text))
+    except AttributeError:
+        raise _no_text(text) from None
 
 
 def to_characters(text: Text) -> str:
@@ -65,7 +68,10 @@ def to_characters(text: Text) -> str:
     """
     if isinstance(text, bytes):
         return text.decode("utf-8", "surrogateescape")
-    return text if _is_ascii(text) or is_encodable(text) else _without_surrogates(text)
+    try:
+        return text if text.isascii() or is_encodable(text) else _without_surrogates(text)
+    except AttributeError:
+        raise _no_text(text) from None
 
 
 def from_characters(characters: str) -> bytes:
@@ -88,7 +94,9 @@ def character_starts(text: Text) -> NDArray[np.int64]:
     >>> character_starts("aé€").tolist()
     [0, 1, 3, 6]
     """
-    if _is_ascii(text):
+    if not isinstance(text, (str, bytes)):
+        raise _no_text(text)
+    if text.isascii():
         return np.arange(len(text) + 1)
     if isinstance(text, bytes):
         codes = _code_points(to_characters(text))
@@ -130,13 +138,6 @@ def is_encodable(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _is_ascii(text: Text) -> bool:
-    try:
-        return text.isascii()
-    except AttributeError:
-        raise _no_text(text) from None
 
 
 def _no_text(text: object) -> InvalidArgumentError:
