@@ -244,7 +244,7 @@ def test_stats(place):
     ("arguments", "message"),
     [
         (["pack", __file__, "-t", "no/such/tokenizer.json", "-o", "."], b"No such file"),
-        (["stats", "no/such/place"], b"nothing is there; make it with write_dataset"),
+        (["stats", "no/such/place"], b"nothing is there; make it with tokjax pack"),
         (["train", "no/such/file", "-o", "t.json"], b"is not a file"),
         (["inspect", "a", "-t", "no/such/tokenizer.json"], b"No such file"),
     ],
