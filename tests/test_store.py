@@ -149,6 +149,8 @@ def test_a_tokenizer_without_eos(plain_tokenizer):
         ([(1, "a", "b")], "a tuple of 3"),
         ([(-1, "a")], "id of document 0 is -1"),
         ([("x", "a")], "id of document 0 is 'x'"),
+        ([(3, "a"), (True, "b")], "id of document 1 is True"),
+        ([(3, "a"), (4, "b"), (2**64, "c")], "id of document 2 is 18446744073709551616; ids are integers"),
         ([(0, None)], "document 0 must be str or bytes"),
     ],
 )
