@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -14,7 +14,7 @@ import tokjax
 from tokjax.cli.advice import show_error
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.report import report
-from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, unescaped
+from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, source_of, unescaped
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
 
@@ -125,7 +125,7 @@ def pack(
     else:
         stored = tokjax.PackedTokenField(loaded, chunk_tokens, **options)
     tokjax.write_dataset(
-        tokjax.text_files(files, field=text_column, format=cast("Any", file_format)),
+        source_of(files, text_column, file_format),
         stored,
         out,
         separator=separator or None,

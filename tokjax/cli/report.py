@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 import tokjax
 from tokjax._files import write_atomically
-from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, unescaped
+from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, source_of, unescaped
 from tokjax.report.inputs import ONLY_KIND
 from tokjax.report.template import check_libraries
 
@@ -51,7 +51,7 @@ def report(
     if html is not None:
         check_libraries()  # (now, rather than when all is measured)
     sources = {
-        name: tokjax.text_files(paths, field=text_column, format=cast("Any", file_format))
+        name: source_of(paths, text_column, file_format)
         for name, paths in _files_of_kinds(files or [], kind or []).items()
     }
     tokenizers = _tokenizers([tokenizer, *(against or [])])

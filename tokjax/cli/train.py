@@ -8,13 +8,13 @@ import os
 from enum import StrEnum
 from functools import partial
 from pathlib import Path  # noqa: TC003 (typer reads the annotations)
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.sources import FormatOption, TextColumnOption  # noqa: TC001 (typer reads the annotations)
+from tokjax.cli.sources import FormatOption, TextColumnOption, source_of
 from tokjax.cli.tables import training_table
 from tokjax.text.files import text_files
 from tokjax.trainer import (
@@ -37,7 +37,7 @@ from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokjax.text.files import FileFormat, TextFiles
+    from tokjax.text.files import TextFiles
 
 INTERRUPTED = 130
 _ARCHIVE = b"PK\x03\x04"
@@ -205,7 +205,7 @@ def _source(
                 "--seed, --save-counts, --text-column, --format, nor a model of SentencePiece"
             )
         return _all_counts(files, counted)
-    source = text_files(files, field=text_column, format=cast("FileFormat", file_format))
+    source = source_of(files, text_column, file_format)
     if not counting and keep is None:
         return source
     pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
