@@ -14,7 +14,7 @@ _INSTALL = re.compile(r"\bpip install ([^\n`&]+)")
 
 
 def shown_snippets(page):
-    """Yields `(line, code)` of the blocks that readers see; those without `source=` only make output for the site."""
+    """Yields `(line, code)` of the blocks that readers see. Without `source=`, only the output is shown."""
     for found in _SNIPPET.finditer(page):
         options, code = found.groups()
         if "exec=" not in options or "source=" in options:
