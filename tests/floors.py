@@ -19,6 +19,7 @@ FLOORS = {
     "_files": 0,
     "_directories": 0,
     "_checks": 0,
+    "_limits": 0,
     "_progress": 0,
     "_threads": 0,
     "_workers": 0,

@@ -281,7 +281,7 @@ def test_files_that_are_not_where_they_were(tmp_path):
         tokjax.InvalidArgumentError,
         match=r"data was made from files that are not where they were; put them back, or .*a\.txt' is not",
     ):
-        tokjax.rebuild_dataset(tmp_path / "data")
+        tokjax.rebuild_dataset(tmp_path / "data", trust_source=True)
 
 
 def test_a_source_at_a_url_is_refused(tmp_path):
@@ -299,15 +299,31 @@ def test_rebuilding(tmp_path):
     tokjax.write_dataset(text, field, tmp_path / "data", separator="|")
     text.write_text("low|lower|lowest")
     (tmp_path / "data" / "shard-00000.tokens.npy").unlink()  # (a damaged one, too)
-    tokjax.rebuild_dataset(tmp_path / "data")
+    tokjax.rebuild_dataset(tmp_path / "data", trust_source=True)
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert len(dataset) == 3
     assert dataset.field == field
-    tokjax.rebuild_dataset(tmp_path / "data", tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
+    other = tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"])
+    tokjax.rebuild_dataset(tmp_path / "data", other, trust_source=True)
     assert tokjax.open_dataset(tmp_path / "data").vocab_size == 257
     tokjax.write_dataset(["a"], field, tmp_path / "other")
     with pytest.raises(tokjax.DatasetIncompleteError, match="was not made from files"):
-        tokjax.rebuild_dataset(tmp_path / "other")
+        tokjax.rebuild_dataset(tmp_path / "other", trust_source=True)
+
+
+def test_files_that_a_manifest_names_are_read_on_request_only(tmp_path):
+    texts = [tmp_path / f"{i}.txt" for i in range(7)]
+    for text in texts:
+        text.write_text("low")
+    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data")
+    named = (
+        r"rebuilt from the files that its manifest names: '.*/0\.txt', .*'.*/4\.txt' and 2 more; to read them"
+    )
+    with pytest.raises(tokjax.InvalidArgumentError, match=f"{named}, pass trust_source=True, and for other"):
+        tokjax.rebuild_dataset(tmp_path / "data")
+    shown = run("rebuild", tmp_path / "data")
+    assert shown.returncode == 1
+    assert b"to read them, pass --trust-source, and for other files run tokjax pack" in shown.stderr
 
 
 @pytest.mark.parametrize("field", ["raw", "tokenized", "bucketed", "packed"])
@@ -357,7 +373,7 @@ def test_commands(tmp_path):
     assert without.returncode == 1
     assert b"Pass --tokenizer FILE" in without.stderr
     text.write_text("low</s>")
-    output_of("rebuild", tmp_path / "data")
+    output_of("rebuild", tmp_path / "data", "--trust-source")
     assert len(tokjax.open_dataset(tmp_path / "data")) == 1
 
 

@@ -254,7 +254,7 @@ class TestSources:
         parquet.write_table(pyarrow.table({"text": ["no"] * 3, "body": list(self.texts)}), table)
         for i, source in enumerate((lines, str(table), [lines], tokjax.text_files(lines, field="body"))):
             assert self.read(source, tmp_path / f"{i}", text_column="body") == list(self.texts)
-        tokjax.rebuild_dataset(tmp_path / "0")
+        tokjax.rebuild_dataset(tmp_path / "0", trust_source=True)
         assert tokjax.open_dataset(tmp_path / "0").manifest.source["field"] == "body"
         with pytest.raises(
             tokjax.InvalidArgumentError, match="text_column is 'body', and the source has field='title'; pass"

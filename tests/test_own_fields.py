@@ -63,7 +63,7 @@ def test_it_is_rebuilt_from_its_files(tmp_path):
     (tmp_path / "a.txt").write_text("one\n\ntwenty-two")
     tokjax.write_dataset(tokjax.text_files(tmp_path / "a.txt"), FIELD, tmp_path / "own", separator="\n\n")
     (tmp_path / "a.txt").write_text("three")
-    tokjax.rebuild_dataset(tmp_path / "own")
+    tokjax.rebuild_dataset(tmp_path / "own", trust_source=True)
     assert [row.tolist() for row in tokjax.open_dataset(tmp_path / "own")] == [expected("three")]
 
 

@@ -234,7 +234,7 @@ def test_sources_at_urls(url, tmp_path):
     assert [name.rsplit("/", 1)[-1] for name in names] == ["a.txt", "b.txt"]
     assert all("://" in name for name in names)
     system.pipe_file(f"{root}/a.txt", b"other")
-    tokjax.rebuild_dataset(tmp_path / "data")
+    tokjax.rebuild_dataset(tmp_path / "data", trust_source=True)
     assert list(tokjax.open_dataset(tmp_path / "data")) == ["other", "low", "lower"]
     assert count_pretokens(f"{url}/b.txt", progress=False).nbytes == 9
     assert list(tokjax.read_documents(pattern, None)) == [b"other", b"low|lower"]

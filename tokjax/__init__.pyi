@@ -1,5 +1,8 @@
 from . import testing as testing
 from . import trainer as trainer
+from ._limits import (
+    limits as limits,
+)
 from .batching.alignment.aligning import (
     SpanLabels as SpanLabels,
 )

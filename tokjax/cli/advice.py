@@ -21,6 +21,7 @@ IN_A_SHELL = (
     (r"disallowed_special=\(\)", "--special text"),
     (r"pass lowercase=False \(or True\)", "put a tokenizer_config.json with do_lower_case beside it"),
     (r"\boverwrite=True", "--overwrite"),
+    (r"\btrust_source=True", "--trust-source"),
     (r"'\S+' codec can't encode .*", r"\g<0>; to show it all the same, set PYTHONIOENCODING=utf-8"),
 )
 

@@ -100,10 +100,13 @@ def rebuild(
     tokenizer: Annotated[
         Path | None, typer.Option("--tokenizer", "-t", help="Another tokenizer. Default: the one it has.")
     ] = None,
+    trust_source: Annotated[
+        bool, typer.Option("--trust-source", help="Read the files that the dataset's manifest names.")
+    ] = False,
     quiet: QuietOption = False,
 ) -> None:
     """Write a dataset again from the files that it was made from, which have changed."""
     loaded = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
-    tokjax.rebuild_dataset(dataset, loaded, progress=not quiet)
+    tokjax.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
     if not quiet:
         Console().print(stats_table(tokjax.open_dataset(dataset)))

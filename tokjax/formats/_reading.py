@@ -7,13 +7,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tokjax._limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models._format_errors import check_vocab_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MOST_BYTES = 1 << 29
-"""Larger files are no tokenizers."""
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
@@ -26,10 +26,9 @@ def read_bytes(path: Path) -> bytes:
     """
     check_is_file(path)
     size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise TokenizerFormatError(
-            f"{path}: has {size:,} bytes; a tokenizer's file has {MOST_BYTES:,} at most"
-        )
+    exceeded = exceeds_limit("file_bytes", size)
+    if exceeded:
+        raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
     data = path.read_bytes()
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
@@ -102,6 +101,7 @@ def ids_of_forms(contents: object, where: str) -> dict[str, int]:
     """
     if not isinstance(contents, dict) or not contents:
         raise TokenizerFormatError(f"{where}: an object of tokens and ids is expected")
+    check_vocab_size(len(contents), where)
     owner: dict[int, str] = {}
     for form, id_ in contents.items():
         if isinstance(id_, bool) or not isinstance(id_, int) or not 0 <= id_ < 1 << 31:

@@ -12,6 +12,7 @@ from tokjax.models._format_errors import as_format_errors
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
 from tokjax.templates import NOTHING_AROUND
 from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.text.special import check_comparisons
 from tokjax.vocabulary import make_vocabulary
 
 if TYPE_CHECKING:
@@ -87,6 +88,7 @@ def read_gpt2(
         ordinary = bytes_of_forms({form: id_ for form, id_ in forms.items() if form not in special})
     pairs = read_merges(as_path(merges), ordinary)
     with as_format_errors(str(source)):
+        check_comparisons(special)
         table = make_vocabulary(ordinary, special, roles, NOTHING_AROUND)
         return byte_level_bpe_of(table, pattern, normalizer, merges=pairs, prefix_space=prefix_space)
 

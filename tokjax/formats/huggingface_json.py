@@ -12,6 +12,7 @@ from tokjax.formats._roles import companions_of, with_roles
 from tokjax.models._definitions import NotOursError
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models.huggingface import HuggingFaceTokenizer, huggingface_tokenizer
+from tokjax.text.special import check_comparisons
 
 if TYPE_CHECKING:
     import os
@@ -114,7 +115,9 @@ def _tokenizer_of(
         raise TokenizerFormatError(f"{where}: version {contents['version']!r} is not known; {_VERSION!r} is")
     try:
         with as_format_errors(where):
-            return model_of(contents, roles)
+            made = model_of(contents, roles)
+            check_comparisons(made.vocabulary.parting)
+            return made
     except NotOursError as error:
         reason = str(error)
     logger.info("%s runs on the tokenizers library: %s", where, reason)

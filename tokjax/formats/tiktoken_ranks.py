@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, read_bytes
 from tokjax.formats._roles import roles_of
-from tokjax.models._format_errors import as_format_errors
+from tokjax.models._format_errors import as_format_errors, check_vocab_size
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
 from tokjax.templates import NOTHING_AROUND
 from tokjax.vocabulary import MAX_ID, make_vocabulary
@@ -150,6 +150,7 @@ def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
             )
         ranks[token] = rank
         owner[rank] = token
+    check_vocab_size(len(ranks), where)
     return ranks
 
 

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.formats._reading import read_bytes
 from tokjax.models import (
     byte_bpe,
     byte_level,
@@ -42,6 +43,7 @@ from tokjax.models import (
     word_level,
     wordpiece,
 )
+from tokjax.models._format_errors import as_format_errors
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
@@ -50,6 +52,7 @@ from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.sentence_piece import SentencePieceTokenizer
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
+from tokjax.text.special import check_comparisons
 
 if TYPE_CHECKING:
     import os
@@ -144,10 +147,10 @@ def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceToken
         raise TokenizerFormatError(
             f"{source}: unknown model {contents.get('model')!r}; known: {', '.join(_READERS)}"
         )
-    try:
-        return reader(contents)
-    except TokenizerFormatError as error:
-        raise TokenizerFormatError(f"{source}: {error}") from error
+    with as_format_errors(str(source)):
+        made = reader(contents)
+        check_comparisons(made.vocabulary.parting)
+        return made
 
 
 def _file_of(path: str | os.PathLike[str]) -> Path:
@@ -157,7 +160,7 @@ def _file_of(path: str | os.PathLike[str]) -> Path:
 
 def _read_object(source: Path) -> dict[str, Any]:
     try:
-        contents = json.loads(source.read_bytes())
+        contents = json.loads(read_bytes(source))
     except (ValueError, RecursionError) as error:
         raise TokenizerFormatError(f"{source}: not JSON, or cut short: {error}") from error
     if not isinstance(contents, dict):

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 from tokjax.errors import TokenizerFormatError
 from tokjax.formats._reading import as_path, read_lines
 from tokjax.formats._roles import companions_of
-from tokjax.models._format_errors import as_format_errors
+from tokjax.models._format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
+from tokjax.text.special import check_comparisons
 
 if TYPE_CHECKING:
     import os
@@ -46,6 +47,7 @@ def read_wordpiece(
             what = "is empty" if not token else f"holds {token!r} once more, after line {tokens[token] + 1}"
             raise TokenizerFormatError(f"{source}, line {number}: {what}; each line is a token of its own")
         tokens[token] = number - 1
+    check_vocab_size(len(tokens), str(source))
     said = companions_of(source.parent)
     config = said.config
     special_tokens = [*special_tokens, *(name for name in said.more_special if name in tokens)]
@@ -59,6 +61,7 @@ def read_wordpiece(
     if lowercase is None:
         lowercase = _is_lower_case(tokens, str(source))
     with as_format_errors(str(source)):
+        check_comparisons(special_tokens)
         return wordpiece(
             tokens,
             special_tokens=list(dict.fromkeys(special_tokens)),

@@ -5,10 +5,18 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tokjax._limits import exceeds_limit
 from tokjax.errors import MissingSpecialTokenError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+def check_vocab_size(size: int, where: str) -> None:
+    """Raises `TokenizerFormatError` if a file has more tokens than the limit `vocab_size`."""
+    exceeded = exceeds_limit("vocab_size", size)
+    if exceeded:
+        raise TokenizerFormatError(f"{where}: has {size:,} tokens; {exceeded}")
 
 
 @contextmanager

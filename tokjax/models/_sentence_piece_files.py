@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax.errors import InvalidArgumentError
+from tokjax._limits import exceeds_limit
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models._growth import check_charsmap
 from tokjax.models._piece_spans import SPACE, SpaceRules
 from tokjax.models._protobuf import fields_of
 
@@ -41,6 +43,9 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
             f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
             "of a SentencePieceProcessor, pass processor.serialized_model_proto()"
         ) from None
+    exceeded = exceeds_limit("file_bytes", path.stat().st_size)
+    if exceeded:
+        raise TokenizerFormatError(f"{path}: has {path.stat().st_size:,} bytes; {exceeded}")
     return path.read_bytes(), str(path)
 
 
@@ -54,14 +59,27 @@ def processor_of(proto: bytes) -> Any:
 
 
 def about_model(proto: bytes) -> About:
-    """What a serialized `ModelProto` says in its fields 2 and 3, `trainer_spec` and `normalizer_spec`."""
+    """What a serialized `ModelProto` says in its fields 2, 3 and 5: how it was trained and how it normalizes.
+
+    Raises:
+        TokenizerFormatError: it exceeds a limit.
+        ValueError: a field is missing.
+    """
     specs: dict[int, bytes] = {}
+    num_pieces = 0
     for number, value in fields_of(proto):
-        if number in (2, 3):  # parts of one message add up to it
+        if number == 1:
+            num_pieces += 1
+            exceeded = exceeds_limit("vocab_size", num_pieces)
+            if exceeded:
+                raise TokenizerFormatError(f"has more than {num_pieces - 1:,} pieces; {exceeded}")
+        if number in (2, 3, 5):  # parts of one message add up to it
             specs[number] = specs.get(number, b"") + value
-    if len(specs) < 2:
+    if not specs.keys() >= {2, 3}:
         raise ValueError("it does not say how it was trained and how it normalises")
-    trainer, normalizer = (dict(fields_of(specs[number])) for number in (2, 3))
+    trainer, normalizer, denormalizer = (dict(fields_of(specs.get(number, b""))) for number in (2, 3, 5))
+    for spec in (normalizer, denormalizer):
+        check_charsmap(spec.get(2, b""))
     spaces = SpaceRules(
         mark=SPACE if normalizer.get(5, 1) else b" ",
         is_suffix=bool(trainer.get(24, 0)),

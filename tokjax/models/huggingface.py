@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +17,12 @@ import numpy as np
 from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import (
+    DisallowedSpecialTokenError,
+    InvalidArgumentError,
+    TokenizerFormatError,
+    TokjaxError,
+)
 from tokjax.models._byte_spans import exact_spans
 from tokjax.models._definitions import (
     NotOursError,
@@ -28,16 +34,17 @@ from tokjax.models._definitions import (
     unknown_token,
     with_added,
 )
-from tokjax.models._format_errors import as_format_errors
+from tokjax.models._format_errors import as_format_errors, check_vocab_size
+from tokjax.models._growth import check_growth
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.sources import checked_texts
-from tokjax.text.special import refuse_special_in, resolve_special
+from tokjax.text.special import check_comparisons, refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -142,8 +149,10 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         MissingExtraError: the library is not installed.
         TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
     """
-    library = library_tokenizer(definition)
     parts: dict[str, Any] = json.loads(definition)
+    check_vocab_size(len(parts["model"]["vocab"]), "the model's vocab")
+    check_growth(parts)
+    library = library_tokenizer(definition)
     _refuse_repeated_pieces(parts["model"])
     unknown = unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
@@ -172,6 +181,7 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         dict.fromkeys(twins, Strips()),
         twins,
     )
+    check_comparisons(vocabulary.parting)
     return HuggingFaceTokenizer(definition, vocabulary, reason)
 
 
@@ -206,15 +216,25 @@ def library_tokenizer(definition: str) -> Any:
         TokenizerFormatError: the library can't read the definition.
     """
     tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
-    try:
+    with _library_errors(TokenizerFormatError, "the tokenizers library can't read it"):
         made = tokenizers.Tokenizer.from_str(definition)
-    except (KeyboardInterrupt, MemoryError):
-        raise
-    except BaseException as error:  # (a panic of the library is no Exception)
-        raise TokenizerFormatError(f"the tokenizers library can't read it: {error}") from error
     made.no_padding()
     made.no_truncation()
     return made
+
+
+@contextmanager
+def _library_errors(kind: type[TokjaxError], about: str) -> Iterator[None]:
+    """Raises errors of the library as errors of tokjax.
+
+    A panic in Rust, such as a pattern that backtracks for too long, is a `BaseException` there.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
+        raise
+    except BaseException as error:
+        raise kind(f"{about}: {error}") from error
 
 
 def _refuse_repeated_pieces(model: Mapping[str, Any]) -> None:
@@ -300,10 +320,8 @@ def _library_for(
 
 def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool) -> list[Any]:
     encode = library.encode_batch if offsets else library.encode_batch_fast
-    try:
+    with _library_errors(InvalidArgumentError, "the tokenizers library can't encode these texts"):
         found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
-    except Exception as error:  # the library raises no other kind
-        raise InvalidArgumentError(f"the tokenizers library can't encode these texts: {error}") from error
     return found
 
 
@@ -376,7 +394,8 @@ def _decode_bytes(
     if tokenizer.is_byte_level:
         kept = flat[~tokenizer.vocabulary.is_special.take(flat)] if skip_special_tokens else flat
         return b"".join(map(tokenizer.vocabulary.bytes_by_id.__getitem__, kept.tolist()))
-    text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    with _library_errors(InvalidArgumentError, "the tokenizers library can't decode these ids"):
+        text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
     return text.encode("utf-8")
 
 

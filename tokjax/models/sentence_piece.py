@@ -18,6 +18,7 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._files import checksum_of_json
+from tokjax._limits import no_limits
 from tokjax._threads import map_in_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import EncodedSegments
@@ -33,6 +34,7 @@ from tokjax.models._sentence_piece_files import About, ModelType, about_model, p
 from tokjax.models.templates import with_given_template
 from tokjax.ragged import splits_from_lengths
 from tokjax.templates import template_from_json, template_to_json
+from tokjax.text.special import check_comparisons
 from tokjax.utf8 import from_characters, to_utf8
 from tokjax.vocabulary import Role, Vocabulary, make_vocabulary
 
@@ -178,7 +180,7 @@ class SentencePieceTokenizer(SegmentModel):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model, not what was made of it."""
-        return _restored, (self.model_proto, _declared_by(self))
+        return _unpickled, (self.model_proto, _declared_by(self))
 
     def __repr__(self) -> str:
         """The size, how it splits and normalises, and the special tokens."""
@@ -222,10 +224,13 @@ def sentencepiece(
         about = about_model(proto)
         processor = processor_of(proto)
         pieces = processor.id_to_piece(list(range(len(processor))))
+    except TokenizerFormatError as error:
+        raise TokenizerFormatError(f"{what}: {error}") from error
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
         raise TokenizerFormatError(f"{what}: no SentencePiece model, or cut short: {error}") from error
     is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
     special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
+    check_comparisons(special)
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
     roles: dict[Role, str | None] = {
         "bos": _declared("bos", bos_token, processor.bos_id(), special),
@@ -270,6 +275,11 @@ def _restored(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceT
     tokenizer = sentencepiece(model_proto, **{name: declared[name] for name in _DECLARED})
     template = template_from_json(declared.get("template"))
     return tokenizer if template is None else with_given_template(tokenizer, template)
+
+
+def _unpickled(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+    with no_limits():
+        return _restored(model_proto, declared)
 
 
 def _declared(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from tokjax.store.manifest import FileRecord, Shard
 
 
+_SHOWN_FILES = 5
+
+
 def merge_datasets(
     paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str], *, overwrite: bool = False
 ) -> WrittenDataset:
@@ -89,20 +92,28 @@ def merge_datasets(
 
 
 def rebuild_dataset(
-    path: str | os.PathLike[str], tokenizer: Any = None, *, progress: bool = False
+    path: str | os.PathLike[str],
+    tokenizer: Any = None,
+    *,
+    trust_source: bool = False,
+    progress: bool = False,
 ) -> WrittenDataset:
-    """Write a dataset again from the files that it was made from: they, or the tokenizer, have changed.
+    """Writes a dataset again from the files that it was made from, when they or the tokenizer have changed.
 
-    The former one stays until the new one is finished.
+    The former dataset stays until the new one is finished.
+
+    The manifest names the files. A manifest from somebody else can name any file that this process can read,
+    and any URL, so they are read only with `trust_source=True`; without it, the error lists them.
 
     Args:
         path: the dataset's directory.
         tokenizer: what to encode with; `None` for the one that it was made with.
+        trust_source: read the files that the manifest names.
         progress: show a bar on standard error.
 
     Raises:
         DatasetIncompleteError: it was not made from files.
-        InvalidArgumentError: a file is not there any more.
+        InvalidArgumentError: `trust_source` is not set, or a file does not exist any more.
     """
     refuse_urls(path)
     directory = Path(path).resolve()
@@ -113,13 +124,19 @@ def rebuild_dataset(
             f"{directory} was not made from files, so what it was made from is not known; call "
             "write_dataset(SOURCE, FIELD, PATH, overwrite=True)"
         )
+    names = [name for name, _ in source["files"]]
+    if not trust_source:
+        more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
+        raise InvalidArgumentError(
+            f"{directory} would be rebuilt from the files that its manifest names: "
+            f"{', '.join(map(repr, names[:_SHOWN_FILES]))}{more}; to read them, pass trust_source=True, "
+            "and for other files call write_dataset(SOURCE, FIELD, PATH, overwrite=True)"
+        )
     chosen = tokenizer
     if tokenizer is None and manifest.tokenizer_file is not None:
         chosen = read_tokjax(directory / manifest.tokenizer_file)
     try:
-        files = text_files(
-            [name for name, _ in source["files"]], field=source["field"], format=source["format"]
-        )
+        files = text_files(names, field=source["field"], format=source["format"])
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
             f"{directory} was made from files that are not where they were; put them back, or call "

@@ -133,6 +133,18 @@ def _check_shard(shard: Shard, plan: Plan) -> None:
         is_right = buckets is not None and len(buckets) == count and all(map(_is_count, buckets))
         is_right = is_right and sum(buckets or ()) == shard.num_documents
     _check(f"{shard.name}'s bucket_documents", buckets, is_right)
+    for name, record in shard.files.items():
+        if name.startswith(shard.name):
+            _check_capacity(name, record.nbytes, shard)
+
+
+def _check_capacity(name: str, nbytes: int, shard: Shard) -> None:
+    """Raises `ValueError` if a file is too small for the counts of its shard, before arrays are allocated."""
+    is_data = name.endswith((".tokens.npy", ".text.npy"))
+    what = "num_items" if is_data else "num_documents"
+    count = getattr(shard, what)
+    if _is_count(nbytes) and nbytes < count:
+        raise ValueError(f"{shard.name}'s {what} is {count}, and {name} has {nbytes} bytes")
 
 
 def _is_source(source: object) -> bool:

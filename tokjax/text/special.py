@@ -9,7 +9,8 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, overload
 
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax._limits import exceeds_limit
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
@@ -157,6 +158,38 @@ def between_special(text: Text, special: frozenset[str]) -> list[Text]:
         return split_at_special(text, special)[::2]
     (name,) = special
     return [*text.split(name)] if isinstance(text, str) else [*text.split(name.encode("utf-8"))]
+
+
+def check_comparisons(names: Collection[str]) -> None:
+    """Rejects special tokens that take too long to find in a text.
+
+    Args:
+        names: special and added tokens.
+
+    Raises:
+        TokenizerFormatError: they exceed the limit `special_token_comparisons`.
+    """
+    comparisons = _comparisons(sorted(names), 0)
+    exceeded = exceeds_limit("special_token_comparisons", comparisons)
+    if exceeded:
+        longest = max(names, key=len)
+        raise TokenizerFormatError(
+            f"to find special tokens, up to {comparisons:,} characters are compared at each position of a "
+            f"text: they are too long, or too many begin alike (the longest is {longest[:20]!r}..., of "
+            f"{len(longest):,} characters); {exceeded}"
+        )
+
+
+def _comparisons(names: list[str], depth: int) -> int:
+    """Counts the characters that the expression of `_alternatives` compares at one position, at most."""
+    if depth == _DEEPEST:
+        return sum(map(len, names))
+    most = 0
+    for _, same in groupby(filter(None, names), key=itemgetter(0)):
+        beginning = _shared_beginning(group := list(same))
+        rests = [name[len(beginning) :] for name in group]
+        most = max(most, len(beginning) + (_comparisons(rests, depth + 1) if len(rests) > 1 else 0))
+    return most
 
 
 @lru_cache(maxsize=256)

@@ -1,0 +1,196 @@
+"""Tokenizer files made to cost time or memory: they are rejected, by limits that can be raised."""
+
+import base64
+import json
+import pickle
+import struct
+
+import pytest
+
+import tokjax
+from tokjax.models._growth import growth_of_steps
+
+VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
+TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}
+
+
+def replace(pattern, content):
+    kind = "Regex" if pattern.startswith("/") else "String"
+    return {"type": "Replace", "pattern": {kind: pattern.removeprefix("/")}, "content": content}
+
+
+def write_tokenizer(path, **parts):
+    model = {"type": "BPE", "vocab": VOCAB, "merges": []}
+    path.write_text(json.dumps({"version": "1.0", "added_tokens": [], "model": model, **parts}))
+    return path
+
+
+def added_token(index, content, *, special):
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    return {"id": len(VOCAB) + index, "content": content, "special": special, **flags}
+
+
+def in_sequence(steps):
+    return {"type": "Sequence", "normalizers": steps}
+
+
+def charsmap(longest):
+    return struct.pack("<I", 4) + bytes(4) + b"\0".join([b"a", b"b" * longest, b""])
+
+
+def field(number, value):
+    def varint(value):
+        return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
+
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def sentencepiece_model(num_pieces=10, longest=1):
+    pieces = [field(1, field(1, b"<unk>") + field(3, 2))]
+    pieces += [
+        field(1, field(1, b"p%d" % i) + b"\x15" + struct.pack("<f", -1.0)) for i in range(num_pieces - 1)
+    ]
+    normalizer = field(1, b"identity") + (field(2, charsmap(longest)) if longest > 1 else b"")
+    return b"".join(pieces) + field(2, field(3, 1)) + field(3, normalizer)
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"normalizer": in_sequence([replace("a", "aa")] * 20)}, "normalizer can make 1,048,576 characters"),
+        ({"normalizer": replace("b", "c" * 5000)}, "normalizer can make 5,000 characters of one"),
+        ({"normalizer": {"type": "Prepend", "prepend": "a" * 5000}}, "make 5,000 characters of one"),
+        ({"normalizer": in_sequence([replace("/(?=a)", "a")] * 12)}, "can make 4,096 characters of one"),
+        ({"normalizer": in_sequence([{"type": "ByteLevel"}] * 6)}, "can make 4,096 characters of one"),
+        ({"normalizer": in_sequence([{"type": "Lowercase"}] * 1025)}, "normalizer has 1,025 steps"),
+        ({"decoder": {"type": "Sequence", "decoders": [replace("a", "aa")] * 20}}, "its decoder can make"),
+        (
+            {"post_processor": {**TEMPLATE, "single": [{"Sequence": {"id": "A", "type_id": 0}}]}},
+            "2,000 tokens",
+        ),
+        (
+            {
+                "normalizer": {
+                    "type": "Precompiled",
+                    "precompiled_charsmap": base64.b64encode(charsmap(5000)).decode(),
+                }
+            },
+            "make 5,000 characters of one",
+        ),
+    ],
+)
+def test_texts_that_grow(tmp_path, parts, said):
+    path = write_tokenizer(tmp_path / "tokenizer.json", **parts)
+    with pytest.raises(
+        tokjax.TokenizerFormatError,
+        match=rf"{said}.*; the limit is 1,024; .* tokjax\.limits\(text_growth=\.\.\.\)",
+    ):
+        tokjax.load_tokenizer(path)
+
+
+def test_a_limit_can_be_raised(tmp_path):
+    path = write_tokenizer(tmp_path / "tokenizer.json", normalizer=in_sequence([replace("a", "aa")] * 11))
+    with pytest.raises(tokjax.TokenizerFormatError, match="2,048 characters"):
+        tokjax.load_tokenizer(path)
+    with tokjax.limits(text_growth=2048):
+        tokenizer = tokjax.load_tokenizer(path)
+    assert len(tokjax.encode(tokenizer, "ab")) == 2049
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    with pytest.raises(tokjax.TokenizerFormatError):
+        tokjax.load_tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    ("steps", "growth"),
+    [
+        ([], 1),
+        ([replace("½", "1/2"), replace("…", "..."), replace("€", " euro ")], 6),  # of different characters
+        ([replace("a", "b"), replace("b", "cc"), replace("c", "ddd")], 6),
+        ([replace("``", '"'), replace("/ {2,}", "▁")], 1),
+        ([replace("/[\\n\\r]+", " "), replace("/\\p{P}", "")], 1),
+        ([replace("/a*", "-")], 2),  # one more after each character
+        ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
+        ([{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")], 1),
+    ],
+)
+def test_growth(steps, growth):
+    assert growth_of_steps(steps) == growth
+
+
+def test_special_tokens_that_take_long_to_find(tmp_path):
+    names = ["a" * i + "b" for i in range(2, 200)]
+    added = [added_token(i, name, special=True) for i, name in enumerate(names)]
+    path = write_tokenizer(tmp_path / "tokenizer.json", added_tokens=added)
+    message = r"up to 12,\d+ characters are compared at each position .*limits\(special_token_comparisons="
+    with pytest.raises(tokjax.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(path)
+    tokenizer = tokjax.byte_level(special_tokens=names)
+    saved = tokjax.save_tokenizer(tokenizer, tmp_path / "own.json")
+    with pytest.raises(tokjax.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(saved)
+    with tokjax.limits(special_token_comparisons=20_000):
+        assert tokjax.load_tokenizer(saved) == tokenizer
+    runs_of_spaces = [added_token(i, " " * (i + 2), special=False) for i in range(120)]
+    tokjax.load_tokenizer(write_tokenizer(path, added_tokens=runs_of_spaces))
+
+
+def test_models_of_sentencepiece(tmp_path):
+    path = tmp_path / "tokenizer.model"
+    path.write_bytes(sentencepiece_model(40))
+    with tokjax.limits(vocab_size=40):
+        tokenizer = tokjax.load_tokenizer(path)
+    message = r"tokenizer.model: has more than 39 pieces; the limit is 39; .*limits\(vocab_size=\.\.\.\)"
+    with tokjax.limits(vocab_size=39):
+        with pytest.raises(tokjax.TokenizerFormatError, match=message):
+            tokjax.load_tokenizer(path)
+        assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+        with tokjax.limits(file_bytes=100), pytest.raises(tokjax.TokenizerFormatError, match="limit is 100;"):
+            tokjax.load_tokenizer(path)
+    path.write_bytes(sentencepiece_model(longest=5000))
+    with pytest.raises(tokjax.TokenizerFormatError, match="model: its normalizer can make 5,000 characters"):
+        tokjax.load_tokenizer(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "contents"),
+    [
+        ("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\na\n"),
+        ("x.tiktoken", "".join(f"{base64.b64encode(bytes([i])).decode()} {i}\n" for i in range(256))),
+        ("tokenizer.json", None),
+    ],
+)
+def test_vocabularies_of_any_format(tmp_path, name, contents):
+    path = tmp_path / name
+    write_tokenizer(path) if contents is None else path.write_text(contents)
+    with (
+        tokjax.limits(vocab_size=5),
+        pytest.raises(tokjax.TokenizerFormatError, match=r"has \d+ tokens; the limit is 5;"),
+    ):
+        tokjax.load_tokenizer(path, **({"pattern": "gpt2"} if name == "x.tiktoken" else {}))
+
+
+def test_a_pattern_that_backtracks(tmp_path, capfd):
+    pattern = {"type": "Split", "pattern": {"Regex": "(a+)+(?<=b)c"}, "behavior": "Isolated", "invert": False}
+    tokenizer = tokjax.load_tokenizer(write_tokenizer(tmp_path / "tokenizer.json", pre_tokenizer=pattern))
+    with pytest.raises(
+        tokjax.InvalidArgumentError, match="tokenizers library can't encode these texts: Onig"
+    ):
+        tokjax.encode_result(tokenizer, "a" * 40)
+    capfd.readouterr()  # the library prints a traceback of its own
+
+
+def test_wrong_limits():
+    with (
+        pytest.raises(
+            tokjax.InvalidArgumentError, match="there is no limit 'vocab'; the limits are file_bytes"
+        ),
+        tokjax.limits(vocab=1),
+    ):
+        pass
+    with (
+        pytest.raises(tokjax.InvalidArgumentError, match="vocab_size must be at least 1, not 0"),
+        tokjax.limits(vocab_size=0),
+    ):
+        pass

@@ -1,0 +1,136 @@
+"""Bounds on how much longer the steps of a `tokenizer.json` can make a text.
+
+Ten steps that each replace "a" by "aaaaaaaaaa" turn one character into 10^10. The bound is computed
+from the last step to the first: the weight of a character is the number of characters that all later steps
+can make of it.
+
+    Replace "a" -> "bb"      weight of "a": 2 x 3 = 6
+    Replace "b" -> "ccc"     weight of "b": 3
+    (end)                    every weight: 1
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from typing import TYPE_CHECKING, Any
+
+from tokjax._limits import exceeds_limit
+from tokjax.errors import TokenizerFormatError
+from tokjax.models._definitions import StepPlace, parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_UNICODE = {
+    "NFC": 3,
+    "NFD": 4,
+    "NFKC": 18,
+    "NFKD": 18,
+    "Lowercase": 2,
+    "StripAccents": 1,
+    "Nmt": 1,
+    "Strip": 1,
+}
+_FACTORS = {"ByteLevel": 4, "BertNormalizer": 6, "WordPiece": 2, "BPEDecoder": 2}
+# An expression that surely matches at least one character: atoms in sequence, one of them not optional.
+_ATOM = r"(?:\[\^?\]?[^\[\]]+\]|\\[pP]\{\^?\w+\}|\\[sSdDwWnrt]|\\[^\w\s]|[^\\\[\](){}*+?|^$])"
+_OPTIONAL, _REQUIRED = rf"(?:{_ATOM}[*+?]{{0,2}})*", rf"{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?(?![*?{{])"
+_NOT_EMPTY = re.compile(f"{_OPTIONAL}{_REQUIRED}{_OPTIONAL}")
+_LONGEST_CHECKED = 200
+
+
+def check_growth(parts: Mapping[str, Any]) -> None:
+    """Rejects a definition whose steps or template can make a text too long.
+
+    Args:
+        parts: a `tokenizer.json`, parsed.
+
+    Raises:
+        TokenizerFormatError: it exceeds the limit `text_growth`.
+    """
+    places: tuple[tuple[StepPlace, ...], ...] = (("normalizer", "pre_tokenizer"), ("decoder",))
+    for named in places:
+        steps = [step for place in named for step in parts_of(parts, place)]
+        _check(f"its {named[0]} has {len(steps):,} steps", len(steps))
+        growth = growth_of_steps(steps)
+        _check(f"its {named[0]} can make {growth:,.0f} characters of one", growth)
+    for part in parts_of(parts, "post_processor"):
+        if part.get("type") == "TemplateProcessing":
+            inserted = [len(token["ids"]) for token in part["special_tokens"].values()]
+            size = max(len(part["single"]), len(part["pair"])) * max(inserted, default=1)
+            _check(f"its template has {size:,} tokens", size)
+
+
+def check_charsmap(charsmap: bytes) -> None:
+    """Rejects a precompiled normalizer of SentencePiece that can make a text too long.
+
+    Raises:
+        TokenizerFormatError: it exceeds the limit `text_growth`.
+    """
+    growth = _longest_replacement(charsmap)
+    _check(f"its normalizer can make {growth:,} characters of one", growth)
+
+
+def growth_of_steps(steps: Iterable[Mapping[str, Any]]) -> float:
+    """Computes an upper bound on the characters that steps make of one character, or put before a text.
+
+    Args:
+        steps: the steps of a `tokenizer.json`, in order.
+    """
+    weights: dict[str, float] = {}
+    other, prepended, of_unicode = 1.0, 0.0, 1.0
+
+    def weight_of(text: str) -> float:
+        return sum(weights.get(character, other) for character in text)
+
+    for step in reversed(list(steps)):
+        kind = str(step.get("type"))
+        if kind == "Replace":
+            pattern, after = step["pattern"], weight_of(step["content"])
+            literal = pattern.get("String")
+            if literal:
+                kept = 0.0 if len(literal) == 1 else 1.0
+                for character in literal:
+                    weight = weights.get(character, other)
+                    weights[character] = max(kept * weight, after / len(literal))
+            elif literal is None and _is_never_empty(pattern["Regex"]):
+                weights = {character: max(weight, after) for character, weight in weights.items()}
+                other = max(other, after)
+            else:  # an empty match inserts the content before each character and at the end
+                weights = {character: weight + after for character, weight in weights.items()}
+                other, prepended = other + after, prepended + after
+        elif kind == "Prepend":
+            prepended += weight_of(step["prepend"])
+        else:
+            if kind == "Metaspace":
+                prepended += weight_of(step["replacement"])
+            if kind == "Precompiled":
+                factor = float(_longest_replacement(base64.b64decode(step["precompiled_charsmap"])))
+            else:
+                factor = _FACTORS.get(kind, 1.0)
+            if (
+                kind in _UNICODE
+            ):  # consecutive normal forms grow a text by the largest factor, not the product
+                factor = max(1.0, _UNICODE[kind] / of_unicode)
+            other, weights = factor * max(other, *weights.values(), 0.0), {}
+            of_unicode = of_unicode * factor if kind in _UNICODE else 1.0
+            continue
+        of_unicode = 1.0
+    return max(other, prepended, *weights.values())
+
+
+def _is_never_empty(expression: str) -> bool:
+    return len(expression) <= _LONGEST_CHECKED and _NOT_EMPTY.fullmatch(expression) is not None
+
+
+def _longest_replacement(charsmap: bytes) -> int:
+    """Returns the length of the longest replacement. They are listed after a trie, each ended by a zero."""
+    replacements = charsmap[4 + int.from_bytes(charsmap[:4], "little") :]
+    return max(1, *(len(text.decode("utf-8", "replace")) for text in replacements.split(b"\0")))
+
+
+def _check(about: str, value: float) -> None:
+    exceeded = exceeds_limit("text_growth", value)
+    if exceeded:
+        raise TokenizerFormatError(f"{about}; {exceeded}")
