@@ -20,6 +20,7 @@ FLOORS = {
     "_directories": 0,
     "_checks": 0,
     "_limits": 0,
+    "_modules": 0,
     "_progress": 0,
     "_threads": 0,
     "_workers": 0,

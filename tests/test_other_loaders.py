@@ -81,6 +81,64 @@ def test_orbax_keeps_the_place(dataset, tmp_path):
     assert next(again.repeat()).ids.tolist() == next(stream).ids.tolist()
 
 
+@pytest.mark.parametrize("name", ["grain", "iterator", "json", "standard", "standard with a target"])
+def test_states_in_checkpoints(dataset, tmp_path, name):
+    orbax, grain = pytest.importorskip("orbax.checkpoint"), pytest.importorskip("grain.checkpoint")
+
+    def make():
+        return tokjax.PackedTokenLoader(dataset, batch_size=4, seed=2**40, weights=[1])
+
+    loader, resumed = make(), make()
+    stream = loader.repeat()
+    for _ in range(5):
+        next(stream)
+    save, restore = {
+        "grain": (grain.CheckpointSave(loader), grain.CheckpointRestore(resumed)),
+        "iterator": (grain.CheckpointSave(stream), grain.CheckpointRestore(resumed.repeat())),
+        "json": (orbax.args.JsonSave(loader.get_state()), orbax.args.JsonRestore()),
+        "standard": (orbax.args.StandardSave(loader.get_state()), orbax.args.StandardRestore()),
+        "standard with a target": (
+            orbax.args.StandardSave(loader.get_state()),
+            orbax.args.StandardRestore(resumed.get_state()),
+        ),
+    }[name]
+    with orbax.CheckpointManager(tmp_path / "checkpoints") as manager:
+        model = orbax.args.StandardSave({"table": jnp.zeros(3)})
+        manager.save(5, args=orbax.args.Composite(loader=save, model=model))
+        manager.wait_until_finished()
+        restored = manager.restore(5, args=orbax.args.Composite(loader=restore))
+    if not isinstance(save, grain.CheckpointSave):
+        resumed.set_state(restored["loader"])
+    assert resumed.get_state() == loader.get_state()
+    assert next(resumed.repeat()).ids.tolist() == next(stream).ids.tolist()
+
+
+def test_a_state_is_a_pytree_of_integers(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9, weights=[1])
+    state = loader.get_state()
+    assert {type(leaf) for leaf in jax.tree.leaves(state)} == {int}
+    loader.set_state(jax.tree.map(jnp.asarray, state))
+    loader.set_state(jax.tree.map(np.asarray, state))
+    for text in (json.dumps(state), json.dumps(state).encode()):
+        loader.set_state(text)
+    with pytest.raises(tokjax.InvalidArgumentError, match="what get_state gave; this is no JSON"):
+        loader.set_state("step 3")
+    old = {
+        "version": 2,
+        "step": 3,
+        "loader": "PackedTokenLoader",
+        "seed": 9,
+        "datasets": [dataset.fingerprint],
+    }
+    options = {"shuffle": True, "batch_size": 4, "chunk_tokens": 16, "extra_token": False, "drop_last": True}
+    loader.set_state(old | options | {"weights": [1.0]})
+    assert loader.step == 3
+    with pytest.raises(
+        tokjax.DatasetMismatchError, match=r"the state's weights is \[2.0\], this loader's is \[1"
+    ):
+        loader.set_state(old | options | {"weights": [2.0]})
+
+
 def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
     """A small model and its momentum, saved halfway by Orbax together with the place of the loader."""
     checkpoint = pytest.importorskip("orbax.checkpoint")

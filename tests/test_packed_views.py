@@ -83,6 +83,12 @@ def test_levanter(packed):
     assert batch["loss_weight"].tolist() == [[1, 1, 0, 1, 0], [0] * 5]
     assert batch["segment_ids"].tolist() == [[1, 1, 1, 2, 2], [1, -1, -1, -1, -1]]
     assert batch["tokens"] is packed.ids
+    of_first_line = packed.to_levanter("loss_mask")
+    assert of_first_line.keys() == {"tokens", "loss_mask", "segment_ids"}
+    assert of_first_line["loss_mask"].dtype == np.int32  # (it is combined with another by `&` there)
+    assert of_first_line["loss_mask"].tolist() == [[1, 1, 0, 1, 0], [0] * 5]
+    with pytest.raises(tokjax.InvalidArgumentError, match="loss_name must be 'loss_weight' or 'loss_mask'"):
+        packed.to_levanter("mask")
 
 
 def test_that_a_token_has_the_id_0_does_not_leave_it_out():

@@ -4,6 +4,7 @@ import copyreg
 import itertools
 import json
 import logging
+import multiprocessing.pool
 import pickle
 import sys
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
@@ -14,6 +15,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+import tokjax
 from tokjax import _workers
 from tokjax._threads import map_in_threads, num_threads
 from tokjax._workers import map_in_workers
@@ -275,3 +277,30 @@ def test_a_pickler_that_does_more_than_the_executors_is_used_for_errors():
         list(map_in_workers(failing, SHARED, ["holds a function"], 1, Inline(pickles=True)))
     assert caught.value.callback() is None
     assert caught.value.__notes__ == ["in step 'parse'"]
+
+
+class TestExecutorsOfOthers:
+    @pytest.mark.parametrize(
+        ("module", "advice"),
+        [
+            ("distributed.client", r"of a Dask client pass client\.get_executor\(\)"),
+            ("ray.util.multiprocessing.pool", r"for Ray pass a subclass of Executor whose submit"),
+            ("joblib.parallel", r"pass joblib\.externals\.loky\.get_reusable_executor\(N\)"),
+            ("mine", "for threads pass workers=N"),
+        ],
+    )
+    def test_the_adapter_is_named(self, tmp_path, module, advice):
+        executor = type("Pool", (), {"__module__": module})()
+        with pytest.raises(tokjax.InvalidArgumentError, match=f"must be a concurrent.futures.*; .*{advice}"):
+            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=executor)
+
+    def test_a_pool_of_processes(self, tmp_path):
+        with (
+            multiprocessing.pool.ThreadPool(1) as pool,
+            pytest.raises(
+                tokjax.InvalidArgumentError, match=r"pass concurrent\.futures\.ProcessPoolExecutor\(N"
+            ),
+        ):
+            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=pool)
+        with pytest.raises(tokjax.InvalidArgumentError, match="instead of a pool pass concurrent.futures"):
+            tokjax.write_dataset(["a"], tokjax.RawTextField(), tmp_path / "data", executor=multiprocessing)

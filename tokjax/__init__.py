@@ -9,8 +9,11 @@ from typing import Any
 
 import lazy_loader
 
+from tokjax._modules import pickle_by_name
+
 __version__ = "0.1.0"
 
+pickle_by_name(__name__)
 _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 

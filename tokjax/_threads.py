@@ -27,11 +27,24 @@ def num_threads(threads: int | None) -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+_ADAPTERS = {
+    "distributed": "of a Dask client pass client.get_executor()",
+    "multiprocessing": "instead of a pool pass concurrent.futures.ProcessPoolExecutor(N)",
+    "multiprocess": "instead of a pool pass concurrent.futures.ProcessPoolExecutor(N)",
+    "joblib": "instead of joblib.Parallel pass joblib.externals.loky.get_reusable_executor(N)",
+    "ray": "for Ray pass a subclass of Executor whose submit(self, function, /, *args) returns "
+    "ray.remote(function).remote(*args).future()",
+}
+"""For objects of some packages, what to pass instead."""
+
+
 def check_executor(executor: object) -> None:
-    """Refuse what is no executor, nor `None` for threads of this process."""
+    """Rejects what is neither an executor nor `None` for threads of this process."""
     if executor is not None and not isinstance(executor, Executor):
+        module = getattr(executor, "__module__", getattr(executor, "__name__", ""))
+        advice = _ADAPTERS.get(str(module).partition(".")[0], "for threads pass workers=N")
         raise InvalidArgumentError(
-            f"executor must be a concurrent.futures.Executor, not {executor!r}; for threads pass workers=N"
+            f"executor must be a concurrent.futures.Executor, not {executor!r:.100}; {advice}"
         )
 
 

@@ -10,9 +10,10 @@ from tokjax._arrays import prefix_maximum
 from tokjax._namespace import Array, namespace
 from tokjax.batching import segments
 from tokjax.batching.labels import causal_lm_labels
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Literal
 
 
 class PackedBlocks(NamedTuple):
@@ -93,18 +94,24 @@ class PackedBlocks(NamedTuple):
             f"{feature}_positions": self.positions,
         }
 
-    def to_levanter(self) -> dict[str, Array]:
-        """As the fields of Levanter's `LmExample`: a weight says if the *next* token counts.
+    def to_levanter(self, loss_name: Literal["loss_weight", "loss_mask"] = "loss_weight") -> dict[str, Array]:
+        """Returns the fields of Levanter's `LmExample`; the weight tells whether the *next* token counts.
+
+        Args:
+            loss_name: the name of that field: `"loss_weight"` in releases of `marin-levanter`, `"loss_mask"`
+                in those of `levanter` up to 1.2.
 
         Returns:
-            `tokens` and `segment_ids` (of its attention mask; -1 on padding), `int32`, and `loss_weight`,
-            `float32`, all `(blocks, block_size)`.
+            `tokens` and `segment_ids` (of the attention mask; -1 on padding), `int32`, and `loss_weight`,
+            `float32`, or `loss_mask`, `int32`, all `(blocks, block_size)`.
         """
+        if loss_name not in ("loss_weight", "loss_mask"):
+            raise InvalidArgumentError(f"loss_name must be 'loss_weight' or 'loss_mask', not {loss_name!r}")
         labels = self.causal_lm_labels(ignore_index=-1)
         xp = namespace(labels)
         return {
             "tokens": self.ids,
-            "loss_weight": (labels >= 0).astype(np.float32),
+            loss_name: (labels >= 0).astype(np.float32 if loss_name == "loss_weight" else np.int32),
             "segment_ids": xp.where(self.segment_ids > 0, self.segment_ids, np.int32(-1)),
         }
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tokjax._checks import checked_int
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
+from tokjax.loading.state import check_state, make_state
 from tokjax.store.dataset import Dataset
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
+
+    from tokjax.loading.state import LoaderState
 
 Batch = TypeVar("Batch")
 Source = TypeVar("Source", bound=Dataset)
-
-_STATE_VERSION = 2
 
 
 class Loader(ABC, Generic[Source, Batch]):
@@ -144,27 +144,28 @@ class Loader(ABC, Generic[Source, Batch]):
         part._process_index, part._process_count = index, count
         return part
 
-    def get_state(self) -> dict[str, Any]:
-        """The place in the stream, as a small JSON dict: what is next, and whose place it is."""
-        return {"version": _STATE_VERSION, "step": self.step, **self._identity()}
+    def get_state(self) -> LoaderState:
+        """Returns the position in the stream: the next step, and which loader it belongs to.
 
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Go to the place that `get_state` gave, in this process or another.
+        It is a small dict of integers, for `json.dumps`, for `JsonSave` and `StandardSave` of Orbax, and for
+        Grain's `CheckpointSave(loader)`.
+        """
+        return make_state(self.step, self._identity())
+
+    def set_state(self, state: Mapping[str, Any] | str | bytes) -> None:
+        """Continues at the position that `get_state` returned, in this process or another.
+
+        Args:
+            state: the dict, its values integers or scalar arrays; or its JSON.
 
         Raises:
             DatasetMismatchError: the state is of other datasets, or of a loader with other options.
             InvalidArgumentError: it is no state.
         """
-        if not isinstance(state, Mapping):
-            raise InvalidArgumentError(f"a state is what get_state gave, a dict; got {state!r:.100}")
-        expected = {"version": _STATE_VERSION, **self._identity()}
-        for name, value in expected.items():
-            if state.get(name) != value:
-                raise DatasetMismatchError(
-                    f"the state's {name} is {state.get(name)!r}, this loader's is {value!r}; make the "
-                    "loader as it was when the state was taken"
-                )
-        self.step = checked_int("the state's step", state.get("step", -1), least=0)
+        self.step = check_state(state, self._identity())
+
+    def start_prefetch(self) -> None:
+        """Does nothing: Grain's `CheckpointRestore` calls it."""
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -200,6 +201,13 @@ class Batches(Generic[Batch]):
         loader.step += 1
         return batch
 
-    def get_state(self) -> dict[str, Any]:
-        """The loader's state: the place behind the last batch."""
+    def get_state(self) -> LoaderState:
+        """Returns the loader's state: the position after the last batch."""
         return self._loader.get_state()
+
+    def set_state(self, state: Mapping[str, Any] | str | bytes) -> None:
+        """Sets the loader's state; see `Loader.set_state`."""
+        self._loader.set_state(state)
+
+    def start_prefetch(self) -> None:
+        """Does nothing: Grain's `CheckpointRestore` calls it."""

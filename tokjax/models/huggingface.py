@@ -150,8 +150,7 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
     """
     parts: dict[str, Any] = json.loads(definition)
-    check_vocab_size(len(parts["model"]["vocab"]), "the model's vocab")
-    check_growth(parts)
+    _check_limits(parts)
     library = library_tokenizer(definition)
     _refuse_repeated_pieces(parts["model"])
     unknown = unknown_token(parts)
@@ -221,6 +220,15 @@ def library_tokenizer(definition: str) -> Any:
     made.no_padding()
     made.no_truncation()
     return made
+
+
+def _check_limits(parts: dict[str, Any]) -> None:
+    """Rejects a definition that costs too much, before the library reads it."""
+    model = parts.get("model")
+    vocab = model.get("vocab") if isinstance(model, dict) else None
+    if isinstance(vocab, (dict, list)):
+        check_vocab_size(len(vocab), "the model's vocab")
+    check_growth(parts)
 
 
 @contextmanager
