@@ -1,6 +1,6 @@
 """A vocabulary and a dataset made on a Dask cluster: byte for byte what one process makes.
 
-    pip install -e '.[examples]' distributed && python examples/dask_corpus.py
+    pip install '.[examples]' distributed && python examples/dask_corpus.py
 
 The cluster is two processes of this machine; of another, `Client("tcp://host:8786")` is all that changes. If
 its workers see the corpus under the same path, each reads what it counts. The corpus is the source code of

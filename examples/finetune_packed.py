@@ -1,6 +1,6 @@
 """Instruction tuning on packed conversations, with a loss on the answers alone.
 
-    pip install -e '.[chat,examples]' && python examples/finetune_packed.py
+    pip install '.[chat,examples]' && python examples/finetune_packed.py
 
 A user asks what a function does, and the assistant says the first line of its docstring. The functions are
 those of the Python standard library, or of `--corpus`. A model that has read some source is tuned twice in as

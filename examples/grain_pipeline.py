@@ -1,6 +1,6 @@
 """Texts on disk through Grain to batches: shuffled, tokenized and padded, and resumed where they stopped.
 
-    pip install -e '.[examples,grain]' && python examples/grain_pipeline.py
+    pip install '.[examples,grain]' && python examples/grain_pipeline.py
 
 Grain draws paragraphs of the standard library's source, or of the files of `--corpus`, and keeps the place;
 what becomes of them is functions of tokjax. A small transformer learns from the batches, and those behind a

@@ -1,6 +1,6 @@
 """Masked language modelling, as BERT has it: words are hidden, and the model says what they were.
 
-    pip install -e '.[examples]' && python examples/masked_lm.py
+    pip install '.[examples]' && python examples/masked_lm.py
 
 The texts are the paragraphs of the Python standard library's source, or of `--corpus`, in WordPiece tokens.
 Other words are hidden each time that a paragraph is drawn, within the compiled step.

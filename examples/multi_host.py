@@ -1,6 +1,6 @@
 """Data-parallel training on several processes, resumed on another number of them: the losses of one process.
 
-    pip install -e '.[examples]' orbax-checkpoint && python examples/multi_host.py
+    pip install '.[examples]' orbax-checkpoint && python examples/multi_host.py
 
 Each process reads its rows of the same batches from one dataset, for a CPU device of its own. Here all are
 started on this machine; on a cluster each host calls `train` with its number and the address of the first.

@@ -1,6 +1,6 @@
 """From labelled spans to a tagger: align them with tokens, fit a small network, read spans back, count F1.
 
-    pip install -e '.[examples]' && python examples/ner.py
+    pip install '.[examples]' && python examples/ner.py
 
 The data are the docstrings of the Python packages that are installed, in which their authors have marked what
 is a function, a class, a method and so on (:func:`name`). The marks are taken out, and have to be found again

@@ -1,6 +1,6 @@
 """A training pipeline: text files, tokens, batches in a few lengths, labels, a jitted step.
 
-    pip install -e '.[examples]' && python examples/pipeline.py
+    pip install '.[examples]' && python examples/pipeline.py
 
 The texts are the paragraphs of the Python standard library's source, or of `--corpus`.
 """

@@ -1,6 +1,6 @@
 """Span corruption, as T5 has it: sentinels stand for spans of text, and the model says what these were.
 
-    pip install -e '.[examples]' && python examples/span_corruption.py
+    pip install '.[examples]' && python examples/span_corruption.py
 
 The text is the Python standard library's source, or that of `--corpus`. In place of an encoder and a decoder
 there is one transformer, which sees all of the inputs at once, as a prefix, and then says the targets.

@@ -1,6 +1,6 @@
 """From text to a language model: train a vocabulary, pack the corpus, fit a small transformer.
 
-    pip install -e '.[examples]' && python examples/train_lm.py
+    pip install '.[examples]' && python examples/train_lm.py
 
 The corpus is the source code of the Python standard library, or the files of `--corpus`. The dataset and its
 tokenizer stay in `--directory`, and a second run uses them again if nothing has changed.

@@ -1,6 +1,6 @@
 """A tokenizer type of one's own: two registered functions, and the rest of tokjax takes it.
 
-    pip install -e '.[examples]' && python examples/your_own_tokenizer.py
+    pip install '.[examples]' && python examples/your_own_tokenizer.py
 
 This one takes names in source code apart where their authors did (`read_http`, `readHttp`), and what is rare
 byte by byte. Held-out code shows what is won and what it costs, beside a byte-level BPE of the same size.

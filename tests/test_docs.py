@@ -42,7 +42,7 @@ def test_links_lead_somewhere(page):
 
 def test_the_readme_has_the_two_commands():
     readme = (ROOT / "README.md").read_text()
-    assert "pip install -e '.[examples]' && python examples/train_lm.py" in readme
+    assert "pip install '.[examples]' && python examples/train_lm.py" in readme
     assert "pip install -e '.[test]' && pytest" in readme
     ci = (ROOT / ".ci" / "run").read_text()
     assert "pip install -q -e '.[test]'\npytest" in ci

@@ -59,6 +59,13 @@ def shard(**changes):
         ("packed", shard(num_bytes=1 << 62), "shard-00000's num_bytes is 4611686018427387904"),
         (
             "packed",
+            shard(num_documents=10**12),
+            r"num_documents is 10{12}, and .*num_tokens.npy has \d+ bytes",
+        ),
+        ("packed", shard(num_items=10**12), r"num_items is 10{12}, and .*tokens.npy has \d+ bytes"),
+        ("raw", shard(num_documents=10**12), r"num_documents is 10{12}, and .*length.npy has \d+ bytes"),
+        (
+            "packed",
             lambda m: m["shards"].append(m["shards"][0]),
             r"shards is \['shard-00000', 'shard-00000'\]",
         ),

@@ -45,6 +45,8 @@ def load_tokenizer(
     Which special tokens begin, end and pad texts is taken from the `tokenizer_config.json` and the
     `special_tokens_map.json` beside a file, where the format does not say.
 
+    Files from untrusted sources are read within `tokjax.limits`, which bound their time and memory.
+
     Args:
         path: the file; a directory, of which `detect_tokenizer_files` says what is taken; or a pair of files.
         format: one of those above, or `"auto"` for what `detect_tokenizer_files` finds.

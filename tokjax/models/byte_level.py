@@ -66,6 +66,10 @@ class ByteTokenizer(SegmentModel):
     def _fingerprint(self) -> str:
         return checksum_of_json(to_json(self))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the vocabulary, not the cached properties."""
+        return ByteTokenizer, (self.vocabulary,)
+
 
 def byte_level(
     special_tokens: Sequence[str] = (),

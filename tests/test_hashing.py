@@ -1,0 +1,69 @@
+"""Pickles that are equal in every process: `datasets.map` finds its cache by their hash."""
+
+import os
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+import tokjax
+
+TOKENIZERS = {
+    "bytes": lambda: tokjax.byte_level(["</s>"], eos_token="</s>"),
+    "byte-level BPE": lambda: tokjax.byte_level_bpe({bytes([i]): i for i in range(256)} | {b"lo": 256}),
+    "WordPiece": lambda: tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "lo", "##w"]),
+    "words": lambda: tokjax.word_level(["low", "[UNK]"]),
+    "characters": lambda: tokjax.char_level([*"low ", "[UNK]"]),
+    "a function": lambda: tokjax.from_callable(str.split, ["low", "[UNK]"]),
+}
+PROGRAM = """
+import sys
+from datasets import Dataset
+import tokjax
+
+tokenizer = tokjax.byte_level(["</s>"], eos_token="</s>")
+if sys.argv[2] == "used":
+    tokjax.decode(tokenizer, tokjax.encode(tokenizer, "other names are loaded and cached now"))
+
+def ids_of(row):
+    return {"ids": tokjax.encode(tokenizer, row["text"])}
+
+rows = Dataset.from_csv(sys.argv[1] + "/texts.csv", cache_dir=sys.argv[1] + "/cache")
+mapped = rows.map(ids_of)
+print(mapped._fingerprint, mapped.cache_files[0]["filename"])
+"""
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_use_does_not_change_the_pickle(name):
+    tokenizer = TOKENIZERS[name]()
+    before = pickle.dumps(tokenizer)
+    batch = tokjax.encode_batch_result(tokenizer, ["low low", "w"])
+    tokjax.decode_batch(tokenizer, batch)
+    tokjax.fingerprint(tokenizer)
+    assert pickle.dumps(tokenizer) == before
+    assert pickle.loads(before) == tokenizer
+
+
+def test_the_module_pickles_as_its_name():
+    dumped = pickle.dumps(tokjax)
+    assert len(dumped) < 100
+    assert pickle.loads(dumped) is tokjax
+    dill = pytest.importorskip("dill")
+    assert len(dill.dumps(tokjax)) < 100
+
+
+@pytest.mark.slow
+def test_datasets_find_their_cache(tmp_path):
+    pytest.importorskip("datasets")
+    (tmp_path / "texts.csv").write_text("text\nlow\nlower\n")
+    told = []
+    for seed, use in enumerate(("unused", "used")):
+        environment = {**os.environ, "PYTHONHASHSEED": str(seed + 1), "HF_HUB_OFFLINE": "1"}
+        command = [sys.executable, "-c", PROGRAM, tmp_path, use]
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+        assert done.returncode == 0, done.stderr
+        told.append(done.stdout.splitlines()[-1])
+    assert told[0] == told[1]
+    assert len(list((tmp_path / "cache").rglob("cache-*.arrow"))) == 1
