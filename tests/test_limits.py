@@ -132,6 +132,9 @@ def test_special_tokens_that_take_long_to_find(tmp_path):
         tokjax.load_tokenizer(saved)
     with tokjax.limits(special_token_comparisons=20_000):
         assert tokjax.load_tokenizer(saved) == tokenizer
+    branches = [added_token(i, f"<{chr(0x4E00 + i)}>", special=True) for i in range(5000)]
+    with pytest.raises(tokjax.TokenizerFormatError, match="up to 5,002 characters are compared"):
+        tokjax.load_tokenizer(write_tokenizer(path, added_tokens=branches))
     runs_of_spaces = [added_token(i, " " * (i + 2), special=False) for i in range(120)]
     tokjax.load_tokenizer(write_tokenizer(path, added_tokens=runs_of_spaces))
 

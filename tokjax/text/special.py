@@ -184,12 +184,13 @@ def _comparisons(names: list[str], depth: int) -> int:
     """Counts the characters that the expression of `_alternatives` compares at one position, at most."""
     if depth == _DEEPEST:
         return sum(map(len, names))
-    most = 0
+    most = groups = 0
     for _, same in groupby(filter(None, names), key=itemgetter(0)):
+        groups += 1
         beginning = _shared_beginning(group := list(same))
         rests = [name[len(beginning) :] for name in group]
         most = max(most, len(beginning) + (_comparisons(rests, depth + 1) if len(rests) > 1 else 0))
-    return most
+    return most + (groups - 1 if depth and groups else 0)  # (first characters are found by a set)
 
 
 @lru_cache(maxsize=256)
