@@ -1,16 +1,19 @@
 """What a dataset is like: numbers against the slow way, a page, and the command."""
 
+import io
 import json
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.every_loader import FIELDS, TEXTS, TOKENIZER
 from tests.test_cli import output_of
+from tokjax.cli.tables import stats_table
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +124,12 @@ def test_the_command(tmp_path):
     assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
     tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")
     assert "bytes per document" in output_of("stats", tmp_path / "raw")
+
+
+def test_tables_and_pages_have_one_median(tmp_path):
+    tokjax.write_dataset(["a", "b" * 100], tokjax.RawTextField(), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    shown = io.StringIO()
+    Console(file=shown, width=100).print(stats_table(dataset))
+    assert "median 100, longest 100" in shown.getvalue()
+    assert tokjax.dataset_report(dataset).lengths["median"] == 100

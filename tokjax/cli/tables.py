@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 from rich.table import Table
 from rich.text import Text
 
 from tokjax._display import visible
 from tokjax.offsets import has_span
+from tokjax.report.datasets import length_quantiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,8 @@ def stats_table(dataset: Dataset) -> Table:
         table.add_row("documents that were cut", f"{manifest.num_cut:,}")
         table.add_row(f"{unit} cut off from them", f"{manifest.num_dropped:,}")
     if len(lengths):
-        table.add_row(f"{unit} per document", f"median {np.median(lengths):,.0f}, longest {lengths.max():,}")
+        of = length_quantiles(lengths)
+        table.add_row(f"{unit} per document", f"median {of['median']:,}, longest {of['longest']:,}")
     table.add_row("dtype", manifest.plan.data_dtype)
     table.add_row("shards", str(len(manifest.shards)))
     if plan.vocab_size is not None:

@@ -112,7 +112,7 @@ def dataset_report(dataset: Dataset, *, batch_size: int = 32, seed: int = 0) -> 
         num_cut=manifest.num_cut,
         num_dropped=manifest.num_dropped,
         bytes_per_token=manifest.bytes_per_token,
-        lengths={name: _quantile(lengths, share) for name, share in _QUANTILES.items()},
+        lengths=length_quantiles(lengths),
         bins=tuple(bins.tolist()),
         counts=tuple(counts.tolist()),
         batch_size=size,
@@ -162,8 +162,15 @@ def _bins(longest: int) -> NDArray[np.int64]:
     return np.concatenate([np.zeros(1, np.int64), edges[: last + 1]])
 
 
-def _quantile(lengths: NDArray[np.int64], share: float) -> int:
-    return int(np.quantile(lengths, share, method="higher")) if len(lengths) else 0
+def length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
+    """Returns the shortest, the median and the longest of lengths, and the 5% and 95% quantiles.
+
+    Each is the length of a document: of two that are equally near, the longer. All are 0 without documents.
+    """
+    if not len(lengths):
+        return dict.fromkeys(_QUANTILES, 0)
+    quantiles = np.quantile(lengths, list(_QUANTILES.values()), method="higher")
+    return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
 def _shuffled(lengths: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
