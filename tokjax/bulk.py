@@ -13,7 +13,8 @@ from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import TextFiles, as_they_are, text_files
-from tokjax.text.sources import read_documents
+from tokjax.text.opening import check_are_text
+from tokjax.text.sources import read_documents, reject_tables
 
 if TYPE_CHECKING:
     import os
@@ -104,6 +105,7 @@ def encode_files(
     check_separator(separator)
     num_threads(threads)
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
+    check_are_text(files)
 
     def batches() -> Iterator[TokenizationBatch]:
         total = sum(file.nbytes for file in as_they_are(files))
@@ -172,6 +174,7 @@ def count_tokens(
     >>> count_tokens(tokenizer, "hey"), count_tokens(tokenizer, ["he", "", "hey"]).tolist()
     (2, [1, 0, 2])
     """
+    reject_tables(texts, "texts")
     if isinstance(texts, (bytearray, memoryview)) or not isinstance(texts, Iterable):
         raise InvalidArgumentError(
             f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"

@@ -38,7 +38,7 @@ def with_files(source: DocumentSource, text_column: str) -> DocumentSource:
     Raises:
         InvalidArgumentError: it is no source, or names files that are not there.
     """
-    files = files_of(source)  # type: ignore[arg-type]
+    files = files_of(source, takes_records=True)  # type: ignore[arg-type]
     if files is None or text_column in (DEFAULT_COLUMN, files.field):
         return source if files is None else files
     if isinstance(source, TextFiles):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import glob
 import itertools
 import os
+import stat
+from collections import Counter
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
 from pathlib import Path
@@ -18,10 +21,35 @@ if TYPE_CHECKING:
 
     from tokjax._urls import FetchedFiles
 
-FileFormat = Literal["auto", "text", "jsonl", "parquet"]
-_FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".parquet": "parquet"}
-_COMPRESSED = (".gz", ".gzip")
-_UNREADABLE = (".bz2", ".xz", ".zst", ".lz4", ".zip", ".7z", ".tar", ".tgz", ".npz")
+FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+_FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+"""The module of the standard library that reads files with each suffix."""
+_UNPACKED_BY = {
+    ".zst": "zstd -d",
+    ".lz4": "lz4 -d",
+    ".zip": "unzip",
+    ".7z": "7z x",
+    ".tar": "tar -xf",
+    ".tgz": "tar -xzf",
+    ".npz": "unzip",
+}
+_LOADED_BY = {
+    ".arrow": "datasets.Dataset.from_file({name!r})['text']",
+    ".feather": "pandas.read_feather({name!r})['text']",
+    ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
+    ".pkl": "pandas.read_pickle({name!r})['text']",
+    ".xlsx": "pandas.read_excel({name!r})['text']",
+    ".array_record": "the records that array_record.python.array_record_data_source gives, as texts",
+}
+_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -63,20 +91,20 @@ def text_files(
 ) -> TextFiles:
     """The files of a corpus, to be read wherever a source of texts is taken.
 
-    Any of them may be compressed with gzip (`.gz`).
+    Any of them but Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
 
     Args:
-        paths: a file, a pattern such as `"data/**/*.jsonl.gz"` (whose matches are sorted), or several of
-            them. What is at a URL, such as `"s3://bucket/*.txt"` (with `tokjax[remote]`), is fetched to a
-            temporary directory first.
-        field: the name of the text in each record of JSON lines, or the column of a Parquet file.
-        format: `"text"`, `"jsonl"` (a JSON object a line), `"parquet"` (with `tokjax[parquet]`), or `"auto"`:
-            JSON lines where the name ends with `.jsonl`, `.ndjson` or `.json`, Parquet with `.parquet`, and
-            else text.
+        paths: a file, a pattern such as `"data/**/*.jsonl.gz"` (whose matches are sorted), a directory, whose
+            Parquet files are read, or several of them. What is at a URL, such as `"s3://bucket/*.txt"` (with
+            `tokjax[remote]`), is fetched to a temporary directory first.
+        field: the name of the text in each record of JSON lines, or the column of a CSV or Parquet file.
+        format: `"text"` in UTF-8, `"jsonl"` (a JSON object a line), `"csv"` or `"tsv"` (with a header row),
+            `"parquet"` (with `tokjax[parquet]`), or `"auto"`: JSON lines where the name ends with `.jsonl`,
+            `.ndjson` or `.json`, CSV with `.csv`, TSV with `.tsv`, Parquet with `.parquet`, and else text.
 
     Raises:
-        InvalidArgumentError: a path that is no file, a pattern that matches none, or a file that is
-            compressed in another way.
+        InvalidArgumentError: a path that is no regular file, a pattern that matches none, a directory without
+            Parquet files, or a file that is compressed in another way or is not text, by its name.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
@@ -93,17 +121,14 @@ def text_files(
         raise InvalidArgumentError(f"source {url!r} matches no file")
     found = (at_urls[path].urls if path in at_urls else _matches(path) for path in given)
     files = TextFiles(tuple(itertools.chain.from_iterable(found)), field, format, tuple(at_urls.values()))
-    for path in files.paths:
-        if path.suffix.lower() in _UNREADABLE and format == "auto":
-            raise InvalidArgumentError(
-                f"{str(path)!r} is compressed, by its name, in a way that is not read here; decompress it, "
-                "or compress it with gzip (to read it as it is, pass format='text')"
-            )
+    if format == "auto":
+        for path in files.paths:
+            _check_suffix(path)
     return files
 
 
 def format_of(path: Path, files: TextFiles) -> str:
-    """What is in a file, behind its compression: `"text"`, `"jsonl"` or `"parquet"`."""
+    """Returns the format of a file, decompressed: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
     if files.format != "auto":
         return files.format
     name = path.with_suffix("") if is_compressed(path) else path
@@ -112,7 +137,7 @@ def format_of(path: Path, files: TextFiles) -> str:
 
 def is_compressed(path: Path) -> bool:
     """Whether a file is compressed, by its name."""
-    return path.suffix.lower() in _COMPRESSED
+    return path.suffix.lower() in COMPRESSED
 
 
 def as_they_are(files: TextFiles) -> tuple[SourceFile, ...]:
@@ -133,10 +158,57 @@ def is_file(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+def not_regular(path: str | os.PathLike[str]) -> str | None:
+    """Returns what a path is that is no regular file, as an error message; `None` where nothing is there."""
+    shown = repr(os.fspath(path)[:200])
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"source {shown} is a symbolic link that leads to itself"
+        if error.errno == errno.EACCES:
+            return f"source {shown} can't be read: {error.strerror}"
+        return f"source {shown} is a symbolic link to nothing" if _is_link(path) else None
+    except ValueError:  # a NUL: a text
+        return None
+    if stat.S_ISDIR(mode):
+        return f"source {shown} is a directory"
+    return (
+        f"source {shown} is a pipe or a device, not a regular file, and can't be read twice; save it as a "
+        "file, or pass an iterable of texts"
+    )
+
+
+def _is_link(path: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(path).is_symlink()
+    except OSError:  # too long: a text
+        return False
+
+
+def _check_suffix(path: Path) -> None:
+    suffix, name = path.suffix.lower(), str(path)
+    if suffix in _UNPACKED_BY:
+        raise InvalidArgumentError(
+            f"{name!r} is compressed, by its name, in a way that is not read here; unpack it with "
+            f"{_UNPACKED_BY[suffix]}, or compress it with gzip, bzip2 or xz"
+        )
+    if suffix in _LOADED_BY:
+        loaded = _LOADED_BY[suffix].format(name=path.name)
+        raise InvalidArgumentError(f"{name!r} is no text file, by its name; pass {loaded}")
+
+
 def _matches(path: str | os.PathLike[str]) -> list[Path]:
     if is_file(path):
         return [Path(path)]
     pattern = os.fspath(path)
+    why = not_regular(path)
+    if why is not None:
+        directory = Path(path)
+        files = sorted(filter(is_file, directory.glob("**/*.parquet")))
+        if files:
+            return files
+        raise InvalidArgumentError(why + (_hint_of_patterns(directory) if directory.is_dir() else ""))
     shown = repr(pattern[:200])
     if not glob.has_magic(pattern):
         raise InvalidArgumentError(f"source {shown} is not a file; for a text in memory pass [text]")
@@ -144,3 +216,15 @@ def _matches(path: str | os.PathLike[str]) -> list[Path]:
     if not matches:
         raise InvalidArgumentError(f"source {shown} matches no file; for a text in memory pass [text]")
     return matches
+
+
+def _hint_of_patterns(directory: Path) -> str:
+    """How to name the files of a directory that holds no Parquet files."""
+    if (directory / "manifest.json").is_file():
+        return " with a manifest.json; a dataset of tokjax is read by open_dataset"
+    files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _LOOKED_AT))
+    suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
+    if ".arrow" in suffixes:
+        return f" of Arrow files; pass datasets.load_from_disk({str(directory)!r})['text']"
+    common = next((suffix for suffix, _ in suffixes.most_common() if suffix), ".txt")
+    return f" without Parquet files; pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
+import logging
 import os
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -15,16 +14,21 @@ from tokjax._optional import import_optional
 from tokjax._urls import place_of
 from tokjax.errors import SourceError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
+from tokjax.text.csv_files import read_csv_column
 from tokjax.text.files import format_of, is_compressed
+from tokjax.text.opening import HEAD_BYTES, check_is_text, damage_reported, decompressed, open_regular
 from tokjax.utf8 import Text, nbytes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokjax.text.files import TextFiles
 
+_log = logging.getLogger("tokjax")
+
 _PIECES_A_BLOCK = 8
 _PARQUET_ROWS = 1024
+_STREAM_BLOCK = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +64,7 @@ class FileChunk:
         return self.stop - self.start
 
     def _bytes(self) -> bytes:
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(self.start)
             data = file.read(self.nbytes)
         if len(data) < self.nbytes:
@@ -107,19 +111,38 @@ def file_chunks(
         SourceError: a file is damaged, or holds something else than its format says.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
+    empty: list[Path] = []
     for path in map(Path.absolute, files.paths):  # (workers of an executor may stand elsewhere)
-        kind = format_of(path, files)
-        field = None if kind == "text" else files.field
-        if kind == "parquet":
-            yield from _parquet_chunks(path, files.field, longest)
-        elif is_compressed(path):
-            yield from _compressed_chunks(path, field, encoded, longest, safe_cuts=safe_cuts)
-        else:
-            with path.open("rb") as file:
-                size = file.seek(0, os.SEEK_END)
-                boundaries = _boundaries(file, size, field, encoded, longest, safe_cuts=safe_cuts)
-            for start, stop in zip(boundaries, boundaries[1:], strict=False):
-                yield FileChunk(path, start, stop, stop - start, field)
+        chunks = _chunks_of_file(path, files, encoded, longest, safe_cuts=safe_cuts)
+        first = next(chunks, None)
+        if first is None:
+            empty.append(path)
+            continue
+        yield first
+        yield from chunks
+    if empty:
+        what = f"{len(empty)} of {len(files.paths)} files" if len(files.paths) > 1 else "the only file"
+        _log.warning("%s had no text in it: %s", what, place_of(empty[0]))
+
+
+def _chunks_of_file(
+    path: Path, files: TextFiles, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
+) -> Iterator[Chunk]:
+    kind = format_of(path, files)
+    field = None if kind == "text" else files.field
+    if kind == "parquet":
+        yield from _table_chunks(_parquet_batches(path, files.field), longest)
+    elif kind in ("csv", "tsv"):
+        delimiter = "," if kind == "csv" else "\t"
+        yield from _table_chunks(_csv_batches(path, files.field, delimiter), longest)
+    elif is_compressed(path):
+        yield from _compressed_chunks(path, field, separators, longest, safe_cuts=safe_cuts)
+    else:
+        with open_regular(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            boundaries = _boundaries(file, size, field, separators, longest, safe_cuts=safe_cuts)
+        for start, stop in zip(boundaries, boundaries[1:], strict=False):
+            yield FileChunk(path, start, stop, stop - start, field)
 
 
 def _boundaries(
@@ -143,28 +166,55 @@ def _boundaries(
 def _compressed_chunks(
     path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
 ) -> Iterator[FileChunk]:
-    if not path.stat().st_size:
-        raise SourceError(f"{place_of(path)}: is empty, which no gzip file is: cut short?")
-    with path.open("rb") as compressed, gzip.GzipFile(fileobj=compressed) as file:
-        start = done = 0
-        held = b""
-        while True:
-            block = _decompressed(path, file, max(longest, len(held)))
-            held += block
-            cut = len(held) if not block else _last_cut(held, field, separators, safe_cuts=safe_cuts)
-            if cut:
-                reached = compressed.tell()
-                yield FileChunk(path, start, start + cut, reached - done, field, held[:cut])
-                start, held, done = start + cut, held[cut:], reached
-            if not block:
-                return
+    with decompressed(path) as (file, stream):
+        yield from _stream_chunks(path, stream, file.tell, field, separators, longest, safe_cuts=safe_cuts)
 
 
-def _decompressed(path: Path, file: gzip.GzipFile, size: int) -> bytes:
-    try:
-        return file.read(size)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise SourceError(f"{place_of(path)}: cut short or damaged, or not gzip: {error}") from error
+def _stream_chunks(
+    path: Path,
+    stream: BinaryIO,
+    position: Callable[[], int],
+    field: str | None,
+    separators: Sequence[bytes],
+    longest: int,
+    *,
+    safe_cuts: bool,
+) -> Iterator[FileChunk]:
+    """Chunks of a stream that can't be read twice; each holds its bytes."""
+    start = done = 0
+    held = b""
+    while True:
+        with damage_reported(path):
+            block = stream.read(max(longest, len(held)))
+        held += block
+        cut = len(held) if not block else _last_cut(held, field, separators, safe_cuts=safe_cuts)
+        if cut:
+            reached = position()
+            yield FileChunk(path, start, start + cut, reached - done, field, held[:cut])
+            start, held, done = start + cut, held[cut:], reached
+        if not block:
+            return
+
+
+def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]) -> Iterator[Text]:
+    """The texts of a stream that is read once, such as standard input, some megabytes at a time.
+
+    Args:
+        stream: opened in binary mode.
+        name: what errors call it.
+        field: the name of the text in each record, where the stream is JSON lines.
+        separators: plain text is cut at these alone, so that no document is cut.
+
+    Raises:
+        SourceError: it is not text in UTF-8, or a line is no record.
+    """
+    encoded = [separator.encode("utf-8") for separator in separators]
+    chunks = _stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_cuts=False)
+    for i, chunk in enumerate(chunks):
+        if i == 0:
+            check_is_text((chunk.data or b"")[:HEAD_BYTES], name)
+        for text, _ in chunk.read():
+            yield text
 
 
 def _last_cut(held: bytes, field: str | None, separators: Sequence[bytes], *, safe_cuts: bool) -> int:
@@ -213,7 +263,41 @@ def _text_of_record(line: bytes, field: str, where: str) -> str | None:
     return text
 
 
-def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk]:
+def _table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> Iterator[TextChunk]:
+    """Chunks of the texts of a table.
+
+    Args:
+        batches: the texts of some rows, and how far they go in the file.
+        longest: how many bytes a chunk has, at least.
+    """
+    texts: list[Text] = []
+    nbytes = read_nbytes = 0
+    for new, new_nbytes in batches:
+        texts += new
+        nbytes += sum(map(nbytes_of, new))
+        read_nbytes += new_nbytes
+        if nbytes >= longest:
+            yield TextChunk(tuple(texts), nbytes, read_nbytes)
+            texts, nbytes, read_nbytes = [], 0, 0
+    if texts:
+        yield TextChunk(tuple(texts), nbytes, read_nbytes)
+
+
+def _csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
+    with decompressed(path) as (file, stream):
+        done = 0
+        rows = read_csv_column(stream, column, delimiter, place_of(path))
+        while True:
+            with damage_reported(path):
+                texts = next(rows, None)
+            if texts is None:
+                return
+            reached = file.tell()
+            yield texts, reached - done
+            done = reached
+
+
+def _parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text], int]]:
     purpose = f"reading {place_of(path)}"
     pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
     parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
@@ -221,18 +305,11 @@ def _parquet_chunks(path: Path, column: str, longest: int) -> Iterator[TextChunk
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             _check_column(path, column, file.schema_arrow, pyarrow.types)
             nbytes_a_row = path.stat().st_size / max(file.metadata.num_rows, 1)
-            texts: list[str] = []
-            rows = nbytes = 0
+            rows = 0
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
-                rows += batch.num_rows
-                new = [text for text in batch.column(0).to_pylist() if text is not None]
-                texts += new
-                nbytes += sum(map(nbytes_of, new))
-                if nbytes >= longest:
-                    yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
-                    texts, rows, nbytes = [], 0, 0
-            if texts:
-                yield TextChunk(tuple(texts), nbytes, round(rows * nbytes_a_row))
+                start, rows = rows, rows + batch.num_rows
+                texts = [text for text in batch.column(0).to_pylist() if text is not None]
+                yield texts, round(rows * nbytes_a_row) - round(start * nbytes_a_row)
     except UnicodeDecodeError as error:
         raise SourceError(
             f"{place_of(path)}: the column {column!r} holds bytes that are no UTF-8: {error}"

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
+from tokjax._urls import place_of
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import SourceFile, TextFiles, as_they_are, is_file, text_files
-from tokjax.text.readers import Chunk, TextChunk, file_chunks
+from tokjax.text.opening import check_are_text, invalid_utf8
+from tokjax.text.readers import Chunk, FileChunk, TextChunk, file_chunks
 from tokjax.utf8 import Text, from_characters, nbytes_of, to_characters
 
 if TYPE_CHECKING:
@@ -21,35 +25,46 @@ if TYPE_CHECKING:
 Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[str]] | Iterable[Text]
 """A path or a pattern of paths, several (`os.PathLike`), `text_files(...)`, or an iterable of texts."""
 
+_log = logging.getLogger("tokjax")
+
 _READ_SIZE = 1 << 22
 _LOOKED_AT = 100
 _OBJECT_BYTES = 64
 """About what a text takes in memory besides its bytes."""
 
 
-def files_of(source: Source) -> TextFiles | None:
+def files_of(source: Source, *, takes_records: bool = False) -> TextFiles | None:
     """The files that a source names, or `None` where it is an iterable of texts.
 
     A `str` or a path is one file or a pattern; in a list, paths are `os.PathLike` and strings are texts.
 
+    Args:
+        source: what to read.
+        takes_records: whether the caller reads a `datasets.Dataset` by its column.
+
     Raises:
         InvalidArgumentError: a path that is no file; paths and texts in one list; a list of strings
-            of which one is the name of a file, which is ambiguous.
+            of which one is the name of a file, which is ambiguous; a table or a dict.
+        SourceError: a file is not text in UTF-8, or all files are empty.
     """
+    if isinstance(source, (str, os.PathLike)):
+        source = text_files(source)
     if isinstance(source, TextFiles):
+        check_are_text(source)
         return source
-    if isinstance(source, (bytes, Mapping)) or not isinstance(source, (str, os.PathLike, Iterable)):
+    reject_tables(source, "source", takes_records=takes_records)
+    if isinstance(cast("object", source), bytes) or not isinstance(source, Iterable):
         raise InvalidArgumentError(
             f"source must be a path, paths, or an iterable of texts, not {type(source).__name__}; "
             "for one text in memory pass [text]"
         )
-    if isinstance(source, (str, os.PathLike)):
-        return text_files(source)
     if not isinstance(source, (list, tuple)) or not source:
         return None
     are_paths = [isinstance(item, os.PathLike) for item in source]
     if all(are_paths):
-        return text_files(source)
+        files = text_files(source)
+        check_are_text(files)
+        return files
     if any(are_paths):
         raise InvalidArgumentError("source mixes paths and texts; pass the one or the other")
     for item in source[:_LOOKED_AT]:
@@ -122,11 +137,38 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
 
 
 def documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tuple[Iterable[Text], int]]:
-    """The documents of each chunk of files, with how far it goes in them, as of `read_nbytes`."""
+    """The documents of each chunk of files, with how far it goes in them, as of `read_nbytes`.
+
+    Documents with bytes that are not UTF-8 are kept as they are; how many there were is logged at the end.
+    """
     separators = [] if separator is None else [separator]
+    num_invalid, first = 0, ""
     for chunk in file_chunks(files, separators, _READ_SIZE, safe_cuts=False):
-        parts = (_documents_in(text, separator) for text, _ in chunk.read())
+        texts = [text for text, _ in chunk.read()]
+        for text in texts:
+            at = _invalid_at(text)
+            if at is not None:
+                num_invalid += sum(_invalid_at(part) is not None for part in _documents_in(text, separator))
+                first = first or _position_of(chunk, at)
+        parts = (_documents_in(text, separator) for text in texts)
         yield itertools.chain.from_iterable(parts), chunk.read_nbytes
+    if num_invalid:
+        _log.warning(
+            "%d documents have bytes that are not valid UTF-8, which were kept; the first is %s",
+            num_invalid,
+            first,
+        )
+
+
+def _invalid_at(text: Text) -> int | None:
+    return invalid_utf8(text) if isinstance(text, bytes) else None
+
+
+def _position_of(chunk: Chunk, at: int) -> str:
+    """Where a byte of a chunk is, for messages."""
+    if isinstance(chunk, FileChunk):
+        return f"byte {chunk.start + at} of {place_of(chunk.path)}"
+    return "in a Parquet file"
 
 
 def _documents_in(text: Text, separator: str | None) -> Iterable[Text]:
@@ -181,14 +223,64 @@ def checked_text(text: object, what: str) -> Text:
         return text
     if isinstance(text, os.PathLike):
         raise InvalidArgumentError(f"{what} is a path; several paths are passed as a list: list(paths)")
-    raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}")
+    hint = ""
+    if isinstance(text, Mapping):
+        texts = f"[record[{_likely(text)!r}] for record in records]"
+        hint = f" with the keys {_listed(text)}; pass the texts alone, such as {texts}"
+    elif text is None or (isinstance(text, float) and math.isnan(text)):
+        hint = ", a missing value; leave it out, or put '' in its place"
+    elif hasattr(text, "as_py"):
+        hint = "; pass the array's values: array.to_pylist()"
+    raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}{hint}")
+
+
+def reject_tables(texts: object, name: str, *, takes_records: bool = False) -> None:
+    """Raises for dicts and tables: iterating over them gives names of keys or columns, or rows.
+
+    Args:
+        texts: what was passed as texts.
+        name: the name of the argument.
+        takes_records: whether a `datasets.Dataset` is fine, which gives records.
+
+    Raises:
+        InvalidArgumentError: it is a mapping, or a table of pandas, polars, pyarrow or `datasets`.
+    """
+    kind = type(texts).__name__
+    if isinstance(texts, Mapping):
+        keys, key = _listed(texts), _likely(texts)
+        raise InvalidArgumentError(
+            f"{name} is a {kind} with the keys {keys}; pass one of its values, such as {name}[{key!r}]"
+        )
+    columns = getattr(texts, "column_names", getattr(texts, "columns", None))
+    if columns is None or not hasattr(texts, "__getitem__"):
+        return
+    if takes_records and hasattr(texts, "select_columns"):
+        return
+    column = f"{name}[{_likely(columns)!r}]"
+    if hasattr(texts, "to_pylist"):
+        column += ".to_pylist()"
+    raise InvalidArgumentError(
+        f"{name} is a {kind} with the columns {_listed(columns)}; pass the column that holds the texts, such "
+        f"as {column}"
+    )
+
+
+def _listed(names: Iterable[object]) -> list[object]:
+    return list(itertools.islice(names, 20))
+
+
+def _likely(names: Iterable[object]) -> object:
+    """The name that probably has the texts."""
+    names = _listed(names)
+    return next((name for name in ("text", "train", *names) if name in names), "text")
 
 
 def checked_texts(texts: Any) -> None:
     """An error if `texts` is no sequence of `str` and `bytes`."""
+    reject_tables(texts, "texts")
     if isinstance(texts, (str, bytes, bytearray, memoryview)):
         raise InvalidArgumentError("texts is one text; pass [text], or use encode or encode_result for it")
-    if isinstance(texts, (Set, Mapping)) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
+    if isinstance(texts, Set) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
         raise InvalidArgumentError(
             f"texts must be a sequence, in which every text has its place, not a {type(texts).__name__}; "
             "pass list(texts)"

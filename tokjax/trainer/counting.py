@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from concurrent.futures import BrokenExecutor, Executor
 from contextlib import contextmanager
 from functools import partial
@@ -14,6 +15,7 @@ from tokjax._threads import check_executor, map_in_threads, num_threads
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.engine.chunks import as_segments, cut_into_words, gather
 from tokjax.models.engine.pattern_cutter import PatternCutter
+from tokjax.text.opening import invalid_utf8
 from tokjax.text.patterns import word_splitter
 from tokjax.text.sampling import sample_chunks
 from tokjax.text.sources import Corpus, Source, corpus_of
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 
     from tokjax.text.readers import Chunk
     from tokjax.utf8 import Text
+
+_log = logging.getLogger("tokjax")
 
 _CHUNK_BYTES = 1 << 21
 _EXECUTOR_CHUNK_BYTES = 1 << 24
@@ -106,7 +110,10 @@ def count_pretokens(
             advance(chunk.read_nbytes, f"{len(counter):,} words")
         counted = counter.counted()
         advance(0, f"{len(counted.counts):,} words")  # (with those that waited to be told apart)
-    return pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
+    counts = pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
+    if corpus.files:
+        _warn_of_invalid_utf8(counts)
+    return counts
 
 
 def counts_of(
@@ -213,6 +220,19 @@ def _corpus(
         return corpus
     chunks = sample_chunks(corpus.chunks, *sample)
     return corpus._replace(chunks=chunks, nbytes=sum(chunk.read_nbytes for chunk in chunks))
+
+
+def _warn_of_invalid_utf8(counts: PretokenCounts) -> None:
+    """Logs how many of the words that were read from files are not valid UTF-8; they are kept."""
+    if invalid_utf8(counts.data.tobytes()) is None:
+        return
+    invalid = [(word, count) for word, count in counts.items() if invalid_utf8(word) is not None]
+    if invalid:
+        _log.warning(
+            "%d words of the files have bytes that are not valid UTF-8, which were kept; such as %r",
+            sum(count for _, count in invalid),
+            invalid[0][0],
+        )
 
 
 @contextmanager
