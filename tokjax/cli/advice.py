@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
+import typer
 from rich.console import Console
 from rich.markup import escape
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+INTERRUPTED = 130
+_SAVED = "save its texts as JSON lines, CSV or Parquet"
 # What the library says, as a regular expression, and what does the same here; longer ones first.
 IN_A_SHELL = (
     (
@@ -15,8 +23,22 @@ IN_A_SHELL = (
     ),
     (r"(run|make it with) write_dataset", r"\1 tokjax pack"),
     (r"text_files\(PATH, field=NAME\)", "--text-column NAME"),
-    (r"text_files\(PATH, format='text'\)|(?<=pass )format='text'", "--format text"),
+    (r"text_files\(PATH, format='(text|parquet)'\)", r"--format \1"),
     (r"; for (a|one) text in memory pass \[text\]", ""),
+    (r"; to encode its bytes as they are, pass \[path\.read_bytes\(\)\]", ""),
+    (r"by its name; pass .*", f"by its name; {_SAVED}, or, of token ids, run tokjax convert"),
+    (r"load it with datasets\.Dataset\.from_file\(PATH\)", _SAVED),
+    (r"of Arrow files; pass datasets\.load_from_disk\(.*", f"of Arrow files; {_SAVED}"),
+    (r"a dataset of tokjax is read by open_dataset", "if it is a dataset already, see tokjax stats"),
+    (r"use convert_dataset", "run tokjax convert"),
+    (r"or pass an iterable of texts", "or pipe it to the command, with - in place of the file's name"),
+    (
+        r"\w+\(add_eos_between_docs=True\)",
+        "putting an EOS token after each document (--no-eos puts none there)",
+    ),
+    (r"make it with \{?(eos|role)\}?_token=NAME", "pass --eos-token NAME"),
+    (r"^\{?(eos|role)\}?_token is", "--eos-token is"),
+    (r"^format must be", "--format must be"),
     (r"have it in allowed_special, as in .*? \(or pass 'all'\)", "pass --special recognise"),
     (r"disallowed_special=\(\)", "--special text"),
     (r"pass lowercase=False \(or True\)", "put a tokenizer_config.json with do_lower_case beside it"),
@@ -26,9 +48,26 @@ IN_A_SHELL = (
 )
 
 
+@contextmanager
+def exit_if_interrupted(hint: str) -> Iterator[None]:
+    """Exits with code 130 and one line on standard error if the user presses Ctrl-C.
+
+    Args:
+        hint: what to do next.
+    """
+    try:
+        yield
+    except KeyboardInterrupt:
+        Console(stderr=True).print(f"[bold red]interrupted:[/] {escape(hint)}", highlight=False)
+        raise typer.Exit(INTERRUPTED) from None
+
+
 def show_error(error: Exception) -> None:
     """Print an error on standard error, as one line."""
-    message = escape(in_shell_words(str(error)))
+    said = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        said = f"{error.filename}: {error.strerror}"
+    message = escape(in_shell_words(said))
     Console(stderr=True).print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""The commands. They compose the library and print; errors of the library become one line and exit code 1."""
+"""The commands. They compose the library and print; an error of the library is one line and exit code 1."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.advice import show_error
+from tokjax.cli.advice import exit_if_interrupted, show_error
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.report import report
-from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, source_of, unescaped
+from tokjax.cli.sources import (
+    FILES_HELP,
+    SEPARATOR_HELP,
+    STDIN,
+    EosTokenOption,
+    FormatOption,
+    TextColumnOption,
+    source_or_stdin,
+    tokenizer_of,
+    unescaped,
+)
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
+from tokjax.text.opening import damage_reported, decompressed
 
 app = typer.Typer(
     help="Train tokenizers, turn text into packed token arrays, and look at both.",
@@ -43,12 +54,13 @@ def options(
 
 
 TokenizerOption = Annotated[
-    Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
+    Path,
+    typer.Option("--tokenizer", "-t", help="A tokenizer's file or directory, of any format that is read."),
 ]
 
 
 class InText(StrEnum):
-    """What to do with special tokens that stand in a text."""
+    """How special tokens in a text are encoded."""
 
     refuse = "refuse"
     recognise = "recognise"
@@ -65,18 +77,18 @@ class StoredField(StrEnum):
 
 
 _BUCKETS = (64, 128, 256, 512, 1024)
+_SHOWN_TOKENS = 200
+_BYTES_PER_TOKEN = 64
 SpecialOption = Annotated[
     InText,
     typer.Option(
         "--special",
-        help="Special tokens in the text: refuse it, recognise them, or take them for ordinary text.",
+        help="Special tokens in the text: refuse is an error, recognise encodes them, text splits them.",
     ),
 ]
 Files = Annotated[
     list[str],
-    typer.Argument(
-        help="Files of text, JSON lines or Parquet, gzipped or not, or patterns of them.", show_default=False
-    ),
+    typer.Argument(help=f"{FILES_HELP} Or - to read text from standard input.", show_default=False),
 ]
 
 
@@ -86,29 +98,39 @@ def pack(
     out: Annotated[str, typer.Option("--out", "-o", help="The dataset's directory.")],
     tokenizer: Annotated[
         Path | None,
-        typer.Option("--tokenizer", "-t", help="A tokenizer file. (Needed for all fields but raw.)"),
+        typer.Option("--tokenizer", "-t", help="A tokenizer file. Required unless --field is raw."),
     ] = None,
+    eos_token: EosTokenOption = None,
+    no_eos: Annotated[
+        bool, typer.Option("--no-eos", help="Packed: put no EOS token after each document.")
+    ] = False,
     separator: Annotated[
         str | None,
-        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token; nothing without one."),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token, or none without one."),
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
-    chunk_tokens: Annotated[int, typer.Option(help="Packed: ids that a loader gives at once.")] = 4096,
-    max_tokens: Annotated[int, typer.Option(help="Tokenized and bucketed: longer documents are cut.")] = 2048,
+    chunk_tokens: Annotated[int, typer.Option(help="Packed: ids in each item that a loader reads.")] = 4096,
+    max_tokens: Annotated[
+        int, typer.Option(help="Tokenized and bucketed: longer documents are cut to so many ids.")
+    ] = 2048,
     bucket: Annotated[
-        list[int] | None, typer.Option(help="Bucketed: the most ids of a bucket; may be repeated.")
+        list[int] | None,
+        typer.Option(help="Bucketed: the greatest length of a bucket, in ids; may be repeated."),
     ] = None,
-    shard_size: Annotated[int, typer.Option(help="Ids a shard; of raw text, bytes.")] = 30_000_000,
+    shard_size: Annotated[int, typer.Option(help="Ids per shard; bytes of raw text.")] = 30_000_000,
     special: SpecialOption = InText.refuse,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a dataset that is there.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
-    """Encode text files into a dataset: packed token arrays, or documents one by one."""
+    """Encode text files into a dataset: packed token arrays, or separate documents.
+
+    A command that was stopped resumes after the last finished shard when it is run again.
+    """
     if tokenizer is None and field is not StoredField.raw:
-        raise tokjax.InvalidArgumentError("what shall make the ids? Pass --tokenizer FILE, or --field raw")
-    loaded: Any = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
+        raise tokjax.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
+    loaded: Any = None if tokenizer is None else tokenizer_of(tokenizer, eos_token)
     if separator is not None:
         separator = unescaped(separator)
     elif loaded is not None:
@@ -123,31 +145,43 @@ def pack(
         boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
         stored = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
-        stored = tokjax.PackedTokenField(loaded, chunk_tokens, **options)
-    tokjax.write_dataset(
-        source_of(files, text_column, file_format),
-        stored,
-        out,
-        separator=separator or None,
-        shard_size=shard_size,
-        overwrite=overwrite,
-        progress=not quiet,
-    )
+        stored = tokjax.PackedTokenField(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
+    separators = [separator] if separator else []
+    with exit_if_interrupted("run the same command again to resume after the last finished shard"):
+        tokjax.write_dataset(
+            source_or_stdin(files, text_column, file_format, separators),
+            stored,
+            out,
+            separator=separator or None,
+            shard_size=shard_size,
+            overwrite=overwrite,
+            progress=not quiet,
+        )
     if not quiet:
         Console().print(stats_table(tokjax.open_dataset(out)))
 
 
 @app.command()
 def inspect(
-    text: Annotated[str, typer.Argument(help="The text, or - to read standard input.")],
     tokenizer: TokenizerOption,
+    text: Annotated[str | None, typer.Argument(help="The text, or - to read standard input.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file to read the text from.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Tokens to show.")] = _SHOWN_TOKENS,
     special: SpecialOption = InText.refuse,
 ) -> None:
     """Show the tokens of a text, with ids and byte offsets."""
+    if (text is None) == (file is None):
+        raise typer.BadParameter("pass a text, - for standard input, or --file FILE", param_hint="TEXT")
+    nbytes = max(limit * _BYTES_PER_TOKEN, 1 << 16)
     loaded = tokjax.load_tokenizer(tokenizer)
-    given = sys.stdin.buffer.read() if text == "-" else text
+    given: str | bytes
+    if file is not None:
+        with decompressed(file) as (_, stream), damage_reported(file):
+            given = stream.read(nbytes)
+    else:
+        given = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, given, **_special_options(special))
-    Console().print(token_table(result))
+    Console().print(token_table(result, limit, whole=len(given) < nbytes or isinstance(given, str)))
 
 
 for command in (stats, verify, merge, convert, rebuild):
@@ -164,7 +198,7 @@ def _special_options(special: InText) -> dict[str, Any]:
 
 
 def run() -> None:
-    """Run a command; exit with 1 and one line on standard error where the library refuses."""
+    """Runs a command; on an error of the library exits with 1 and one line on standard error."""
     try:
         app()
     except (tokjax.TokjaxError, OSError, UnicodeEncodeError) as error:

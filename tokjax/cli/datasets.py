@@ -1,4 +1,4 @@
-"""The commands for datasets that are there already."""
+"""The commands for existing datasets."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from rich.console import Console
 
 import tokjax
 from tokjax._files import write_atomically
-from tokjax.cli.advice import show_error
+from tokjax.cli.advice import exit_if_interrupted, show_error
+from tokjax.cli.sources import EosTokenOption, tokenizer_of
 from tokjax.cli.tables import padding_table, stats_table
 
 DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]
 PageOption = Annotated[Path | None, typer.Option(help="Write a page with plots.")]
-OutOption = Annotated[str, typer.Option("--out", "-o", help="Where the result shall be.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")]
+OutOption = Annotated[str, typer.Option("--out", "-o", help="The path of the result.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what exists there.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
 
 
 def stats(
     dataset: DatasetArgument,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Also compare all files with their checksums.")
+        bool, typer.Option("--verify", help="Also check all files against their checksums.")
     ] = False,
-    batch_size: Annotated[int, typer.Option(help="Documents a batch, to measure padding.")] = 32,
+    batch_size: Annotated[int, typer.Option(help="Documents per batch, to measure padding.")] = 32,
     html: PageOption = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
 ) -> None:
-    """Show what a dataset holds, and how much of its batches would be padding."""
+    """Show the contents of a dataset, and how much of its batches would be padding."""
     opened = tokjax.open_dataset(dataset)
     if verify:
         opened.verify()
@@ -44,7 +45,7 @@ def stats(
 
 
 def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of datasets.")]) -> None:
-    """Compare all files of datasets with their checksums; exit with 1 if any is not as it was written."""
+    """Check all files of datasets against their checksums; exit with 1 if any has changed."""
     damaged = 0
     for path in datasets:
         try:
@@ -61,11 +62,11 @@ def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of da
 
 
 def merge(
-    datasets: Annotated[list[str], typer.Argument(help="Directories of datasets of one kind, in order.")],
+    datasets: Annotated[list[str], typer.Argument(help="Directories of datasets, in order.")],
     out: OutOption,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Join datasets that were written with one field and one tokenizer."""
+    """Join datasets that were written with the same field and tokenizer."""
     tokjax.merge_datasets(datasets, out, overwrite=overwrite)
     Console().print(stats_table(tokjax.open_dataset(out)))
 
@@ -74,23 +75,27 @@ def convert(
     source: Annotated[str, typer.Argument(help="A dataset's directory, or another program's file.")],
     out: OutOption,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", "-t", help="What made the ids of another program's file.")
+        Path | None,
+        typer.Option("--tokenizer", "-t", help="The tokenizer that made another program's file."),
     ] = None,
     format: Annotated[  # noqa: A002 (the word that everyone expects)
         str | None, typer.Option("--format", help="nanogpt, megatron, npy or torch. Default: by the name.")
     ] = None,
-    chunk_tokens: Annotated[int, typer.Option(help="Ids that a loader gives at once.")] = 4096,
+    eos_token: EosTokenOption = None,
+    chunk_tokens: Annotated[int, typer.Option(help="Ids in each item that a loader reads.")] = 4096,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Make a dataset of another program's token file (.bin, .idx, .npy, .pt), or such a file of a dataset."""
+    """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or a dataset to one."""
     kind: Any = format
     if Path(source).is_dir():
         for path in tokjax.export_dataset(tokjax.open_dataset(source), out, kind, overwrite=overwrite):
             Console().print(str(path), markup=False)
         return
     if tokenizer is None:
-        raise tokjax.InvalidArgumentError("what made the ids? Pass --tokenizer FILE")
-    loaded = tokjax.load_tokenizer(tokenizer)
+        raise tokjax.InvalidArgumentError(
+            f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"
+        )
+    loaded = tokenizer_of(tokenizer, eos_token)
     tokjax.convert_dataset(source, loaded, out, format=kind, chunk_tokens=chunk_tokens, overwrite=overwrite)
     Console().print(stats_table(tokjax.open_dataset(out)))
 
@@ -98,15 +103,20 @@ def convert(
 def rebuild(
     dataset: DatasetArgument,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", "-t", help="Another tokenizer. Default: the one it has.")
+        Path | None, typer.Option("--tokenizer", "-t", help="Another tokenizer. Default: the dataset's own.")
     ] = None,
+    eos_token: EosTokenOption = None,
     trust_source: Annotated[
         bool, typer.Option("--trust-source", help="Read the files that the dataset's manifest names.")
     ] = False,
+    overwrite: OverwriteOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a dataset again from the files that it was made from, which have changed."""
-    loaded = None if tokenizer is None else tokjax.load_tokenizer(tokenizer)
-    tokjax.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
+    """Write a dataset again from its source files, because they or the tokenizer have changed."""
+    if Path(dataset).exists() and not overwrite:
+        raise tokjax.InvalidArgumentError(f"{dataset} exists, and would be replaced; pass --overwrite")
+    loaded = None if tokenizer is None else tokenizer_of(tokenizer, eos_token)
+    with exit_if_interrupted("run the same command again to resume after the last finished shard"):
+        tokjax.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
     if not quiet:
         Console().print(stats_table(tokjax.open_dataset(dataset)))

@@ -1,33 +1,88 @@
-"""What commands are told of the text that they read: where it is in files, and where documents end."""
+"""Arguments and options that several commands have: source files, standard input, tokenizers."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Annotated, cast
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+import tokjax
+from tokjax.formats._roles import with_roles
+from tokjax.formats.detection import detect_tokenizer_files
 from tokjax.text.files import text_files
+from tokjax.text.readers import stream_texts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
     from tokjax.text.files import FileFormat, TextFiles
+    from tokjax.utf8 import Text
 
 SEPARATOR_HELP = (
-    r"What stands between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage "
+    r"The text between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage "
     "return and a backslash."
 )
+FILES_HELP = (
+    "Files of text in UTF-8, JSON lines, CSV, TSV or Parquet; compressed with gzip, bzip2 or xz, or not; "
+    "patterns of them; or a directory of Parquet files."
+)
+STDIN = "-"
 TextColumnOption = Annotated[
-    str, typer.Option("--text-column", help="The field, or column, of the text in records.")
+    str, typer.Option("--text-column", help="The field or column that holds the text in records.")
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", help="text, jsonl, parquet, or auto: by the files' names.")
+    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet, or auto: by the files' names.")
+]
+EosTokenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--eos-token", metavar="NAME", help="The tokenizer's EOS token, if its files do not name it."
+    ),
 ]
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
 def source_of(files: list[str], text_column: str, file_format: str) -> TextFiles:
-    """Files, as the options say that they are to be read."""
+    """Returns files to be read as the options say."""
+    if STDIN in files:
+        raise typer.BadParameter(
+            "- (standard input) can't be read here, or beside other files; save it as a file",
+            param_hint="FILES",
+        )
     return text_files(files, field=text_column, format=cast("FileFormat", file_format))
+
+
+def source_or_stdin(
+    files: list[str], text_column: str, file_format: str, separators: Sequence[str]
+) -> TextFiles | Iterator[Text]:
+    """Returns files as `source_of` does, or the texts of standard input for `-`.
+
+    Args:
+        files: paths and patterns, or `-` alone.
+        text_column: the field of the text in records.
+        file_format: the format of all files.
+        separators: what the text of standard input may be cut at.
+    """
+    if files != [STDIN]:
+        return source_of(files, text_column, file_format)
+    if file_format not in ("auto", "text", "jsonl"):
+        raise typer.BadParameter(
+            f"standard input is text or jsonl, not {file_format}; save it as a file", param_hint="--format"
+        )
+    field = text_column if file_format == "jsonl" else None
+    return stream_texts(sys.stdin.buffer, "standard input", field, separators)
+
+
+def tokenizer_of(path: Path, eos_token: str | None = None) -> Any:
+    """Loads a tokenizer, with another EOS token if one is named."""
+    if eos_token is None:
+        return tokjax.load_tokenizer(path)
+    if detect_tokenizer_files(path).format == "tokjax":
+        return with_roles(tokjax.load_tokenizer(path), {"eos": eos_token})
+    return tokjax.load_tokenizer(path, eos_token=eos_token)
 
 
 def unescaped(separator: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -22,18 +23,27 @@ if TYPE_CHECKING:
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 
 
-def token_table(result: TokenizationResult) -> Table:
-    """A row a token: place, readable token, id, byte span."""
+def token_table(result: TokenizationResult, limit: int, *, whole: bool) -> Table:
+    """Returns a table with one row per token: index, readable token, id, byte span.
+
+    Args:
+        result: the tokens.
+        limit: how many are shown.
+        whole: whether the text is whole; `False` if only its start was encoded.
+    """
     table = Table("#", "token")
     for name in ("id", "bytes", "special"):
         table.add_column(name, no_wrap=True)
     rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
-    for i, (token, id_, span, special) in enumerate(rows):
+    for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
         style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
         shown = Text(visible(token), style=style)
         place = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
         table.add_row(str(i), shown, str(id_), Text(place), "yes" if special else "")
-    table.caption = f"{len(result)} tokens; bytes are 1-based and half-open"
+    count = f"{len(result):,} tokens"
+    if len(result) > limit:
+        count = f"{limit:,} of {count if whole else 'more tokens'} (see --limit)"
+    table.caption = f"{count}; bytes are 1-based and half-open"
     return table
 
 

@@ -14,7 +14,7 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.sources import FormatOption, TextColumnOption, source_of
+from tokjax.cli.sources import FILES_HELP, STDIN, FormatOption, TextColumnOption, source_or_stdin
 from tokjax.cli.tables import training_table
 from tokjax.text.files import text_files
 from tokjax.trainer import (
@@ -37,7 +37,7 @@ from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokjax.text.files import TextFiles
+    from tokjax.text.sources import Source
 
 INTERRUPTED = 130
 _ARCHIVE = b"PK\x03\x04"
@@ -84,8 +84,7 @@ def train(
     files: Annotated[
         list[str],
         typer.Argument(
-            help="Files of text, JSON lines or Parquet, gzipped or not, patterns of them, or files that "
-            "--save-counts wrote.",
+            help=f"{FILES_HELP} Or files that --save-counts wrote; or - to read text from standard input.",
             show_default=False,
         ),
     ],
@@ -193,11 +192,11 @@ def _source(
     special: tuple[str, ...],
     options: dict[str, Any],
     shared: dict[str, Any],
-) -> TextFiles | PretokenCounts:
+) -> Source | PretokenCounts:
     """What to train on: files, or their words, if only a part is asked for, or if they are to be kept."""
     counting = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
     keep = options.pop("save_counts", None)
-    counted = [path for path in text_files(files, format="text").paths if _are_counts(path)]
+    counted = [path for path in _paths(files) if _are_counts(path)]
     if counted:
         if model in _OF_SENTENCEPIECE or counting or keep or (text_column, file_format) != ("text", "auto"):
             raise typer.BadParameter(
@@ -205,15 +204,20 @@ def _source(
                 "--seed, --save-counts, --text-column, --format, nor a model of SentencePiece"
             )
         return _all_counts(files, counted)
-    source = source_of(files, text_column, file_format)
+    separators = _special_tokens(model, special)
+    source = source_or_stdin(files, text_column, file_format, separators)
     if not counting and keep is None:
         return source
     pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
-    special = _special_tokens(model, special)
-    counts = count_pretokens(source, special_tokens=special, pattern=pattern, **counting, **shared)
+    counts = count_pretokens(source, special_tokens=separators, pattern=pattern, **counting, **shared)
     if keep is not None:
         save_pretoken_counts(counts, keep)
     return counts
+
+
+def _paths(files: list[str]) -> tuple[Path, ...]:
+    """The files that are named, of any kind; none for standard input."""
+    return () if files == [STDIN] else text_files(files, format="text").paths
 
 
 def _are_counts(path: Path) -> bool:
@@ -223,7 +227,7 @@ def _are_counts(path: Path) -> bool:
 
 def _all_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
     """The counts of several files, added up."""
-    paths = text_files(files, format="text").paths
+    paths = _paths(files)
     if len(counted) < len(paths):
         other = next(path for path in paths if path not in counted)
         raise typer.BadParameter(f"{counted[0]} holds counts of words, and {other} none; count that first")
@@ -242,7 +246,7 @@ def _check_place(out: Path, files: list[str], *, bundle: bool, overwrite: bool) 
 def _check_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
     if file.exists() and not overwrite:
         raise tokjax.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
-    if file.is_file() and any(file.samefile(path) for path in text_files(sources, format="text").paths):
+    if file.is_file() and any(file.samefile(path) for path in _paths(sources)):
         raise tokjax.InvalidArgumentError(f"{file} is what is to be read; pass another file to write")
     file.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK):

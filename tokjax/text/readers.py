@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
 import logging
 import os
@@ -16,7 +17,14 @@ from tokjax.errors import SourceError
 from tokjax.text.chunks import find_chunk_boundaries, refine_boundaries
 from tokjax.text.csv_files import read_csv_column
 from tokjax.text.files import format_of, is_compressed
-from tokjax.text.opening import HEAD_BYTES, check_is_text, damage_reported, decompressed, open_regular
+from tokjax.text.opening import (
+    HEAD_BYTES,
+    check_is_text,
+    damage_reported,
+    decompressed,
+    invalid_utf8,
+    open_regular,
+)
 from tokjax.utf8 import Text, nbytes_of
 
 if TYPE_CHECKING:
@@ -197,24 +205,36 @@ def _stream_chunks(
 
 
 def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]) -> Iterator[Text]:
-    """The texts of a stream that is read once, such as standard input, some megabytes at a time.
+    """Reads the texts of a stream that can be read once, such as standard input, some megabytes at a time.
 
     Args:
-        stream: opened in binary mode.
+        stream: opened in binary mode. Its start is read at once.
         name: what errors call it.
-        field: the name of the text in each record, where the stream is JSON lines.
-        separators: plain text is cut at these alone, so that no document is cut.
+        field: the name of the text in each record if the stream is JSON lines; `None` if it is text.
+        separators: text is cut at these alone; without them, all of it is one text.
 
     Raises:
-        SourceError: it is not text in UTF-8, or a line is no record.
+        SourceError: it is empty or not text in UTF-8, or a line is no record.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
     chunks = _stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_cuts=False)
-    for i, chunk in enumerate(chunks):
-        if i == 0:
-            check_is_text((chunk.data or b"")[:HEAD_BYTES], name)
-        for text, _ in chunk.read():
-            yield text
+    first = next(chunks, None)
+    if first is None:
+        raise SourceError(f"{name} is empty; there is nothing to read")
+    check_is_text((first.data or b"")[:HEAD_BYTES], name)
+
+    def texts() -> Iterator[Text]:
+        invalid = None
+        for chunk in itertools.chain([first], chunks):
+            at = None if invalid is not None else invalid_utf8(chunk.data or b"")
+            invalid = invalid if at is None else chunk.start + at
+            yield from (text for text, _ in chunk.read())
+        if invalid is not None:
+            _log.warning(
+                "%s has bytes that are not valid UTF-8, which were kept; the first is byte %d", name, invalid
+            )
+
+    return texts()
 
 
 def _last_cut(held: bytes, field: str | None, separators: Sequence[bytes], *, safe_cuts: bool) -> int:
