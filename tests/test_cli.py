@@ -168,7 +168,7 @@ class TestTrain:
             "train", place / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
         )
         assert refused.returncode == 2
-        assert b"--pattern is nothing to --model unigram" in refused.stderr
+        assert b"--pattern can't be used with --model unigram" in refused.stderr
 
     @pytest.mark.skipif(os.name == "nt", reason="there is no SIGINT to send")
     def test_ctrl_c(self, tmp_path):

@@ -56,7 +56,7 @@ def test_training_replaces_nothing_unasked(records, tmp_path):
     assert "records.jsonl exists; to replace it" in refused(*command, *kept)
     for options in (kept, ["-o", records]):
         said = refused(*command, *options, "--overwrite")
-        assert "records.jsonl is what is to be read; pass another file to write" in said
+        assert "records.jsonl is one of the source files; pass another file to write" in said
     assert (records.read_bytes(), out.read_bytes()) == before
     output_of(*command, "-o", out, "--overwrite")
     assert tokjax.vocab_size(tokjax.load_tokenizer(out)) == 261
@@ -82,13 +82,16 @@ def test_each_dataset_is_verified(records, tmp_path):
         ("inspect a<|endoftext|> -t %/t.json", "as ordinary text, pass --special text\n"),
         ("train %/none.txt -o %/n.json", "/none.txt' is not a file\n"),
         ("stats %/none", "none: nothing is there; make it with tokjax pack\n"),
-        ("pack %/a.xz -t %/t.json -o %/data", "(to read it as it is, pass --format text)\n"),
+        (
+            "pack %/a.zst -t %/t.json -o %/data",
+            "unpack it with zstd -d, or compress it with gzip, bzip2 or xz\n",
+        ),
         ("pack %/bad.jsonl -t %/t.json -o %/data", "to read the file as plain text pass --format text\n"),
         ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case beside it\n"),
     ],
 )
 def test_advice_is_for_a_shell(records, tmp_path, command, said):
-    (tmp_path / "a.xz").touch()
+    (tmp_path / "a.zst").touch()
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nA\n")
     assert said in refused(*command.replace("%", str(tmp_path)).split())
@@ -103,7 +106,8 @@ def test_the_advice_on_cased_vocabularies_helps(records, tmp_path):
 def test_a_dataset_that_was_joined_can_be_packed_again_only(records, tmp_path):
     output_of("pack", records, "-t", tmp_path / "t.json", "--text-column", "body", "-o", tmp_path / "a", "-q")
     output_of("merge", tmp_path / "a", tmp_path / "a", "-o", tmp_path / "b")
-    assert "run tokjax pack FILES --out PATH --overwrite" in refused("rebuild", tmp_path / "b")
+    said = refused("rebuild", tmp_path / "b", "--overwrite")
+    assert "run tokjax pack FILES --out PATH --overwrite" in said
 
 
 @pytest.mark.parametrize("said", [said for said, _ in IN_A_SHELL if "codec" not in said])

@@ -76,13 +76,13 @@ def test_quiet(place):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("-t {}/t.json", 2, "there is no text: name files, or kinds of text with"),
+        ("-t {}/t.json", 2, "no text was passed; name files, or kinds of text with"),
         ("--kind code.txt -t {}/t.json", 2, "'code.txt' is not NAME=PATH"),
         ("--kind =code.txt -t {}/t.json", 2, "'=code.txt' is not NAME=PATH"),
         ("{}/en.txt", 2, "--tokenizer"),
         ("no-such.txt -t {}/t.json", 1, "error: source 'no-such.txt' is not a file"),
         ("{}/en.txt -t no-such.json", 1, "No such file"),
-        ("{0}/en.txt -t {0}/t.json --against {0}/t.json", 2, "a tokenizer is given twice"),
+        ("{0}/en.txt -t {0}/t.json --against {0}/t.json", 2, "a tokenizer was passed twice"),
     ],
 )
 def test_errors(place, arguments, code, message):

@@ -321,7 +321,7 @@ def test_files_that_a_manifest_names_are_read_on_request_only(tmp_path):
     )
     with pytest.raises(tokjax.InvalidArgumentError, match=f"{named}, pass trust_source=True, and for other"):
         tokjax.rebuild_dataset(tmp_path / "data")
-    shown = run("rebuild", tmp_path / "data")
+    shown = run("rebuild", tmp_path / "data", "--overwrite")
     assert shown.returncode == 1
     assert b"to read them, pass --trust-source, and for other files run tokjax pack" in shown.stderr
 
@@ -356,7 +356,7 @@ def test_packing_texts_without_a_tokenizer(tmp_path):
         assert list(tokjax.open_dataset(tmp_path / "data")) == documents
     refused = run("pack", text, "-o", tmp_path / "ids")
     assert refused.returncode == 1
-    assert b"what shall make the ids? Pass --tokenizer FILE, or --field raw" in refused.stderr
+    assert b"--tokenizer FILE is required unless --field raw" in refused.stderr
 
 
 def test_commands(tmp_path):
@@ -373,7 +373,7 @@ def test_commands(tmp_path):
     assert without.returncode == 1
     assert b"Pass --tokenizer FILE" in without.stderr
     text.write_text("low</s>")
-    output_of("rebuild", tmp_path / "data", "--trust-source")
+    output_of("rebuild", tmp_path / "data", "--overwrite", "--trust-source")
     assert len(tokjax.open_dataset(tmp_path / "data")) == 1
 
 

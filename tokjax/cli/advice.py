@@ -1,4 +1,4 @@
-"""Errors of the library, and what they advise, in the words of a shell."""
+"""Error messages of the library in terms of the command line: commands and options instead of calls."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 _SAVED = "save its texts as JSON lines, CSV or Parquet"
-# What the library says, as a regular expression, and what does the same here; longer ones first.
+# Advice of the library, as regular expressions, and its equivalent in a shell; longer ones first.
 IN_A_SHELL = (
     (
         r"call write_dataset\(SOURCE, FIELD, PATH, overwrite=True\)",
         "run tokjax pack FILES --out PATH --overwrite",
     ),
-    (r"(run|make it with) write_dataset", r"\1 tokjax pack"),
+    (r"(run|make it with|make one with) write_dataset", r"\1 tokjax pack"),
     (r"text_files\(PATH, field=NAME\)", "--text-column NAME"),
     (r"text_files\(PATH, format='(text|parquet)'\)", r"--format \1"),
     (r"; for (a|one) text in memory pass \[text\]", ""),
     (r"; to encode its bytes as they are, pass \[path\.read_bytes\(\)\]", ""),
-    (r"by its name; pass .*", f"by its name; {_SAVED}, or, of token ids, run tokjax convert"),
+    (r"(is no text file, by its name); pass .*", rf"\1; {_SAVED}, or, of token ids, run tokjax convert"),
     (r"load it with datasets\.Dataset\.from_file\(PATH\)", _SAVED),
     (r"of Arrow files; pass datasets\.load_from_disk\(.*", f"of Arrow files; {_SAVED}"),
     (r"a dataset of tokjax is read by open_dataset", "if it is a dataset already, see tokjax stats"),
@@ -37,8 +37,7 @@ IN_A_SHELL = (
         "putting an EOS token after each document (--no-eos puts none there)",
     ),
     (r"make it with \{?(eos|role)\}?_token=NAME", "pass --eos-token NAME"),
-    (r"^\{?(eos|role)\}?_token is", "--eos-token is"),
-    (r"^format must be", "--format must be"),
+    (r"pass format, one of", "pass --format, one of"),
     (r"have it in allowed_special, as in .*? \(or pass 'all'\)", "pass --special recognise"),
     (r"disallowed_special=\(\)", "--special text"),
     (r"pass lowercase=False \(or True\)", "put a tokenizer_config.json with do_lower_case beside it"),
@@ -46,6 +45,7 @@ IN_A_SHELL = (
     (r"\btrust_source=True", "--trust-source"),
     (r"'\S+' codec can't encode .*", r"\g<0>; to show it all the same, set PYTHONIOENCODING=utf-8"),
 )
+_OPTION = re.compile(r"^([a-z]+(_[a-z]+)+|format|pattern|seed|workers)(?= (must be|is) )")
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def exit_if_interrupted(hint: str) -> Iterator[None]:
 
 
 def show_error(error: Exception) -> None:
-    """Print an error on standard error, as one line."""
+    """Prints an error on standard error, as one line."""
     said = str(error)
     if isinstance(error, OSError) and error.filename is not None:
         said = f"{error.filename}: {error.strerror}"
@@ -72,7 +72,7 @@ def show_error(error: Exception) -> None:
 
 
 def in_shell_words(message: str) -> str:
-    """A message, its Python calls and keywords replaced by commands and options."""
+    """Returns a message whose Python calls and keywords are replaced by commands and options."""
     for said, meant in IN_A_SHELL:
         message = re.sub(said, meant, message)
-    return message
+    return _OPTION.sub(lambda found: "--" + found[0].replace("_", "-"), message)

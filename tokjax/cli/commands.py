@@ -30,7 +30,7 @@ from tokjax.cli.train import train
 from tokjax.text.opening import damage_reported, decompressed
 
 app = typer.Typer(
-    help="Train tokenizers, turn text into packed token arrays, and look at both.",
+    help="Train tokenizers, encode text into packed token arrays, and inspect both.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

@@ -11,7 +11,14 @@ from rich.console import Console
 
 import tokjax
 from tokjax._files import write_atomically
-from tokjax.cli.sources import SEPARATOR_HELP, FormatOption, TextColumnOption, source_of, unescaped
+from tokjax.cli.sources import (
+    FILES_HELP,
+    SEPARATOR_HELP,
+    FormatOption,
+    TextColumnOption,
+    source_of,
+    unescaped,
+)
 from tokjax.report.inputs import ONLY_KIND
 from tokjax.report.template import check_libraries
 
@@ -20,34 +27,35 @@ if TYPE_CHECKING:
 
 
 def report(
-    tokenizer: Annotated[
-        Path, typer.Option("--tokenizer", "-t", help="A tokenizer file, as `tokjax train` writes it.")
-    ],
-    files: Annotated[
-        list[str] | None, typer.Argument(help="Files of text, JSON lines or Parquet, or patterns of them.")
-    ] = None,
+    tokenizer: Annotated[Path, typer.Option("--tokenizer", "-t", help="A tokenizer's file or directory.")],
+    files: Annotated[list[str] | None, typer.Argument(help=FILES_HELP)] = None,
     against: Annotated[
         list[Path] | None,
-        typer.Option("--against", help="Another tokenizer, beside the first; may be repeated."),
+        typer.Option("--against", help="Another tokenizer to compare with; may be repeated."),
     ] = None,
     kind: Annotated[
         list[str] | None,
-        typer.Option("--kind", metavar="NAME=PATH", help="A file of one kind of text; may be repeated."),
+        typer.Option(
+            "--kind",
+            metavar="NAME=PATH",
+            help="A named kind of text, and its file or pattern; may be repeated.",
+        ),
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help=f"{SEPARATOR_HELP} Default: the first EOS token."),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: the first tokenizer's EOS token."),
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     curve: Annotated[
-        bool, typer.Option("--curve", help="Also bytes per token by size, of byte-level BPE tokenizers.")
+        bool,
+        typer.Option("--curve", help="Also show bytes per token by vocabulary size, for byte-level BPE."),
     ] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page with plots.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers as JSON.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no tables.")] = False,
 ) -> None:
-    """Show what a vocabulary is like on text files, beside others. Special tokens in them are plain text."""
+    """Measure tokenizers on text files. Special tokens in the files are encoded as ordinary text."""
     if html is not None:
         check_libraries()  # (now, rather than when all is measured)
     sources = {
@@ -57,7 +65,7 @@ def report(
     tokenizers = _tokenizers([tokenizer, *(against or [])])
     byte_level = {name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)}
     if curve and not byte_level:
-        raise typer.BadParameter("--curve is of byte-level BPE tokenizers, and here is none")
+        raise typer.BadParameter("--curve needs a byte-level BPE tokenizer, and none was passed")
     if separator is None:
         separator = next(iter(tokenizers.values())).vocabulary.roles.get("eos")
     else:
@@ -88,14 +96,14 @@ def _files_of_kinds(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
             raise typer.BadParameter(f"{given!r} is not NAME=PATH", param_hint="--kind")
         sources.setdefault(name, []).append(path)
     if not sources:
-        raise typer.BadParameter("there is no text: name files, or kinds of text with --kind NAME=PATH")
+        raise typer.BadParameter("no text was passed; name files, or kinds of text with --kind NAME=PATH")
     return sources
 
 
 def _tokenizers(paths: list[Path]) -> dict[str, Any]:
     """The tokenizers, named as their files are, with the directories where that does not tell them apart."""
     if len(set(paths)) < len(paths):
-        raise typer.BadParameter("a tokenizer is given twice", param_hint="--against")
+        raise typer.BadParameter("a tokenizer was passed twice", param_hint="--against")
     names = [path.stem for path in paths]
     if len(set(names)) < len(names):
         names = list(map(str, paths))

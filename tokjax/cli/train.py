@@ -88,14 +88,16 @@ def train(
             show_default=False,
         ),
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where to write the tokenizer.")],
-    model: Annotated[Model, typer.Option("--model", "-m", help="What to train.")] = Model.bpe,
-    vocab_size: Annotated[int, typer.Option(help="How many ids, special tokens among them.")] = 32_000,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="The tokenizer file to write, or the directory with --bundle.")
+    ],
+    model: Annotated[Model, typer.Option("--model", "-m", help="The type of vocabulary.")] = Model.bpe,
+    vocab_size: Annotated[int, typer.Option(help="Number of ids, including special tokens.")] = 32_000,
     special_token: Annotated[
         list[str] | None,
         typer.Option(
-            help="Splits the text and is never learned; may be repeated. wordpiece and word-level have those "
-            f"of BERT besides. Default for the others: {END_OF_TEXT}."
+            help="A token that splits the text; may be repeated. wordpiece and word-level also have "
+            f"BERT's. Default for the others: {END_OF_TEXT}."
         ),
     ] = None,
     pattern: Annotated[
@@ -103,38 +105,44 @@ def train(
         typer.Option(help="gpt2 (the default), cl100k, o200k, llama3, qwen2, or a regular expression."),
     ] = None,
     min_frequency: Annotated[
-        int | None, typer.Option(help="Pairs, or words, that are rarer are left out.")
+        int | None, typer.Option(help="The lowest count of what becomes a token.")
     ] = None,
     max_token_length: Annotated[int | None, typer.Option(help="The longest token, in bytes.")] = None,
     tie_break: Annotated[
-        str | None, typer.Option(help="Of equally frequent pairs: lexicographic (the default), huggingface.")
+        str | None,
+        typer.Option(help="Order of equally frequent pairs: lexicographic (the default) or huggingface."),
     ] = None,
-    limit_alphabet: Annotated[int | None, typer.Option(help="How many characters to keep.")] = None,
+    limit_alphabet: Annotated[
+        int | None, typer.Option(help="The greatest number of characters to keep.")
+    ] = None,
     cased: Annotated[bool | None, typer.Option("--cased", help="Keep upper case and accents.")] = None,
     character_coverage: Annotated[
-        float | None, typer.Option(help="The share of characters that are to have a piece.")
+        float | None, typer.Option(help="The share of all characters that pieces must cover.")
     ] = None,
     byte_fallback: Annotated[
-        bool | None, typer.Option("--byte-fallback", help="Other characters become bytes, not unknown.")
+        bool | None,
+        typer.Option("--byte-fallback", help="Encode characters without a piece as bytes, not as unknown."),
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
-    max_bytes: Annotated[int | None, typer.Option(help="Count a random part of so many bytes.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Draws that part.")] = None,
+    max_bytes: Annotated[
+        int | None, typer.Option(help="Train on a random sample of about this many bytes.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="The seed of the sample.")] = None,
     save_counts: Annotated[
-        Path | None, typer.Option(help="Also write the counts of words, to train on them again.")
+        Path | None, typer.Option(help="Also write the counts of words, to train on them later.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A file that a training which was stopped goes on from.")
+        Path | None, typer.Option(help="A file from which a stopped training resumes.")
     ] = None,
     bundle: Annotated[
-        bool, typer.Option("--bundle", help="Write a directory, with statistics, sources and a report.")
+        bool, typer.Option("--bundle", help="Write a directory with statistics, sources and a report.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what is there.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Threads. Default: all processors.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
+    workers: Annotated[int | None, typer.Option(help="Number of threads. Default: all processors.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
 ) -> None:
-    """Train a tokenizer on files: byte-level BPE, WordPiece, word-level, or one of SentencePiece's models."""
+    """Train a tokenizer on text files: byte-level BPE, WordPiece, word-level or SentencePiece."""
     given: dict[str, Any] = {
         "pattern": pattern,
         "min_frequency": min_frequency,
@@ -178,7 +186,9 @@ def _options_of(model: Model, given: dict[str, Any]) -> dict[str, Any]:
     for name in given:
         if name not in _OPTIONS_OF[model]:
             takes = ", ".join(sorted(_as_option(each) for each in _OPTIONS_OF[model]))
-            raise typer.BadParameter(f"{_as_option(name)} is nothing to --model {model}; it takes {takes}")
+            raise typer.BadParameter(
+                f"{_as_option(name)} can't be used with --model {model}, which takes {takes}"
+            )
     if given.pop("cased", False):
         given["lowercase"] = False
     return given
@@ -247,7 +257,7 @@ def _check_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
     if file.exists() and not overwrite:
         raise tokjax.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
     if file.is_file() and any(file.samefile(path) for path in _paths(sources)):
-        raise tokjax.InvalidArgumentError(f"{file} is what is to be read; pass another file to write")
+        raise tokjax.InvalidArgumentError(f"{file} is one of the source files; pass another file to write")
     file.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(file.parent))

@@ -271,7 +271,9 @@ def _text_of_record(line: bytes, field: str, where: str) -> str | None:
             f"{where}: not JSON: {error}; to read the file as plain text pass text_files(PATH, format='text')"
         ) from error
     if not isinstance(record, dict):
-        raise SourceError(f"{where}: a JSON object is expected, not a {type(record).__name__}")
+        raise SourceError(
+            f"{where}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
+        )
     if field not in record:
         raise SourceError(
             f"{where}: the record has no field {field!r}, it has {list(record)[:20]}; pass "
