@@ -1,4 +1,4 @@
-"""The commands on bad input, standard input, long texts and Ctrl-C, without a process of their own."""
+"""The commands on bad input, standard input, long texts and Ctrl-C, run in this process."""
 
 import io
 import re
@@ -60,7 +60,7 @@ def shell(place, tmp_path, monkeypatch, capsys):
     [
         (
             "pack c.txt -t hf/tokenizer.json -o OUT/d",
-            "(--no-eos puts none there) needs the tokenizer's eos token, and it declares none; pass --eos-token",
+            "(--no-eos puts none there) needs the tokenizer's eos token, and it declares none; pass --eos",
         ),
         ("pack c.txt -t t.json -o OUT/d --eos-token x", "error: --eos-token is 'x', which is not among"),
         ("pack c.txt -o OUT/d", "error: --tokenizer FILE is required unless --field raw is passed"),

@@ -371,7 +371,7 @@ def test_commands(tmp_path):
     assert len(tokjax.open_dataset(tmp_path / "back")) == 2
     without = run("convert", tmp_path / "x.bin", "-o", tmp_path / "again")
     assert without.returncode == 1
-    assert b"Pass --tokenizer FILE" in without.stderr
+    assert b"pass --tokenizer FILE" in without.stderr
     text.write_text("low</s>")
     output_of("rebuild", tmp_path / "data", "--overwrite", "--trust-source")
     assert len(tokjax.open_dataset(tmp_path / "data")) == 1

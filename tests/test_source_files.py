@@ -35,7 +35,7 @@ def documents(source, separator=None):
 
 
 def message_of(source, error=tokjax.SourceError):
-    """What is said of a source; the same for reading, counting and writing."""
+    """The error message for a source: the same for reading, counting and writing."""
     with pytest.raises(error) as raised:
         documents(source)
     with pytest.raises(error, match=re.escape(str(raised.value))):
@@ -161,7 +161,10 @@ class TestPaths:
         [
             ("a.zst", "unpack it with zstd -d, or compress it with gzip, bzip2 or xz"),
             ("a.tar", "tar -xf"),
-            ("a.npy", "is no text file, by its name; pass numpy.load('a.npy').tolist(), or convert_dataset"),
+            (
+                "a.npy",
+                "is not a text file, by its name; pass numpy.load('a.npy').tolist(), or convert_dataset",
+            ),
             ("a.arrow", r"pass datasets.Dataset.from_file('a.arrow')['text']"),
             ("a.array_record", "array_record_data_source"),
         ],

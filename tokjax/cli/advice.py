@@ -26,7 +26,7 @@ IN_A_SHELL = (
     (r"text_files\(PATH, format='(text|parquet)'\)", r"--format \1"),
     (r"; for (a|one) text in memory pass \[text\]", ""),
     (r"; to encode its bytes as they are, pass \[path\.read_bytes\(\)\]", ""),
-    (r"(is no text file, by its name); pass .*", rf"\1; {_SAVED}, or, of token ids, run tokjax convert"),
+    (r"(is not a text file, by its name); pass .*", rf"\1; {_SAVED}, or, of token ids, run tokjax convert"),
     (r"load it with datasets\.Dataset\.from_file\(PATH\)", _SAVED),
     (r"of Arrow files; pass datasets\.load_from_disk\(.*", f"of Arrow files; {_SAVED}"),
     (r"a dataset of tokjax is read by open_dataset", "if it is a dataset already, see tokjax stats"),

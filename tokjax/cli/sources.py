@@ -64,7 +64,7 @@ def source_or_stdin(
         files: paths and patterns, or `-` alone.
         text_column: the field of the text in records.
         file_format: the format of all files.
-        separators: what the text of standard input may be cut at.
+        separators: strings at which the text of standard input may be cut.
     """
     if files != [STDIN]:
         return source_of(files, text_column, file_format)

@@ -1,4 +1,4 @@
-"""The files of a corpus: which they are, and what is in them."""
+"""The files of a corpus: their paths, formats and compression."""
 
 from __future__ import annotations
 
@@ -89,21 +89,21 @@ def text_files(
     field: str = "text",
     format: FileFormat = "auto",  # noqa: A002 (the word that everyone expects)
 ) -> TextFiles:
-    """The files of a corpus, to be read wherever a source of texts is taken.
+    """Finds the files of a corpus, for functions that take a source.
 
     Any of them but Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
 
     Args:
         paths: a file, a pattern such as `"data/**/*.jsonl.gz"` (whose matches are sorted), a directory, whose
-            Parquet files are read, or several of them. What is at a URL, such as `"s3://bucket/*.txt"` (with
-            `tokjax[remote]`), is fetched to a temporary directory first.
+            Parquet files are read, or several of them. Files at a URL, such as `"s3://bucket/*.txt"` (with
+            `tokjax[remote]`), are fetched to a temporary directory first.
         field: the name of the text in each record of JSON lines, or the column of a CSV or Parquet file.
         format: `"text"` in UTF-8, `"jsonl"` (a JSON object a line), `"csv"` or `"tsv"` (with a header row),
             `"parquet"` (with `tokjax[parquet]`), or `"auto"`: JSON lines where the name ends with `.jsonl`,
             `.ndjson` or `.json`, CSV with `.csv`, TSV with `.tsv`, Parquet with `.parquet`, and else text.
 
     Raises:
-        InvalidArgumentError: a path that is no regular file, a pattern that matches none, a directory without
+        InvalidArgumentError: a path that is not a regular file, a pattern that matches none, a directory without
             Parquet files, or a file that is compressed in another way or is not text, by its name.
     """
     if format not in get_args(FileFormat):
@@ -159,7 +159,7 @@ def is_file(path: str | os.PathLike[str]) -> bool:
 
 
 def not_regular(path: str | os.PathLike[str]) -> str | None:
-    """Returns what a path is that is no regular file, as an error message; `None` where nothing is there."""
+    """Returns why a path can't be opened as a regular file, for errors; `None` if it does not exist."""
     shown = repr(os.fspath(path)[:200])
     try:
         mode = Path(path).stat().st_mode
@@ -195,7 +195,7 @@ def _check_suffix(path: Path) -> None:
         )
     if suffix in _LOADED_BY:
         loaded = _LOADED_BY[suffix].format(name=path.name)
-        raise InvalidArgumentError(f"{name!r} is no text file, by its name; pass {loaded}")
+        raise InvalidArgumentError(f"{name!r} is not a text file, by its name; pass {loaded}")
 
 
 def _matches(path: str | os.PathLike[str]) -> list[Path]:
