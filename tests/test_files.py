@@ -74,6 +74,7 @@ class TestEveryFormat:
         assert path.exists()
 
     def test_an_empty_file_is_logged_and_skipped(self, tmp_path, ending, caplog):
+        caplog.set_level("WARNING", "tokjax")
         path = write(tmp_path / f"corpus{ending}", [])
         other = write(tmp_path / f"other{ending}", ["text"])
         expected = [f"1 of 2 files had no text in it: {path}"]

@@ -103,8 +103,8 @@ def text_files(
             `.ndjson` or `.json`, CSV with `.csv`, TSV with `.tsv`, Parquet with `.parquet`, and else text.
 
     Raises:
-        InvalidArgumentError: a path that is not a regular file, a pattern that matches none, a directory without
-            Parquet files, or a file that is compressed in another way or is not text, by its name.
+        InvalidArgumentError: a path that is not a regular file, a pattern that matches none, a directory
+            without Parquet files, or a file that is compressed in another way or is not text, by its name.
     """
     if format not in get_args(FileFormat):
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
