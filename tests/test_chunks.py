@@ -109,13 +109,13 @@ def test_files_in_chunks_have_the_words_of_the_file(tmp_path_factory, texts, lon
 
 def test_documents_of_a_file(tmp_path):
     path = tmp_path / "corpus.txt"
-    path.write_bytes(b"a<|e|><|e|>b\xff<|e|>")
-    assert list(tokjax.read_documents(path, "<|e|>")) == [b"a", b"b\xff"]
+    path.write_bytes(b"a<|e|><|e|>b\xc3\xa9<|e|>")
+    assert list(tokjax.read_documents(path, "<|e|>")) == [b"a", b"b\xc3\xa9"]
     assert list(tokjax.read_documents([path, path], None)) == [path.read_bytes()] * 2
     assert list(tokjax.read_documents(["a<|e|>b", ""], "<|e|>")) == ["a", "b"]
     assert list(tokjax.read_documents(iter(["a<|e|>b", ""]), None)) == ["a<|e|>b"]
     (tmp_path / "empty.txt").write_bytes(b"")
-    assert list(tokjax.read_documents(tmp_path / "empty.txt", "<|e|>")) == []
+    assert list(tokjax.read_documents([path, tmp_path / "empty.txt"], "<|e|>")) == [b"a", b"b\xc3\xa9"]
 
 
 def test_texts_are_gathered(monkeypatch):
@@ -143,11 +143,11 @@ def test_sources(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for wrong, message in (
         ("no such file", "is not a file"),
-        ([tmp_path], "is not a file"),
+        ([tmp_path], "is a directory without Parquet files"),
         ([path, "text"], "mixes paths and texts"),
         (["a.txt"], "pass text_files\\("),
         (["a text", "a.txt"], r"'a\.txt' is the name of a file"),
-        ({"code": ["x"]}, "not dict"),
+        ({"code": ["x"]}, r"a dict with the keys \['code'\]; pass one of its values"),
         (b"text", r"pass \[text\]"),
         (3, "not int"),
     ):

@@ -289,7 +289,7 @@ class TestSources:
         ("source", "options", "message"),
         [
             (3, {}, "must be .*not int"),
-            ({"a": 1}, {}, "not dict"),
+            ({"a": 1}, {}, r"a dict with the keys \['a'\]; pass one of its values, such as source\['a'\]"),
             ([{"a": 1}], {}, r"record 0 has no 'text', it has \['a'\]; pass text_column=NAME"),
             ([{"text": 3}], {}, "document 0 must be str or bytes, not int"),
             ([(1, "a")], {"separator": "|"}, "separator is for texts"),

@@ -26,6 +26,7 @@ class TestTables:
             (TABLE, "such as {}['text'].to_pylist()"),
             (TABLE.to_batches()[0], "such as {}['text'].to_pylist()"),
             ({"text": ["a"]}, "is a dict with the keys ['text']; pass one of its values, such as {}['text']"),
+            ({"text": "a"}, "pass one of its values, such as [{}['text']]"),
             (datasets.DatasetDict(train=DATASET), "pass one of its values, such as {}['train']"),
             (np.arange(3), "must be str or bytes, not int64"),
             (np.array([["a", "b"]]), "must be str or bytes, not ndarray"),

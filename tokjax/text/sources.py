@@ -247,9 +247,10 @@ def reject_tables(texts: object, name: str, *, takes_records: bool = False) -> N
     """
     kind = type(texts).__name__
     if isinstance(texts, Mapping):
-        keys, key = _listed(texts), _likely(texts)
+        key = _likely(texts)
+        value = f"[{name}[{key!r}]]" if isinstance(texts.get(key), (str, bytes)) else f"{name}[{key!r}]"
         raise InvalidArgumentError(
-            f"{name} is a {kind} with the keys {keys}; pass one of its values, such as {name}[{key!r}]"
+            f"{name} is a {kind} with the keys {_listed(texts)}; pass one of its values, such as {value}"
         )
     columns = getattr(texts, "column_names", getattr(texts, "columns", None))
     if columns is None or not hasattr(texts, "__getitem__"):
