@@ -98,7 +98,7 @@ def encode_chat(
         MissingExtraError: Jinja is not installed.
     """
     table = protocol.vocabulary_of(tokenizer)
-    _, disallowed = resolve_special(table.special, allowed_special, "all")
+    _, disallowed = resolve_special(table.special_names, allowed_special, "all")
     _check_messages(messages, disallowed)
     roles = {f"{role}_token": name for role, name in table.roles.items()}
     rendering = _Rendering(

@@ -28,6 +28,7 @@ from tokjax._namespace import as_integers
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.ragged import Ragged, ragged_from_rows, ranges
 from tokjax.templates import template_to_json
+from tokjax.vocabulary import readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -291,8 +292,7 @@ def id_to_token(tokenizer: Any, id_: int) -> str:
     For reading only: two ids can look alike. `id_to_bytes` and `token_to_id` of bytes are exact.
     """
     table = vocabulary_of(tokenizer)
-    table.bytes_of(id_)  # an error for an id without a token
-    return str(table.strings[id_])
+    return readable(table.bytes_of(id_))
 
 
 def id_to_bytes(tokenizer: Any, id_: int) -> bytes:

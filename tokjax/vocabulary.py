@@ -18,6 +18,8 @@ from tokjax.errors import (
 from tokjax.templates import Template, make_template, template_from_json, template_to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from numpy.typing import NDArray
 
 ID_BITS = 21
@@ -98,9 +100,14 @@ class Vocabulary:
         return make_template([*before, "$A:0", *behind])
 
     @cached_property
+    def special_names(self) -> frozenset[str]:
+        """The names of all special tokens."""
+        return frozenset(self.special)
+
+    @cached_property
     def always_found(self) -> frozenset[str]:
         """The ordinary tokens that are found in a text wherever they stand."""
-        return frozenset(self.added) - frozenset(self.special)
+        return frozenset(self.added) - self.special_names
 
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
@@ -111,20 +118,20 @@ class Vocabulary:
     @cached_property
     def parting(self) -> frozenset[str]:
         """The tokens at which a text is parted before it is split, if they are to be recognised."""
-        return self.always_found | frozenset(self.special)
+        return self.always_found | self.special_names
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
         """The exact bytes of every id, in the order of ids."""
         table = {id_: token for token, id_ in self.ordinary.items()}
         table |= {id_: name.encode("utf-8") for name, id_ in (*self.special.items(), *self.twins.items())}
-        return MappingProxyType(dict(sorted(table.items())))
+        return MappingProxyType({id_: table[id_] for id_ in sorted(table)})
 
     @cached_property
     def byte_lengths(self) -> NDArray[np.int64]:
         """How many bytes each id stands for, `int64` of shape `(size,)`; -1 where there is no token."""
         lengths = np.full(self.size, -1, np.int64)
-        lengths[list(self.bytes_by_id)] = [len(token) for token in self.bytes_by_id.values()]
+        lengths[list(self.bytes_by_id)] = list(map(len, self.bytes_by_id.values()))
         lengths.setflags(write=False)
         return lengths
 
@@ -157,9 +164,22 @@ class Vocabulary:
         strings.setflags(write=False)
         return strings
 
+    @cached_property
+    def _seen_strings(self) -> NDArray[np.object_]:
+        """The readable forms of the ids that `strings_of` was asked for so far; `None` for all others."""
+        return np.full(self.size, None, object)
+
     def strings_of(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
-        """The readable forms of ids, shape `(n,)`, that the vocabulary holds."""
-        return tuple(self.strings.take(ids).tolist())
+        """Returns the readable forms of ids, shape `(n,)`, that the vocabulary holds.
+
+        Each form is computed when it is first needed: a short text does not pay for the whole vocabulary.
+        """
+        strings: list[str | None] = self._seen_strings.take(ids).tolist()
+        if None in strings:
+            for id_ in set(ids.tolist()):
+                self._seen_strings[id_] = readable(self.bytes_by_id[id_])
+            strings = self._seen_strings.take(ids).tolist()
+        return tuple(strings)  # type: ignore[arg-type]
 
     def id_of(self, token: str | bytes) -> int:
         """The id of a special token's name, or of an ordinary token's text or bytes."""
@@ -243,16 +263,10 @@ def make_vocabulary(
     2
     """
     special = special or {}
-    owner: dict[int, str | bytes] = {}
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
     twins = twins or {}
-    given: list[tuple[str | bytes, int]] = [*ordinary.items(), *special.items(), *twins.items()]
-    for token, id_ in given:
-        _check_token(token, id_)
-        if id_ in owner:
-            raise InvalidArgumentError(f"id {id_} is given to both {owner[id_]!r} and {token!r}")
-        owner[id_] = token
+    _check_tokens(ordinary, (*special.items(), *twins.items()))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
     for role, name in declared.items():
         if name not in special:
@@ -266,7 +280,7 @@ def make_vocabulary(
         if name not in special and name.encode("utf-8") not in ordinary:
             raise InvalidArgumentError(f"the added token {name!r} has no id; give it one among the tokens")
     return Vocabulary(
-        MappingProxyType({bytes(token): int(id_) for token, id_ in ordinary.items()}),
+        MappingProxyType(dict(zip(map(bytes, ordinary), map(int, ordinary.values()), strict=True))),
         MappingProxyType({name: int(id_) for name, id_ in sorted(special.items(), key=lambda item: item[1])}),
         MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
         template,
@@ -311,9 +325,28 @@ def readable(token: bytes) -> str:
 def _check_mapping(name: str, given: object, key_type: type) -> None:
     if not isinstance(given, Mapping):
         raise InvalidArgumentError(f"{name} must map tokens to ids, not be a {type(given).__name__}")
-    for token in given:
-        if not isinstance(token, key_type):
-            raise InvalidArgumentError(f"{name} must have keys of {key_type.__name__}, not {token!r}")
+    if not all(issubclass(kind, key_type) for kind in set(map(type, given))):
+        token = next(token for token in given if not isinstance(token, key_type))
+        raise InvalidArgumentError(f"{name} must have keys of {key_type.__name__}, not {token!r}")
+
+
+def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]]) -> None:
+    """Raises `InvalidArgumentError` for a token or an id that can't be, and for an id of two tokens.
+
+    A vocabulary without errors, of plain integers, is checked as a whole; only others are taken token by token.
+    """
+    ids = list(ordinary.values())
+    taken = set(ids) if set(map(type, ids)) <= {int} else set()
+    in_range = len(taken) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
+    alone: Iterable[tuple[str | bytes, int]] = others
+    if not in_range or b"" in ordinary or not taken.isdisjoint(id_ for _, id_ in others):
+        alone = (*ordinary.items(), *others)
+    owner: dict[int, str | bytes] = {}
+    for token, id_ in alone:
+        _check_token(token, id_)
+        if id_ in owner:
+            raise InvalidArgumentError(f"id {id_} is given to both {owner[id_]!r} and {token!r}")
+        owner[id_] = token
 
 
 def _check_token(token: str | bytes, id_: int) -> None:

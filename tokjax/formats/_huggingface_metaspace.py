@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.formats._huggingface_parts import (
@@ -21,7 +22,7 @@ from tokjax.models.metaspace_bpe import MetaspaceBPE, metaspace_bpe_of
 from tokjax.utf8 import is_encodable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tokjax.models.metaspace_bpe import PrefixSpace
     from tokjax.vocabulary import Role
@@ -34,6 +35,7 @@ _DECODERS: list[dict[str, Any]] = [
     {"type": "Fuse"},
 ]
 _STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+_BYTE_FORMS = frozenset(BYTE_FORMS)
 _LIKE_BYTE = re.compile(r"<0x[0-9A-Fa-f+]{2}>")
 _SCHEMES: dict[str, PrefixSpace | None] = {"always": "missing", "first": "first", "never": None}
 """What Metaspace calls where it puts blanks."""
@@ -65,11 +67,10 @@ def metaspace_of(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> Meta
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)
     merges = merges_of(model["merges"], forms)
-    in_merges = {form for left, right in merges for form in (left, right, left + right)}
-    for form, id_ in added.special.items():
-        if forms.get(form) == id_ and (len(form) == 1 or form in in_merges):
-            raise NotOursError(f"text can become the special token {form!r}")
-    _check_pieces({form for form in forms if form not in added.special}, in_merges)
+    special = {form for form, id_ in added.special.items() if forms.get(form) == id_}
+    for form in (*filter(lambda form: len(form) == 1, special), *_in_merges(special, merges)):
+        raise NotOursError(f"text can become the special token {form!r}")
+    _check_pieces(forms.keys() - added.special.keys(), merges)
     unknown = model.get("unk_token")
     if unknown is not None and unknown not in added.special:
         raise NotOursError(f"its unknown token {unknown!r} is no special one")
@@ -149,16 +150,22 @@ def _are_same(steps: list[dict[str, Any]], known: list[dict[str, Any]]) -> bool:
     return json.dumps(steps, sort_keys=True) == json.dumps(known, sort_keys=True)
 
 
-def _check_pieces(ordinary: set[str], in_merges: set[str]) -> None:
+def _in_merges(forms: set[str], merges: Sequence[tuple[str, str]]) -> set[str]:
+    """Returns those of a few tokens that are a part of a merge, or made by one."""
+    return forms.intersection(chain(chain.from_iterable(merges), map("".join, merges)))
+
+
+def _check_pieces(ordinary: set[str], merges: Sequence[tuple[str, str]]) -> None:
     """Raise `NotOursError` if these tokens are not what `rules_of_pieces` takes."""
     missing = [form for form in (MARK, *BYTE_FORMS) if form not in ordinary]
     if missing:
         raise NotOursError(f"its vocabulary has no ordinary token {missing[0]!r}")
-    if not all(map(is_encodable, ordinary)):
+    if not is_encodable("".join(ordinary)):
         raise NotOursError("a token of its vocabulary is no text")
-    odd = [form for form in in_merges if " " in form or form in BYTE_FORMS]
+    odd = _in_merges({form for form in ordinary if " " in form or form in _BYTE_FORMS}, merges)
     if odd:
-        raise NotOursError(f"the token {odd[0]!r} is a part of a merge, or made by one")
-    like_bytes = [form for form in ordinary if _LIKE_BYTE.fullmatch(form) and form not in BYTE_FORMS]
+        raise NotOursError(f"the token {min(odd)!r} is a part of a merge, or made by one")
+    like_bytes = [form for form in ordinary if form[:3] == "<0x" and _LIKE_BYTE.fullmatch(form)]
+    like_bytes = [form for form in like_bytes if form not in _BYTE_FORMS]
     if like_bytes:
         raise NotOursError(f"the token {like_bytes[0]!r} is decoded to a byte, and never made of one")

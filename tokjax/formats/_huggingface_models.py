@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tokjax.formats._huggingface_metaspace import metaspace_of
@@ -26,7 +28,7 @@ from tokjax.models.engine.merge_rules import RulesTooLargeError
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
 from tokjax.text.bert import bert_normalizer
-from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.text.byte_alphabet import all_from_stand_ins, from_stand_ins
 from tokjax.text.patterns import published_name
 from tokjax.utf8 import is_encodable
 
@@ -89,7 +91,8 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
         raise NotOursError("its vocabulary does not hold every single byte")
     vocabulary = vocabulary_of_parts(contents, ordinary, added, roles, twins)
     merges = _merges(model["merges"], forms)
-    if not all({left, right, left + right} <= ordinary.keys() for left, right in merges):
+    in_merges = chain(chain.from_iterable(merges), map(b"".join, merges))
+    if not all(map(ordinary.__contains__, in_merges)):
         raise NotOursError("a special token is a part of a merge, or made by one")
     return byte_level_bpe_of(
         vocabulary,
@@ -182,7 +185,7 @@ def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes
         raise NotOursError(f"its vocabulary does not hold its unknown token {unknown!r}")
     if unknown not in added.special:
         raise NotOursError(f"its unknown token {unknown!r} is no special one")
-    if not all(map(is_encodable, forms)):
+    if not is_encodable("".join(forms)):
         raise NotOursError("a token of its vocabulary is no text")
     ordinary = {form: id_ for form, id_ in forms.items() if form not in added.special} | added.ordinary
     in_utf8 = {form.encode("utf-8"): id_ for form, id_ in ordinary.items()}
@@ -191,14 +194,14 @@ def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes
 
 def _merges(listed: Any, forms: Mapping[str, int]) -> list[tuple[bytes, bytes]]:
     """The pairs of a list of merges."""
-    tokens = {form: from_stand_ins(form) for form in forms}
-    pairs = []
-    for left, right in merges_of(listed, forms):
-        pair = tokens[left], tokens[right]
-        if pair[0] is None or pair[1] is None:
+    tokens = dict(zip(forms, all_from_stand_ins(forms), strict=True))
+    pairs = merges_of(listed, forms)
+    lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), pairs))) for side in (0, 1))
+    for side in (lefts, rights):
+        if None in side:
+            left, right = pairs[side.index(None)]
             raise NotOursError(f"the merge of {left!r} and {right!r} is of tokens that stand for no bytes")
-        pairs.append(pair)
-    return pairs  # type: ignore[return-value]
+    return list(zip(lefts, rights, strict=True))  # type: ignore[arg-type]
 
 
 _MODELS: dict[str, Callable[[Mapping[str, Any], Mapping[Role, str]], SegmentModel]] = {

@@ -5,7 +5,7 @@ What tokjax does not do exactly as the library raises `NotOursError`: such a tok
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
@@ -133,7 +133,9 @@ def merges_of(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
         NotOursError: one stands twice.
         ValueError: one is no pair, or holds or makes what is no token.
     """
-    pairs: dict[tuple[str, str], None] = {}
+    if (pairs := _pairs_without_errors(listed, forms)) is not None:
+        return pairs
+    seen: dict[tuple[str, str], None] = {}
     if len({isinstance(merge, str) for merge in listed}) > 1:
         raise ValueError("some merges are lines, others pairs")
     for merge in listed:
@@ -144,10 +146,24 @@ def merges_of(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]:
         if left not in forms or right not in forms or left + right not in forms:
             missing = next(form for form in (left, right, left + right) if form not in forms)
             raise ValueError(f"the merge {merge!r}: {missing!r} is no token")
-        if (left, right) in pairs:
+        if (left, right) in seen:
             raise NotOursError(f"the merge of {left!r} and {right!r} stands twice")
-        pairs[left, right] = None
-    return list(pairs)
+        seen[left, right] = None
+    return list(seen)
+
+
+def _pairs_without_errors(listed: Any, forms: Mapping[str, int]) -> list[tuple[str, str]] | None:
+    """Returns the pairs of a list of merges, checked all together; `None` if any of them is wrong."""
+    kinds = set(map(type, listed))
+    if kinds not in ({str}, {list}):
+        return None
+    pairs = [tuple(merge.split(" ")) for merge in listed] if kinds == {str} else list(map(tuple, listed))
+    if set(map(len, pairs)) != {2} or set(map(type, chain.from_iterable(pairs))) != {str}:
+        return None
+    parts = set(chain.from_iterable(pairs))
+    if not (forms.keys() >= parts and all(map(forms.__contains__, map("".join, pairs)))):
+        return None
+    return pairs if len(set(pairs)) == len(pairs) else None
 
 
 def written_as_they_are(vocabulary: Vocabulary, forms: Mapping[str, int]) -> dict[str, int]:

@@ -102,7 +102,10 @@ def ids_of_forms(contents: object, where: str) -> dict[str, int]:
     if not isinstance(contents, dict) or not contents:
         raise TokenizerFormatError(f"{where}: an object of tokens and ids is expected")
     check_vocab_size(len(contents), where)
-    owner: dict[int, str] = {}
+    ids = list(contents.values())
+    if set(map(type, ids)) == {int} and len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < 1 << 31:
+        return contents
+    owner: dict[int, str] = {}  # (one of them is wrong)
     for form, id_ in contents.items():
         if isinstance(id_, bool) or not isinstance(id_, int) or not 0 <= id_ < 1 << 31:
             raise TokenizerFormatError(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokjax.errors import TokenizerFormatError
 from tokjax.templates import NOTHING_AROUND, Place, Template
-from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.text.byte_alphabet import all_from_stand_ins
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -73,14 +73,17 @@ def bytes_of_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     Raises:
         TokenizerFormatError: two tokens have the same bytes.
     """
-    ordinary: dict[bytes, int] = {}
-    for form, id_ in forms.items():
-        token = from_stand_ins(form)
-        if token is None:
-            token = form.encode("utf-8", "surrogatepass")
-        if token in ordinary:
-            raise TokenizerFormatError(f"ids {ordinary[token]} and {id_} are both for the bytes {token!r}")
-        ordinary[token] = id_
+    tokens = [
+        form.encode("utf-8", "surrogatepass") if token is None else token
+        for form, token in zip(forms, all_from_stand_ins(forms), strict=True)
+    ]
+    ordinary = dict(zip(tokens, forms.values(), strict=True))
+    if len(ordinary) < len(tokens):
+        owner: dict[bytes, int] = {}
+        for token, id_ in zip(tokens, forms.values(), strict=True):
+            if token in owner:
+                raise TokenizerFormatError(f"ids {owner[token]} and {id_} are both for the bytes {token!r}")
+            owner[token] = id_
     return ordinary
 
 
@@ -104,7 +107,11 @@ def unknown_token(parts: Mapping[str, Any]) -> str | None:
 
 def in_utf8(forms: Mapping[str, int]) -> dict[bytes, int]:
     """The bytes and ids of tokens that are written as they are."""
-    return {form.encode("utf-8", "surrogatepass"): id_ for form, id_ in forms.items()}
+    try:
+        tokens = list(map(str.encode, forms))
+    except UnicodeEncodeError:
+        tokens = [form.encode("utf-8", "surrogatepass") for form in forms]
+    return dict(zip(tokens, forms.values(), strict=True))
 
 
 def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING
+from operator import itemgetter
+from typing import TYPE_CHECKING, NoReturn
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.engine.merge_rules import MergeRules, rules_of_merges
+from tokjax.models.engine.merge_rules import MergeRules, RulesTooLargeError, rules_of_merges
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 MARK = "▁"
 """Stands for a blank (U+2581)."""
-_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+_SEPARATOR = "\ud800"  # a lone surrogate: part of no token
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
+_BYTES_BY_FORM = {form: bytes([byte]) for byte, form in enumerate(BYTE_FORMS)}
 
 
 def bytes_of_piece(form: str) -> bytes:
@@ -23,8 +24,8 @@ def bytes_of_piece(form: str) -> bytes:
     >>> bytes_of_piece("▁é"), bytes_of_piece("<0xC3>")
     (b' \xc3\xa9', b'\xc3')
     """
-    byte = _BYTE.fullmatch(form)
-    return bytes([int(byte[1], 16)]) if byte else form.replace(MARK, " ").encode("utf-8")
+    byte = _BYTES_BY_FORM.get(form)
+    return form.replace(MARK, " ").encode("utf-8") if byte is None else byte
 
 
 def rules_of_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -> MergeRules:
@@ -50,36 +51,45 @@ def rules_of_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -
             f"({len(missing)} missing)"
         )
     of_bytes = {bytes([byte]): ids[form] for byte, form in enumerate(BYTE_FORMS)}
-    of_characters: dict[bytes, int] = {}
     beginnings: dict[bytes, int] = {}
     in_characters: dict[tuple[bytes, bytes], None] = {}
-    for form, id_ in ids.items():
+    for form in ids:
         if len(form) == 1 and form != " ":
             character = bytes_of_piece(form)
-            of_characters[character] = id_
             for stop in range(2, len(character) + 1):
                 in_characters[character[: stop - 1], character[stop - 1 : stop]] = None
                 beginnings[character[:stop]] = -1
-    forms = _forms_in(merges, ids)
-    of_merges = {bytes_of_piece(form): ids[form] for form in forms}
-    pairs = [(bytes_of_piece(left), bytes_of_piece(right)) for left, right in merges]
-    every_id = beginnings | of_bytes | of_characters | of_merges
-    return rules_of_merges(every_id, [*in_characters, *pairs], whole_words=False)
+    plain = [form for form in ids if " " not in form and form not in _BYTES_BY_FORM]
+    tokens = dict(zip(plain, _bytes_of_pieces(plain), strict=True))
+    try:
+        # Equal tokens become one object each: hashes are computed once, and memory is saved.
+        lefts, rights = (list(map(tokens.__getitem__, map(itemgetter(side), merges))) for side in (0, 1))
+        every_id = beginnings | of_bytes | {token: ids[form] for form, token in tokens.items()}
+        pairs = [*in_characters, *zip(lefts, rights, strict=True)]
+        return rules_of_merges(every_id, pairs, whole_words=False)
+    except RulesTooLargeError:
+        raise
+    except (KeyError, InvalidArgumentError):
+        _refuse_merges(merges, ids)
 
 
-def _forms_in(merges: Sequence[tuple[str, str]], ids: Mapping[str, int]) -> set[str]:
-    """All tokens that merge, or that merging makes."""
-    forms = {form for left, right in merges for form in (left, right, left + right)}
-    for form in forms:
-        if form not in ids or " " in form or _BYTE.fullmatch(form):
-            left, right = next(merge for merge in merges if form in (*merge, "".join(merge)))
+def _bytes_of_pieces(forms: list[str]) -> list[bytes]:
+    """Returns what many tokens, none of them a byte, stand for in a text: all of them as one string."""
+    text = _SEPARATOR.join(forms).replace(MARK, " ")
+    return text.encode("utf-8", "surrogatepass").split(_SEPARATOR.encode("utf-8", "surrogatepass"))
+
+
+def _refuse_merges(merges: Sequence[tuple[str, str]], ids: Mapping[str, int]) -> NoReturn:
+    """Raises `InvalidArgumentError` for the first merge that is wrong, of which there is one."""
+    seen: set[tuple[str, str]] = set()
+    for left, right in merges:
+        for form in (left, right, left + right):
             about = f"there is no token {form!r}"
             if form in ids:
                 about = f"{form!r} is no part of a text" + (f"; a blank is {MARK!r}" if " " in form else "")
-            raise InvalidArgumentError(f"the merge of {left!r} and {right!r}: {about}")
-    seen: set[tuple[str, str]] = set()
-    for merge in merges:
-        if merge in seen:
-            raise InvalidArgumentError(f"the merge of {merge[0]!r} and {merge[1]!r} stands twice")
-        seen.add(merge)
-    return forms
+            if form not in ids or " " in form or form in _BYTES_BY_FORM:
+                raise InvalidArgumentError(f"the merge of {left!r} and {right!r}: {about}")
+        if (left, right) in seen:
+            break
+        seen.add((left, right))
+    raise InvalidArgumentError(f"the merge of {left!r} and {right!r} stands twice")

@@ -121,12 +121,12 @@ def split_rows(
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
     """
     table = tokenizer.vocabulary
-    allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
+    allowed, disallowed = resolve_special(table.special_names, allowed_special, disallowed_special)
     normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
     segments = as_segments(texts)
     refuse_special_in(segments.texts, disallowed)
     before, after = _around(table) if add_special_tokens else ((), ())
-    parting = allowed | table.always_found
+    parting = _parting(table, allowed)
     if not parting:
         if normalizes:
             segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
@@ -170,6 +170,13 @@ def _normalized(tokenizer: SegmentModel, text: str, parting: frozenset[str], hol
         else:
             pieces[-1] += name + normalized(ordinary)
     return pieces
+
+
+def _parting(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
+    """Returns the tokens at which a text is split; one of the vocabulary's own sets where it can."""
+    if not allowed:
+        return vocabulary.always_found
+    return vocabulary.parting if allowed == vocabulary.special_names else allowed | vocabulary.always_found
 
 
 def _around(vocabulary: Vocabulary) -> tuple[tuple[int, ...], tuple[int, ...]]:

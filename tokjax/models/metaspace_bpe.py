@@ -107,7 +107,7 @@ class MetaspaceBPE(SegmentModel):
 
     @cached_property
     def _engine(self) -> ArrayEngine:
-        made = [(left + right).replace(MARK, " ") for left, right in self.merges]
+        made = (form.replace(MARK, " ") for form in map("".join, self.merges))
         cutter = JoinedCutter(made, before_blanks=self.split_words)
         return ArrayEngine(self.rules, cutter)
 
@@ -264,7 +264,7 @@ def from_json(described: Mapping[str, Any]) -> MetaspaceBPE:
 
 
 def _ids_of(vocabulary: Vocabulary) -> dict[str, int]:
-    return {form.decode("utf-8"): id_ for form, id_ in vocabulary.ordinary.items()}
+    return dict(zip(map(bytes.decode, vocabulary.ordinary), vocabulary.ordinary.values(), strict=True))
 
 
 def _with_marks(

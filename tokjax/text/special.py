@@ -62,10 +62,10 @@ def resolve_special(
     Raises:
         InvalidArgumentError: a bare string other than `"all"`, or a name that is no special token.
     """
-    known = frozenset(names)
+    known = frozenset(names)  # (no copy of a frozenset)
     chosen = known if allowed == "all" else _names("allowed_special", allowed, known)
     if disallowed == "all":
-        return chosen, known - chosen
+        return chosen, known - chosen if chosen else known
     return chosen, _names("disallowed_special", disallowed, known)
 
 

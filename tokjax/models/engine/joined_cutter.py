@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _BITS = 20
 _FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 _LOOK_AHEAD = 1 << 12
+_SEPARATOR = "\ud800"  # a lone surrogate: part of no token
 _SECOND_SURROGATES = 0xDC00 >> 10  # these may belong to the characters before them
 
 
@@ -34,10 +35,11 @@ class JoinedCutter:
     """
 
     def __init__(self, tokens: Iterable[str], *, before_blanks: bool) -> None:
-        pairs = {pair for token in tokens for pair in pairwise(map(ord, token))}
-        left, right = np.array(sorted(pairs), np.uint32).reshape(-1, 2).T
+        codes = _codes(_SEPARATOR.join(tokens))
+        left, right = codes[:-1], codes[1:]
+        inside = (left != ord(_SEPARATOR)) & (right != ord(_SEPARATOR))
         self._joins = np.zeros(1 << _BITS, bool)
-        self._joins[_hash(left, right)] = True
+        self._joins[_hash(left[inside], right[inside])] = True
         self._before_blanks = before_blanks
 
     def words(self, text: str) -> list[str]:

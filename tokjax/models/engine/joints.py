@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from itertools import repeat
+from operator import itemgetter
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -123,8 +125,13 @@ def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
         both = (parts.head != ABSENT) & (parts.tail != ABSENT)
         return _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
     symbols = rules.symbols
-    rows = [(symbols[left], symbols[right], rank) for (left, right), rank in rules.pairs.items()]
-    return _Pairs(*np.array(rows, np.int32).reshape(-1, 3).T)
+    count = len(rules.pairs)
+    sides = (map(symbols.get, map(itemgetter(side), rules.pairs), repeat(ABSENT)) for side in (0, 1))
+    left, right, rank = (
+        np.fromiter(column, np.int32, count) for column in (*sides, rules.pairs.values())
+    )
+    meet = (left != ABSENT) & (right != ABSENT)
+    return _Pairs(left[meet], right[meet], rank[meet])
 
 
 def unpacked(joints: Packed) -> Joints:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from itertools import chain
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
@@ -35,7 +36,8 @@ class MergeRules:
 
     Attributes:
         symbols: numbers of every token that merging can make, every single byte among them.
-        pairs: the pairs that merge, with their ranks; `None` if any two do that make a token, whose number is
+        pairs: the pairs that merge, with their ranks, and perhaps some that never meet since no merge makes a
+            part of theirs; `None` if any two do that make a token, whose number is
             the rank.
         made: the symbol that a pair of each rank makes, `int32`; `None` where it is the rank.
         ids: the id of each symbol, `int32`, or -1 for one that is no token, and falls apart into its bytes;
@@ -94,6 +96,9 @@ def checked_pairs(
     if isinstance(merges, (str, bytes)) or not isinstance(merges, Iterable):
         raise InvalidArgumentError(f"merges is a list of pairs of tokens, not {merges!r}")
     pairs = tuple(merges)
+    if set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}:
+        if set(map(type, chain.from_iterable(pairs))) <= {kind}:
+            return pairs
     for i, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or [type(part) for part in pair] != [kind, kind]:
             raise InvalidArgumentError(f"merge {i} is {pair!r}; a pair of {kind.__name__} is expected")
@@ -102,8 +107,9 @@ def checked_pairs(
 
 def _check_lengths(symbols: Mapping[bytes, int]) -> None:
     """Refuse long tokens of which it would take minutes to tell how they can be cut."""
-    long = [len(token) for token in symbols if len(token) > LONG_TOKEN]
-    cuts = len(set(map(len, symbols))) * sum(long) if long else 0
+    lengths = list(map(len, symbols))
+    long = [length for length in lengths if length > LONG_TOKEN]
+    cuts = len(set(lengths)) * sum(long) if long else 0
     if cuts > _MOST_CUT_BYTES:
         raise RulesTooLargeError(
             f"there are {len(long):,} tokens of more than {LONG_TOKEN} bytes, {sum(long):,} in all: too many"
@@ -125,25 +131,19 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
     """
     if len(merges) > MOST_MERGES:
         raise RulesTooLargeError(f"there are {len(merges):,} merges; {MOST_MERGES:,} are possible")
+    # Everything here is done to all merges at once: some vocabularies have half a million.
     symbols = {bytes([i]): i for i in range(256)}
-    pairs: dict[tuple[bytes, bytes], int] = {}
-    made = np.arange(256 + len(merges), dtype=np.int32)
-    for rank, (left, right) in enumerate(merges, 256):
-        token = left + right
-        if left not in ids or right not in ids or token not in ids:
-            missing = next(part for part in (left, right, token) if part not in ids)
-            raise InvalidArgumentError(
-                f"merge {rank - 256}, {left!r} and {right!r}: there is no token {missing!r}"
-            )
-        if (left, right) in pairs:
-            raise InvalidArgumentError(f"merge {rank - 256}, {left!r} and {right!r}, stands twice")
-        pairs[left, right] = rank
-        made[rank] = symbols.setdefault(token, rank)
-    if any(left not in symbols or right not in symbols for left, right in pairs):  # some never meet
-        pairs = {pair: rank for pair, rank in pairs.items() if symbols.keys() >= set(pair)}
+    tokens = list(map(b"".join, merges))
+    ranks = range(256, 256 + len(merges))
+    pairs = dict(zip(merges, ranks, strict=True))
+    parts = set(chain.from_iterable(merges))
+    if len(pairs) < len(merges) or not all(map(ids.__contains__, chain(parts, tokens))):
+        _refuse_merges(ids, merges)
+    made = np.arange(ranks.stop, dtype=np.int32)
+    made[256:] = np.fromiter(map(symbols.setdefault, tokens, ranks), np.int32, len(merges))
     of_symbols = np.zeros(len(made), np.int32)
-    for token, symbol in symbols.items():
-        of_symbols[symbol] = ids[token]
+    numbers = np.fromiter(symbols.values(), np.int32, len(symbols))
+    of_symbols[numbers] = np.fromiter(map(ids.__getitem__, symbols), np.int32, len(symbols))
     _check_lengths(symbols)
     bytes_alone = {token: ids[token] for token in map(bytes, ([i] for i in range(256)))}
     return MergeRules(
@@ -153,3 +153,16 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
         of_symbols,
         ids if whole_words else bytes_alone,
     )
+
+
+def _refuse_merges(ids: Mapping[bytes, int], merges: Merges) -> NoReturn:
+    """Raises `InvalidArgumentError` for the first merge that is wrong, of which there is one."""
+    seen: set[tuple[bytes, bytes]] = set()
+    for i, (left, right) in enumerate(merges):
+        for part in (left, right, left + right):
+            if part not in ids:
+                raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}: there is no token {part!r}")
+        if (left, right) in seen:
+            break
+        seen.add((left, right))
+    raise InvalidArgumentError(f"merge {i}, {left!r} and {right!r}, stands twice")
