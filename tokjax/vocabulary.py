@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -31,6 +32,18 @@ Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
 _MOST_SHOWN = 8
 _AROUND: tuple[Role, Role] = ("bos", "eos")
+
+
+class _Index(NamedTuple):
+    """All tokens, and where the token of each id is among them: what is needed to look a few ids up.
+
+    Attributes:
+        tokens: their bytes.
+        where: `int64`, shape `(size,)`; -1 where an id has no token.
+    """
+
+    tokens: list[bytes]
+    where: NDArray[np.int64]
 
 
 class Strips(NamedTuple):
@@ -121,17 +134,28 @@ class Vocabulary:
         return self.always_found | self.special_names
 
     @cached_property
+    def _index(self) -> _Index:
+        names = *self.special, *self.twins
+        tokens = [*self.ordinary, *(name.encode("utf-8") for name in names)]
+        ids = chain(self.ordinary.values(), self.special.values(), self.twins.values())
+        where = np.full(self.size, -1, np.int64)
+        where[np.fromiter(ids, np.int64, len(tokens))] = np.arange(len(tokens))
+        return _Index(tokens, where)
+
+    @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
         """The exact bytes of every id, in the order of ids."""
-        table = {id_: token for token, id_ in self.ordinary.items()}
-        table |= {id_: name.encode("utf-8") for name, id_ in (*self.special.items(), *self.twins.items())}
-        return MappingProxyType({id_: table[id_] for id_ in sorted(table)})
+        tokens, where = self._index
+        ids = np.flatnonzero(where >= 0)
+        in_order = map(tokens.__getitem__, where[ids].tolist())
+        return MappingProxyType(dict(zip(ids.tolist(), in_order, strict=True)))
 
     @cached_property
     def byte_lengths(self) -> NDArray[np.int64]:
         """How many bytes each id stands for, `int64` of shape `(size,)`; -1 where there is no token."""
-        lengths = np.full(self.size, -1, np.int64)
-        lengths[list(self.bytes_by_id)] = list(map(len, self.bytes_by_id.values()))
+        tokens, where = self._index
+        lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
+        lengths = np.append(lengths, -1).take(where, mode="wrap")  # (a place of -1 is that of the last)
         lengths.setflags(write=False)
         return lengths
 
@@ -177,7 +201,7 @@ class Vocabulary:
         strings: list[str | None] = self._seen_strings.take(ids).tolist()
         if None in strings:
             for id_ in set(ids.tolist()):
-                self._seen_strings[id_] = readable(self.bytes_by_id[id_])
+                self._seen_strings[id_] = readable(self.bytes_of(id_))
             strings = self._seen_strings.take(ids).tolist()
         return tuple(strings)  # type: ignore[arg-type]
 
@@ -200,9 +224,11 @@ class Vocabulary:
 
     def bytes_of(self, id_: int) -> bytes:
         """The exact bytes of an id."""
-        if id_ not in self.bytes_by_id:
+        tokens, where = self._index
+        place = where[id_] if 0 <= id_ < self.size else -1
+        if place < 0:
             raise UnknownTokenError(f"the vocabulary has no id {id_}; {self._described_ids()}")
-        return self.bytes_by_id[id_]
+        return tokens[place]
 
     def check_ids(self, ids: NDArray[Any]) -> None:
         """Raise `UnknownTokenError`, naming the first, if any of the ids, shape `(n,)`, has no token."""
@@ -333,7 +359,7 @@ def _check_mapping(name: str, given: object, key_type: type) -> None:
 def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int]]) -> None:
     """Raises `InvalidArgumentError` for a token or an id that can't be, and for an id of two tokens.
 
-    A vocabulary without errors, of plain integers, is checked as a whole; only others are taken token by token.
+    A vocabulary of plain integers is checked as a whole, and token by token only if something is wrong.
     """
     ids = list(ordinary.values())
     taken = set(ids) if set(map(type, ids)) <= {int} else set()

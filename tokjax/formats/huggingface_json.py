@@ -122,4 +122,4 @@ def _tokenizer_of(
         reason = str(error)
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
-        return huggingface_tokenizer(definition, reason, roles)
+        return huggingface_tokenizer(definition, reason, roles, contents)

@@ -11,8 +11,11 @@ from tokjax.models.engine.merge_rules import MergeRules, RulesTooLargeError, rul
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from tokjax.vocabulary import Vocabulary
+
 MARK = "▁"
 """Stands for a blank (U+2581)."""
+_NO_UTF8 = b"\xff"
 _SEPARATOR = "\ud800"  # a lone surrogate: part of no token
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
 _BYTES_BY_FORM = {form: bytes([byte]) for byte, form in enumerate(BYTE_FORMS)}
@@ -71,6 +74,20 @@ def rules_of_pieces(ids: Mapping[str, int], merges: Sequence[tuple[str, str]]) -
         raise
     except (KeyError, InvalidArgumentError):
         _refuse_merges(merges, ids)
+
+
+def pieces_by_id(vocabulary: Vocabulary) -> list[bytes]:
+    """Returns what each id stands for in a text, as in `bytes_of_piece`; `b""` where there is no token."""
+    pieces = [b""] * vocabulary.size
+    tokens = _NO_UTF8.join(vocabulary.bytes_by_id.values()).replace(MARK.encode("utf-8"), b" ")
+    for id_, token in zip(vocabulary.bytes_by_id, tokens.split(_NO_UTF8), strict=True):
+        pieces[id_] = token
+    for form, byte in _BYTES_BY_FORM.items():
+        in_ordinary = vocabulary.ordinary.get(form.encode("utf-8"))
+        for found in (in_ordinary, vocabulary.special.get(form), vocabulary.twins.get(form)):
+            if found is not None:
+                pieces[found] = byte
+    return pieces
 
 
 def _bytes_of_pieces(forms: list[str]) -> list[bytes]:

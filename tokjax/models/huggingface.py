@@ -38,8 +38,8 @@ from tokjax.models._format_errors import as_format_errors, check_vocab_size
 from tokjax.models._growth import check_growth
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
-from tokjax.text.sources import checked_texts
-from tokjax.text.special import check_comparisons, refuse_special_in, resolve_special
+from tokjax.text.sources import checked_text, checked_texts
+from tokjax.text.special import check_comparisons, holds_special, refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary
 
@@ -96,15 +96,26 @@ class HuggingFaceTokenizer:
         parts: dict[str, Any] = json.loads(self.definition)
         return parts
 
-    @property
+    @cached_property
+    def steps(self) -> dict[str, Any]:
+        """The definition without its model and added tokens: a small part of it, which calls look at."""
+        return _steps_of(self.parts)
+
+    @cached_property
+    def special_by_id(self) -> dict[int, str]:
+        """The special tokens, id to name, but for the unknown one."""
+        unknown = self.vocabulary.roles.get("unk")
+        return {id_: name for name, id_ in self.vocabulary.special.items() if name != unknown}
+
+    @cached_property
     def is_byte_level(self) -> bool:
         """Whether tokens are written in stand-ins for bytes."""
-        return is_byte_level(self.parts)
+        return is_byte_level(self.steps)
 
     @cached_property
     def pieces(self) -> list[bytes]:
         """The bytes of text that each id is, as far as spans tell, or its form, if it is no text."""
-        trims = any(part.get("trim_offsets") for part in parts_of(self.parts, "post_processor"))
+        trims = any(part.get("trim_offsets") for part in parts_of(self.steps, "post_processor"))
         pieces = [b""] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             if self.is_byte_level:
@@ -114,10 +125,10 @@ class HuggingFaceTokenizer:
                 pieces[id_] = bytes([int(token[3:5], 16)]) if is_byte else token
         return pieces
 
-    @property
+    @cached_property
     def normalization(self) -> str | None:
         """The library's name for what is done to a text before it is split."""
-        return "+".join(str(part.get("type")) for part in parts_of(self.parts, "normalizer")) or None
+        return "+".join(str(part.get("type")) for part in parts_of(self.steps, "normalizer")) or None
 
     def __hash__(self) -> int:
         """Equal tokenizers have equal hashes."""
@@ -135,7 +146,9 @@ class HuggingFaceTokenizer:
         )
 
 
-def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str]) -> HuggingFaceTokenizer:
+def huggingface_tokenizer(
+    definition: str, reason: str, roles: Mapping[Role, str], parts: Mapping[str, Any] | None = None
+) -> HuggingFaceTokenizer:
     """A tokenizer that runs on the library.
 
     Special tokens are those that the definition calls so, what its template inserts, and its unknown token.
@@ -144,12 +157,13 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         definition: the contents of a `tokenizer.json`.
         reason: why it runs on the library.
         roles: which tokens have which role, those of them that are special.
+        parts: the definition, parsed, where that is done already.
 
     Raises:
         MissingExtraError: the library is not installed.
         TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
     """
-    parts: dict[str, Any] = json.loads(definition)
+    parts = json.loads(definition) if parts is None else parts
     _check_limits(parts)
     library = library_tokenizer(definition)
     _refuse_repeated_pieces(parts["model"])
@@ -159,16 +173,13 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         template = template_of(parts, forms)
     except NotOursError as error:
         raise TokenizerFormatError(str(error)) from error
-    names = {token.content for token in library.get_added_tokens_decoder().values() if token.special}
+    listed = library.get_added_tokens_decoder()
+    names = {token.content for token in listed.values() if token.special}
     names |= {place.token for place in (*template.single, *template.pair) if place.token is not None}
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
-    added = {
-        token.content: id_
-        for id_, token in library.get_added_tokens_decoder().items()
-        if token.content not in names
-    }
+    added = {token.content: id_ for id_, token in listed.items() if token.content not in names}
     own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
     in_bytes = bytes_of_forms(own) if is_byte_level(parts) else in_utf8(own)
     ordinary, twins = with_added(in_bytes, added)
@@ -181,7 +192,10 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         twins,
     )
     check_comparisons(vocabulary.parting)
-    return HuggingFaceTokenizer(definition, vocabulary, reason)
+    made = HuggingFaceTokenizer(definition, vocabulary, reason)
+    # Both are at hand, so neither is made again when it is first used.
+    vars(made).update(library_tokenizer=library, steps=_steps_of(parts))
+    return made
 
 
 def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
@@ -205,6 +219,10 @@ def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
         said = {role: described[f"{role}_token"] for role in ROLES}
         roles = {role: name for role, name in said.items() if name is not None}
         return huggingface_tokenizer(described["definition"], described["reason"], roles)
+
+
+def _steps_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in parts.items() if name not in ("model", "added_tokens")}
 
 
 def library_tokenizer(definition: str) -> Any:
@@ -285,18 +303,9 @@ def _encode_texts(
 ) -> TokenizationBatch:
     checked_texts(texts)
     table = tokenizer.vocabulary
-    allowed, disallowed = resolve_special(table.special, allowed_special, disallowed_special)
-    characters = [to_characters(text) for text in texts]
-    refuse_special_in(characters, disallowed)
-    plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
-    ordinary = frozenset(table.special) - allowed - disallowed
-    library = _library_for(tokenizer, plain, allowed, ordinary)
-    encodings = _encodings(library, plain, add_special_tokens, offsets=return_offsets)
-    if library is tokenizer.library_tokenizer and _found(tokenizer, encodings, ordinary):
-        library = tokenizer.blind_to_special  # (what normalising made look like one is to be ordinary text)
-        encodings = _encodings(library, plain, add_special_tokens, offsets=return_offsets)
-    _refuse_found(tokenizer, encodings, ordinary, disallowed)
-    rows = [np.array(encoding.ids, np.int32) for encoding in encodings]
+    encodings, rows = _encoded(
+        tokenizer, texts, add_special_tokens, allowed_special, disallowed_special, offsets=return_offsets
+    )
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
     columns: dict[str, Any] = {}
     if return_offsets:
@@ -311,13 +320,65 @@ def _encode_texts(
     return adopt_batch(ragged, metadata, table.strings_of, has_attention_mask=return_masks)
 
 
+@protocol.encode.register(HuggingFaceTokenizer)
+def _encode(
+    tokenizer: HuggingFaceTokenizer,
+    text: Text,
+    *,
+    add_special_tokens: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> NDArray[np.int32]:
+    checked_text(text, "text")
+    _, [ids] = _encoded(
+        tokenizer, [text], add_special_tokens, allowed_special, disallowed_special, offsets=False
+    )
+    return ids
+
+
+def _encoded(
+    tokenizer: HuggingFaceTokenizer,
+    texts: Sequence[Text],
+    add_special_tokens: bool,
+    allowed_special: Special,
+    disallowed_special: Special,
+    *,
+    offsets: bool,
+) -> tuple[list[Any], list[NDArray[np.int32]]]:
+    """Returns what the library makes of texts, and the ids of each of them.
+
+    Raises:
+        DisallowedSpecialTokenError: a text has, or becomes by normalization, a disallowed special token.
+        InvalidArgumentError: the library can't encode the texts with these options.
+    """
+    names = tokenizer.vocabulary.special_names
+    allowed, disallowed = resolve_special(names, allowed_special, disallowed_special)
+    characters = [to_characters(text) for text in texts]
+    refuse_special_in(characters, disallowed)
+    plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
+    ordinary = frozenset[str]()
+    if disallowed_special != "all":
+        ordinary = names - allowed - disallowed if allowed or disallowed else names
+    library = _library_for(tokenizer, plain, allowed, ordinary)
+    encodings = _encodings(library, plain, add_special_tokens, offsets=offsets)
+    rows = [_array(encoding.ids) for encoding in encodings]
+    found = _found(tokenizer, encodings, rows)
+    if library is tokenizer.library_tokenizer and not found.keys().isdisjoint(ordinary):
+        library = tokenizer.blind_to_special  # (text that became one by normalization is to be ordinary text)
+        encodings = _encodings(library, plain, add_special_tokens, offsets=offsets)
+        rows = [_array(encoding.ids) for encoding in encodings]
+        found = _found(tokenizer, encodings, rows)
+    _refuse_found(found, ordinary, disallowed)
+    return encodings, rows
+
+
 def _library_for(
     tokenizer: HuggingFaceTokenizer, texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]
 ) -> Any:
     """The library's tokenizer that recognises what is allowed, and nothing that is ordinary text."""
-    if not any(name in text for name in ordinary for text in texts):
+    if not any(holds_special(text, ordinary) for text in texts):
         return tokenizer.library_tokenizer
-    if any(name in text for name in allowed for text in texts):
+    if any(holds_special(text, allowed) for text in texts):
         raise InvalidArgumentError(
             "the tokenizers library recognises all special tokens in a text or none, and here are some that "
             f"are allowed and others that are to be ordinary text ({sorted(ordinary)[:5]}); allow all, or "
@@ -333,31 +394,33 @@ def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offs
     return found
 
 
-def _found(tokenizer: HuggingFaceTokenizer, encodings: list[Any], names: frozenset[str]) -> dict[str, int]:
-    """Which of some special tokens, but for the unknown, are among those of the texts, and in which text."""
-    table = tokenizer.vocabulary
-    ids = {table.special[name]: name for name in names if name != table.roles.get("unk")}
-    return {
-        ids[id_]: row
-        for row, encoding in enumerate(encodings)
-        for id_, inserted in zip(encoding.ids, encoding.special_tokens_mask, strict=True)
-        if id_ in ids and not inserted
-    }
+def _found(
+    tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
+) -> dict[str, int]:
+    """Returns the special tokens, but for the unknown, that were found in texts, and in which text."""
+    found: dict[str, int] = {}
+    is_special, names = tokenizer.vocabulary.is_special, tokenizer.special_by_id
+    for row, (encoding, ids) in enumerate(zip(encodings, rows, strict=True)):
+        places = is_special.take(ids).nonzero()[0].tolist()
+        inserted = encoding.special_tokens_mask if places else ()
+        for place in places:
+            if not inserted[place] and (name := names.get(int(ids[place]))) is not None:
+                found[name] = row
+    return found
 
 
-def _refuse_found(
-    tokenizer: HuggingFaceTokenizer,
-    encodings: list[Any],
-    ordinary: frozenset[str],
-    disallowed: frozenset[str],
-) -> None:
+def _refuse_found(found: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
     """Refuse special tokens that the library has made of text in which there are none."""
-    for name, row in _found(tokenizer, encodings, disallowed).items():
+    for name, row in found.items():
+        if name not in disallowed:
+            continue
         raise DisallowedSpecialTokenError(
             f"text {row} becomes the special token {name!r} when it is normalised, which is not allowed; to "
             f"recognise it, pass allowed_special={{{name!r}}}"
         )
-    for name, row in _found(tokenizer, encodings, ordinary).items():
+    for name, row in found.items():
+        if name not in ordinary:
+            continue
         raise InvalidArgumentError(
             f"text {row} holds {name!r}, and this model makes the special token of it even where it is to be "
             "ordinary text; allow it, or disallow it"

@@ -13,15 +13,15 @@ from tokjax._files import checksum_of_json
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._assembly import Corrections
 from tokjax.models._format_errors import as_format_errors
-from tokjax.models._pieces import MARK, bytes_of_piece, rules_of_pieces
-from tokjax.models._segment_model import SegmentModel
+from tokjax.models._pieces import MARK, pieces_by_id, rules_of_pieces
+from tokjax.models._segment_model import SegmentModel, encode_ids
 from tokjax.models._spaces import without_prefixes
 from tokjax.models._word_model import ids_of_tokens, words_from_json, words_to_json
-from tokjax.models.engine.array_engine import ArrayEngine
+from tokjax.models.engine.array_engine import FEW_CHARACTERS, ArrayEngine
 from tokjax.models.engine.joined_cutter import JoinedCutter
 from tokjax.models.engine.merge_rules import checked_pairs
-from tokjax.text.special import checked_special
-from tokjax.utf8 import from_characters, to_utf8
+from tokjax.text.special import checked_special, shared_beginnings
+from tokjax.utf8 import from_characters, is_encodable, to_utf8
 from tokjax.vocabulary import Strips, make_vocabulary
 
 if TYPE_CHECKING:
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from tokjax.models._assembly import EncodedSegments
     from tokjax.models.engine.chunks import Segments
     from tokjax.models.engine.merge_rules import MergeRules
+    from tokjax.protocol import Special
     from tokjax.records import OffsetsReference
+    from tokjax.utf8 import Text
     from tokjax.vocabulary import Vocabulary
 
 PrefixSpace = Literal["always", "missing", "first"]
@@ -93,22 +95,37 @@ class MetaspaceBPE(SegmentModel):
 
     def _with_blanks(self, segments: Segments) -> list[str]:
         """Segments with blanks for marks, and the blanks that are put before them."""
-        texts = [text.replace(MARK, " ") for text in segments.texts]
-        begins = [True] * len(texts)
-        if self.prefix_space is None:
-            return texts
+        begins = [True] * len(segments.texts)
         if self.prefix_space == "first" and segments.begins_text is not None:
             begins = segments.begins_text.tolist()
-        kept = ("",) if self.prefix_space == "always" else ("", " ")
         return [
-            " " + text if begin and text[:1] not in kept else text
-            for text, begin in zip(texts, begins, strict=True)
+            self._with_blank(text) if begin else text.replace(MARK, " ")
+            for text, begin in zip(segments.texts, begins, strict=True)
         ]
+
+    def _with_blank(self, text: str) -> str:
+        """The same of one text, or of another segment before which a blank may be put."""
+        text = text.replace(MARK, " ")
+        if self.prefix_space is None or not text or (self.prefix_space != "always" and text[0] == " "):
+            return text
+        return " " + text
+
+    def _is_simple(self, text: Text) -> bool:
+        """Returns whether a text is short, needs no other characters, and has no special or added token."""
+        if not isinstance(text, str) or len(text) > FEW_CHARACTERS:
+            return False
+        for beginning in self._token_beginnings:  # (faster than any())
+            if beginning in text:
+                return False
+        return text.isascii() or is_encodable(text)
+
+    @cached_property
+    def _token_beginnings(self) -> tuple[str, ...]:
+        return shared_beginnings(self.vocabulary.parting)
 
     @cached_property
     def _engine(self) -> ArrayEngine:
-        made = (form.replace(MARK, " ") for form in map("".join, self.merges))
-        cutter = JoinedCutter(made, before_blanks=self.split_words)
+        cutter = JoinedCutter(self.rules.symbols, before_blanks=self.split_words)
         return ArrayEngine(self.rules, cutter)
 
     @cached_property
@@ -119,10 +136,7 @@ class MetaspaceBPE(SegmentModel):
     @cached_property
     def _pieces(self) -> list[bytes]:
         """The bytes of text that each id stands for."""
-        pieces = [b""] * self.vocabulary.size
-        for id_, form in self.vocabulary.bytes_by_id.items():
-            pieces[id_] = bytes_of_piece(form.decode("utf-8"))
-        return pieces
+        return pieces_by_id(self.vocabulary)
 
     @cached_property
     def lengths_in_text(self) -> NDArray[np.int64]:
@@ -131,7 +145,9 @@ class MetaspaceBPE(SegmentModel):
 
     @cached_property
     def _begins_word(self) -> NDArray[np.bool_]:
-        return np.fromiter((piece[:1] == b" " for piece in self._pieces), bool, len(self._pieces))
+        lengths = self.lengths_in_text
+        data = np.frombuffer(b"".join(self._pieces) + b"\0", np.uint8)
+        return (data.take(np.cumsum(lengths) - lengths) == ord(" ")) & (lengths > 0)
 
     @cached_property
     def _fingerprint(self) -> str:
@@ -295,6 +311,27 @@ def _with_marks(
 @protocol.fingerprint.register
 def _fingerprint(tokenizer: MetaspaceBPE) -> str:
     return tokenizer._fingerprint
+
+
+@protocol.encode.register(MetaspaceBPE)
+def _encode(
+    tokenizer: MetaspaceBPE,
+    text: Text,
+    *,
+    add_special_tokens: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> NDArray[np.int32]:
+    plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
+    if plain and tokenizer._is_simple(text):
+        return tokenizer._engine.encode_short(tokenizer._with_blank(text))  # type: ignore[arg-type]
+    return encode_ids(
+        tokenizer,
+        text,
+        add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
 
 
 @protocol.decode_bytes.register(MetaspaceBPE)

@@ -93,6 +93,13 @@ def refuse_special_in(texts: Sequence[str], disallowed: frozenset[str]) -> None:
             refuse_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
 
 
+def holds_special(text: str, names: frozenset[str]) -> bool:
+    """Returns whether a text has any of these special tokens in it."""
+    if not any(beginning in text for beginning in shared_beginnings(names)):
+        return False
+    return _matcher(names).search(text) is not None
+
+
 @lru_cache(maxsize=256)
 def shared_beginnings(names: frozenset[str]) -> tuple[str, ...]:
     """What names begin with: for all that have their first character in common, what they share."""

@@ -110,6 +110,7 @@ class ArrayEngine:
     def __init__(self, rules: MergeRules, cutter: Cutter) -> None:
         self._rules = rules
         self._cutter = cutter
+        self._characters = 0  # of calls that wait for no tables
         self._known_to_loop = KnownToLoop(lambda word: merge_word(from_characters(word), rules))
 
     def encode_segments(
@@ -123,7 +124,7 @@ class ArrayEngine:
             begins_word: whether to tell which ids begin a word.
         """
         total = sum(map(len, segments.texts)) + len(segments.texts)
-        if not segments.texts or total <= FEW_CHARACTERS:
+        if not segments.texts or total <= FEW_CHARACTERS or self._tables_cost_more(total):
             return self._encode_few(segments, begins_word=begins_word)
         size = CHUNK_CHARACTERS
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
@@ -139,6 +140,16 @@ class ArrayEngine:
             if begins_word:
                 begins.append(chunk.ids.begins_word, done / total)
         return EncodedSegments(ids.array(), np.concatenate(splits), begins.array() if begins_word else None)
+
+    def _tables_cost_more(self, characters: int) -> bool:
+        """Returns whether the loop is faster than building the arrays' tables, which can take seconds.
+
+        That is so for about as many characters as there are symbols, of all calls together.
+        """
+        if "_known" in vars(self):
+            return False
+        self._characters += characters
+        return self._characters <= len(self._rules.symbols)
 
     def encode_short(self, text: str) -> NDArray[np.int32]:
         """Encode one short text without surrogates, without a column more than its ids."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BITS = 20
 _FACTORS = np.uint32(0x9E3779B1), np.uint32(0x85EBCA77)
 _LOOK_AHEAD = 1 << 12
-_SEPARATOR = "\ud800"  # a lone surrogate: part of no token
+_SEPARATOR, _SURROGATES = b"\xff", 0xD800 >> 11
 _SECOND_SURROGATES = 0xDC00 >> 10  # these may belong to the characters before them
 
 
@@ -30,16 +30,17 @@ class JoinedCutter:
     make words longer than they need be.
 
     Args:
-        tokens: those that merging can make.
+        tokens: the bytes of those that merging can make, parts of characters among them.
         before_blanks: whether a word starts at each blank in any case.
     """
 
-    def __init__(self, tokens: Iterable[str], *, before_blanks: bool) -> None:
-        codes = _codes(_SEPARATOR.join(tokens))
-        left, right = codes[:-1], codes[1:]
-        inside = (left != ord(_SEPARATOR)) & (right != ord(_SEPARATOR))
+    def __init__(self, tokens: Iterable[bytes], *, before_blanks: bool) -> None:
+        # Bytes that make no character, the separator among them, become lone surrogates, which join nothing.
+        codes = _codes(_SEPARATOR.join(tokens).decode("utf-8", "surrogateescape"))
+        is_text = codes >> 11 != _SURROGATES
+        inside = is_text[:-1] & is_text[1:]
         self._joins = np.zeros(1 << _BITS, bool)
-        self._joins[_hash(left[inside], right[inside])] = True
+        self._joins[_hash(codes[:-1][inside], codes[1:][inside])] = True
         self._before_blanks = before_blanks
 
     def words(self, text: str) -> list[str]:

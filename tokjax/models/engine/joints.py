@@ -127,9 +127,7 @@ def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
     symbols = rules.symbols
     count = len(rules.pairs)
     sides = (map(symbols.get, map(itemgetter(side), rules.pairs), repeat(ABSENT)) for side in (0, 1))
-    left, right, rank = (
-        np.fromiter(column, np.int32, count) for column in (*sides, rules.pairs.values())
-    )
+    left, right, rank = (np.fromiter(column, np.int32, count) for column in (*sides, rules.pairs.values()))
     meet = (left != ABSENT) & (right != ABSENT)
     return _Pairs(left[meet], right[meet], rank[meet])
 

@@ -96,9 +96,9 @@ def checked_pairs(
     if isinstance(merges, (str, bytes)) or not isinstance(merges, Iterable):
         raise InvalidArgumentError(f"merges is a list of pairs of tokens, not {merges!r}")
     pairs = tuple(merges)
-    if set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}:
-        if set(map(type, chain.from_iterable(pairs))) <= {kind}:
-            return pairs
+    of_tuples = set(map(type, pairs)) <= {tuple} and set(map(len, pairs)) <= {2}
+    if of_tuples and set(map(type, chain.from_iterable(pairs))) <= {kind}:
+        return pairs
     for i, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or [type(part) for part in pair] != [kind, kind]:
             raise InvalidArgumentError(f"merge {i} is {pair!r}; a pair of {kind.__name__} is expected")
