@@ -642,6 +642,9 @@ from .formats.adapters import (
 from .formats.chat_templates import (
     load_chat_template as load_chat_template,
 )
+from .formats.clip_merges import (
+    read_clip as read_clip,
+)
 from .formats.detection import (
     DetectedTokenizer as DetectedTokenizer,
 )

@@ -116,10 +116,12 @@ def _pattern_of(contents: Mapping[str, Any]) -> tuple[str, bool]:
     split, byte_level = parts
     expression = split.get("pattern", {}).get("Regex")
     twice = flag_of(byte_level, "use_regex", True) or flag_of(byte_level, "add_prefix_space", True)
-    if twice or flag_of(split, "invert"):
+    if twice:
         raise NotOursError("its pre-tokenizer splits twice, or puts blanks between words")
-    if split.get("behavior") != "Isolated":
-        raise NotOursError(f"its pre-tokenizer splits with the behaviour {split.get('behavior')!r}")
+    # A published pattern matches all of any text: to remove what it does not match removes nothing.
+    how = split.get("behavior"), flag_of(split, "invert")
+    if how not in (("Isolated", False), ("Removed", True)):
+        raise NotOursError(f"its pre-tokenizer splits with the behaviour {how[0]!r} and invert={how[1]}")
     name = published_name(expression) if isinstance(expression, str) else None
     if name is None:
         raise NotOursError("its split pattern is not one that tokjax knows")

@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.formats._json_ranks import describe_json_ranks
 from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
+from tokjax.formats.clip_merges import is_clip_beginning
 from tokjax.formats.tiktoken_ranks import are_ranks
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 
 if TYPE_CHECKING:
     import os
 
-Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece"]
+Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece", "clip"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
+_FIRST: tuple[tuple[Format, str], ...] = (("tokjax", TOKENIZER_FILE), ("huggingface", "tokenizer.json"))
 _GPT2_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _SENTENCE_PIECE_NAMES = (
     "tokenizer.model",
@@ -25,6 +28,8 @@ _SENTENCE_PIECE_NAMES = (
     "spm.model",
     "tokenizer.model.v3",
 )
+_TEKKEN_NAME = "tekken.json"
+_CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
 _BEGINNING = 1 << 12
 _MODEL_FIELD = b"\x0a"  # a serialized SentencePiece model begins with its first piece
 
@@ -49,7 +54,8 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
     Of several kinds the first of these is taken: `tokenizer.tokjax.json`; `tokenizer.json`; `vocab.json` with
     `merges.txt`; `encoder.json` with `vocab.bpe`; a SentencePiece model of a usual name (`tokenizer.model`,
     `spiece.model`, `sentencepiece.bpe.model`, `spm.model`, `tokenizer.model.v3`), or a file of ranks under
-    such a name; a single `*.tiktoken`; `vocab.txt`.
+    such a name; a single `*.tiktoken` or `tekken.json`;
+    `bpe_simple_vocab_16e6.txt.gz`; `vocab.txt`.
 
     Args:
         path: a directory, a file, or a pair of files.
@@ -89,6 +95,8 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
         return DetectedTokenizer("tiktoken", (source,), "its lines are tokens in base64 and ranks")
     if beginning.startswith(_MODEL_FIELD) and b"\0" in beginning:
         return DetectedTokenizer("sentencepiece", (source,), "it begins as a serialized SentencePiece model")
+    if is_clip_beginning(beginning):
+        return DetectedTokenizer("clip", (source,), "it begins as CLIP's list of merges")
     if beginning.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
         return _with_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(beginning):
@@ -101,10 +109,9 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
 
 def _detected_in(directory: Path) -> DetectedTokenizer:
     present = {entry.name for entry in directory.iterdir()}
-    if TOKENIZER_FILE in present:
-        return _by_name("tokjax", directory, TOKENIZER_FILE)
-    if "tokenizer.json" in present:
-        return _by_name("huggingface", directory, "tokenizer.json")
+    for format_, name in _FIRST:
+        if name in present:
+            return _by_name(format_, directory, name)
     for names in _GPT2_PAIRS:
         if present.issuperset(names):
             return _by_name("gpt2", directory, *names)
@@ -112,15 +119,17 @@ def _detected_in(directory: Path) -> DetectedTokenizer:
     if models:
         found = detect_tokenizer_format(directory / _only(models, directory))
         return found._replace(reason=f"{directory} has {found.files[0].name}, and {found.reason}")
-    ranks = sorted(name for name in present if name.endswith(".tiktoken"))
+    ranks = sorted(name for name in present if name.endswith(".tiktoken") or name == _TEKKEN_NAME)
     if ranks:
         return _by_name("tiktoken", directory, _only(ranks, directory))
+    if _CLIP_NAME in present:
+        return _by_name("clip", directory, _CLIP_NAME)
     if "vocab.txt" in present:
         return _by_name("wordpiece", directory, "vocab.txt")
     raise TokenizerFormatError(
         f"{directory}: holds no tokenizer that is known; it has {sorted(present)[:20]}. Looked for "
         f"{TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
-        f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken and vocab.txt"
+        f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken, {_TEKKEN_NAME}, {_CLIP_NAME} and vocab.txt"
     )
 
 
@@ -143,6 +152,8 @@ def _detected_json(source: Path) -> DetectedTokenizer:
         return DetectedTokenizer("tokjax", (source,), f"its 'format' is {contents['format']!r}")
     if isinstance(contents.get("model"), dict):
         return DetectedTokenizer("huggingface", (source,), "it has a 'model', as a tokenizer.json does")
+    if (reason := describe_json_ranks(contents)) is not None:
+        return DetectedTokenizer("tiktoken", (source,), reason)
     if contents and all(isinstance(id_, int) for id_ in contents.values()):
         return _with_partner(source, "it is a table of tokens and ids")
     raise TokenizerFormatError(

@@ -13,7 +13,6 @@ from tokjax.formats._all_merges import all_merges
 from tokjax.formats._huggingface_export import as_huggingface
 from tokjax.formats._huggingface_parts import written_as_they_are
 from tokjax.formats._roles import CONFIG_FILE
-from tokjax.formats.detection import FORMATS, Format
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.engine.merge_rules import rules_of_ranks
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
 
+    from tokjax.formats.detection import Format
     from tokjax.vocabulary import Vocabulary
 
 _BERT_ROLES = {"bos_token": "cls_token", "eos_token": "sep_token"}
@@ -69,7 +69,7 @@ def export_tokenizer(tokenizer: Any, path: str | os.PathLike[str], format: Forma
         UnsupportedTokenizerError: the format can't express the tokenizer, or something of it.
     """
     if format not in _EXPORTERS:
-        raise InvalidArgumentError(f"format must be {', '.join(map(repr, FORMATS))}, not {format!r}")
+        raise InvalidArgumentError(f"format must be {', '.join(map(repr, _EXPORTERS))}, not {format!r}")
     return _EXPORTERS[format](tokenizer, Path(path))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokjax.errors import TokenizerFormatError
@@ -10,8 +11,10 @@ from tokjax.formats._roles import companions_of, roles_of
 from tokjax.models._definitions import bytes_of_forms
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
+from tokjax.models.huggingface import HuggingFaceTokenizer, huggingface_tokenizer
 from tokjax.templates import NOTHING_AROUND
-from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
+from tokjax.text.patterns import word_splitter
 from tokjax.text.special import check_comparisons
 from tokjax.vocabulary import make_vocabulary
 
@@ -38,7 +41,7 @@ def read_gpt2(
     eos_token: str | None = None,
     pad_token: str | None = None,
     unk_token: str | None = None,
-) -> ByteLevelBPE:
+) -> ByteLevelBPE | HuggingFaceTokenizer:
     r"""Read `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe`, which are the same.
 
     The list of merges may begin with a line `#version: ...`; lines may end in `\r\n`, and empty ones at the
@@ -59,7 +62,9 @@ def read_gpt2(
         unk_token: which special token stands for the unknown.
 
     Returns:
-        A tokenizer that puts nothing around texts, as GPT-2's does; `with_template` changes that.
+        A tokenizer that puts nothing around texts, as GPT-2's does; `with_template` changes that. If the
+        vocabulary lacks some of the 256 bytes, it runs on the `tokenizers` library, and leaves these bytes
+        out of texts, as transformers does.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -87,10 +92,52 @@ def read_gpt2(
     with as_format_errors(str(source)):
         ordinary = bytes_of_forms({form: id_ for form, id_ in forms.items() if form not in special})
     pairs = read_merges(as_path(merges), ordinary)
+    if any(bytes([byte]) not in ordinary for byte in range(256)):
+        definition = _definition(forms, special, pairs, pattern, normalizer, prefix_space=prefix_space)
+        given = {role: name for role, name in roles.items() if name is not None}
+        with as_format_errors(str(source)):
+            return huggingface_tokenizer(definition, "its vocabulary does not hold every single byte", given)
     with as_format_errors(str(source)):
         check_comparisons(special)
         table = make_vocabulary(ordinary, special, roles, NOTHING_AROUND)
         return byte_level_bpe_of(table, pattern, normalizer, merges=pairs, prefix_space=prefix_space)
+
+
+def _definition(
+    forms: Mapping[str, int],
+    special: Mapping[str, int],
+    merges: Sequence[tuple[bytes, bytes]],
+    pattern: str,
+    normalizer: Normalizer | Literal["auto"] | None,
+    *,
+    prefix_space: bool,
+) -> str:
+    """Returns the `tokenizer.json` that transformers makes of the two files."""
+    by_pattern = {"type": "Split", "pattern": {"Regex": word_splitter(pattern).expression}}
+    split = [] if pattern == "gpt2" else [{**by_pattern, "behavior": "Isolated", "invert": False}]
+    byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": not split}
+    normalizes = normalizer == "nfc" or (normalizer == "auto" and pattern == "qwen2")
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    contents = {
+        "version": "1.0",
+        "added_tokens": [
+            {"id": id_, "content": name, **flags, "special": True}
+            for name, id_ in sorted(special.items(), key=lambda item: item[1])
+        ],
+        "normalizer": {"type": "NFC"} if normalizes else None,
+        "pre_tokenizer": {
+            "type": "Sequence",
+            "pretokenizers": [*split, {**byte_level, "add_prefix_space": prefix_space}],
+        },
+        "post_processor": None,
+        "decoder": {**byte_level, "add_prefix_space": True, "use_regex": True},
+        "model": {
+            "type": "BPE",
+            "vocab": dict(forms),
+            "merges": [(to_stand_ins(left), to_stand_ins(right)) for left, right in merges],
+        },
+    }
+    return json.dumps(contents, ensure_ascii=False)
 
 
 def _check_kind(source: Path, forms: Mapping[str, int], config: Mapping[str, Any]) -> None:

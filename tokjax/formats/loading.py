@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax.errors import InvalidArgumentError
 from tokjax.formats._reading import as_path
 from tokjax.formats._roles import companions_of
+from tokjax.formats.clip_merges import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface_json import read_huggingface
@@ -39,8 +40,9 @@ def load_tokenizer(
     | `"huggingface"` | `tokenizer.json` | `read_huggingface` |
     | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` | `read_gpt2` |
     | `"sentencepiece"` | a `.model` | `read_sentencepiece` |
-    | `"tiktoken"` | a file of ranks | `read_tiktoken` |
+    | `"tiktoken"` | a file of ranks, `tekken.json`, `claude.json` | `read_tiktoken` |
     | `"wordpiece"` | `vocab.txt` | `read_wordpiece` |
+    | `"clip"` | `bpe_simple_vocab_16e6.txt.gz` | `read_clip` |
 
     Which special tokens begin, end and pad texts is taken from the `tokenizer_config.json` and the
     `special_tokens_map.json` beside a file, where the format does not say.
@@ -105,6 +107,7 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
     "sentencepiece": read_sentencepiece,
     "tiktoken": read_tiktoken,
     "wordpiece": read_wordpiece,
+    "clip": read_clip,
 }
 
 

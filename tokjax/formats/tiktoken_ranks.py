@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, read_bytes
+from tokjax.formats._json_ranks import parse_json_ranks
+from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, parse_json_object, read_bytes
 from tokjax.formats._roles import roles_of
 from tokjax.models._format_errors import as_format_errors, check_vocab_size
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tokjax.vocabulary import Role
 
 _END_OF_TEXT = "<|endoftext|>"
 _FILL_IN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
@@ -95,6 +98,10 @@ def read_tiktoken(
 
     Lines may stand in any order and end in `\r\n`; empty ones are passed over.
 
+    Also reads two JSON files with ranks, pattern and special tokens: Mistral's `tekken.json`, whose ids begin
+    with the special tokens, and `claude.json` and others for tiktoken's JavaScript ports. (Anthropic's
+    package normalizes texts to NFKC first: pass `unicodedata.normalize("NFKC", text)`.)
+
     Args:
         path: the file.
         encoding: the name of a published encoding: a key of `tokjax.formats.tiktoken_ranks.ENCODINGS`.
@@ -103,7 +110,7 @@ def read_tiktoken(
         normalizer: as in `byte_level_bpe`.
         bos_token: which special token begins a text, if any.
         eos_token: which special token ends a text; `<|endoftext|>` unless said otherwise, where there is one.
-        pad_token: which special token pads a batch, if any.
+        pad_token: which special token pads a batch, if any. A `tekken.json` has `<s>`, `</s>` and `<pad>`.
 
     Returns:
         A tokenizer that puts nothing around texts, as tiktoken does; `with_template` changes that.
@@ -111,11 +118,20 @@ def read_tiktoken(
     Raises:
         FileNotFoundError: there is no such file.
         InvalidArgumentError: the pattern is not known, or an option makes no sense.
-        TokenizerFormatError: a line is no token and rank, or a rank or token stands twice.
+        TokenizerFormatError: a line is no token and rank, a rank or token is there twice, or JSON lacks some.
     """
     source = as_path(path)
-    known = _encoding_of(source, encoding, pattern)
-    ranks = parse_ranks(read_bytes(source), str(source))
+    data = read_bytes(source)
+    roles_in_file: Mapping[Role, str] = {"eos": _END_OF_TEXT}
+    if data.removeprefix(BYTE_ORDER_MARK).lstrip().startswith(b"{"):
+        if encoding is not None:
+            raise InvalidArgumentError(f"{source}: holds a pattern and special tokens; leave encoding= out")
+        found = parse_json_ranks(parse_json_object(data, str(source)), str(source))
+        ranks, roles_in_file = found.ranks, found.roles
+        known: Encoding | None = Encoding(found.pattern, found.special_tokens, len(ranks))
+    else:
+        known = _encoding_of(source, encoding, pattern)
+        ranks = parse_ranks(data, str(source))
     if known is not None and pattern is None and len(ranks) != known.num_ranks:
         raise TokenizerFormatError(
             f"{source}: holds {len(ranks)} ranks, and the encoding {encoding or source.stem!r} has "
@@ -123,9 +139,7 @@ def read_tiktoken(
         )
     if special_tokens is None:
         special_tokens = known.special_tokens if known else {}
-    roles = roles_of(
-        special_tokens, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
-    )
+    roles = roles_of(special_tokens, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, roles_in_file)
     with as_format_errors(str(source)):
         return byte_level_bpe_of(
             make_vocabulary(ranks, special_tokens, roles, NOTHING_AROUND),

@@ -462,7 +462,7 @@ def _decode_bytes(
 ) -> bytes:
     flat = protocol.flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    if tokenizer.is_byte_level:
+    if tokenizer.is_byte_level and len(parts_of(tokenizer.steps, "decoder")) == 1:
         kept = flat[~tokenizer.vocabulary.is_special.take(flat)] if skip_special_tokens else flat
         return b"".join(map(tokenizer.vocabulary.bytes_by_id.__getitem__, kept.tolist()))
     with _library_errors(InvalidArgumentError, "the tokenizers library can't decode these ids"):

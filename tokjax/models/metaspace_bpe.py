@@ -147,7 +147,8 @@ class MetaspaceBPE(SegmentModel):
     def _begins_word(self) -> NDArray[np.bool_]:
         lengths = self.lengths_in_text
         data = np.frombuffer(b"".join(self._pieces) + b"\0", np.uint8)
-        return (data.take(np.cumsum(lengths) - lengths) == ord(" ")) & (lengths > 0)
+        begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
+        return begins & (lengths > 0)
 
     @cached_property
     def _fingerprint(self) -> str:

@@ -34,6 +34,7 @@ from tokjax.text.neighbours import (
     ROLE_OTHER,
     SPOT,
     STARTS,
+    TEKKEN_TABLE,
     WHITESPACE_TABLE,
     Roles,
     by_class,
@@ -153,6 +154,18 @@ def _o200k(classes: Classes, codes: NDArray[Any]) -> Flags:
     spots = np.concatenate([np.intersect1d(ends, at), _places(bits, SPOT)])
     if len(spots):
         _split_again("o200k", starts, classes, codes, spots)
+    return starts
+
+
+def _tekken(classes: Classes, codes: NDArray[Any]) -> Flags:
+    """The same without contractions, each number a word."""
+    starts, bits = _by_neighbours(TEKKEN_TABLE, classes)
+    _cut_after_newlines(starts, bits, classes, O200K_ROLES)
+    _join_single_prefixes(starts, bits, classes, codes, O200K_ROLES)
+    _cut_mixed_case(starts, classes, [])
+    spots = _places(bits, SPOT)
+    if len(spots):
+        _split_again("tekken", starts, classes, codes, spots)
     return starts
 
 
@@ -328,5 +341,6 @@ _FINDERS: Mapping[str, Callable[[Classes, NDArray[Any]], Flags]] = {
     "llama3": partial(_cl100k, table=CL100K_TABLE),
     "qwen2": partial(_cl100k, table=QWEN2_TABLE),
     "o200k": _o200k,
+    "tekken": _tekken,
     "whitespace": _whitespace,
 }

@@ -15,6 +15,8 @@ _OTHERS = tuple(byte for byte in range(256) if byte not in _PRINTABLE)
 _CHARACTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
     byte: chr(256 + i) for i, byte in enumerate(_OTHERS)
 }
+ALPHABET = tuple(_CHARACTERS.values())
+"""The characters in the order in which GPT-2 and CLIP number them: first those that stand for themselves."""
 _NONE = "\uffff"
 _BYTES = dict.fromkeys(range(256), _NONE)
 _BYTES |= {ord(character): chr(byte) for byte, character in _CHARACTERS.items()}

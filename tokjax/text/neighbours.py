@@ -119,6 +119,7 @@ QWEN2_TABLE = _neighbours(CL100K_ROLES, starts=[(NUMBER, NUMBER)])
 # Marks that are no part of a word; slashes after newlines.
 _RARE_IN_O200K = [*((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
 O200K_TABLE = _neighbours(O200K_ROLES, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
+TEKKEN_TABLE = _neighbours(O200K_ROLES, starts=[(LOWER, UPPER), (NUMBER, NUMBER)], spots=_RARE_IN_O200K)
 
 # White space goes with whatever follows, all of it, as newlines do that go with newlines.
 _SPACES = dict.fromkeys((SPACE, BLANK, NEWLINE), ROLE_NEWLINE)

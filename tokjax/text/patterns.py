@@ -41,6 +41,15 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
                 r"\s*[\r\n]+|\s+(?!\S)|\s+",
             ]
         ),
+        "tekken": "|".join(
+            [
+                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+",
+                rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*",
+                r"\p{N}",
+                r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
+                r"\s*[\r\n]+|\s+(?!\S)|\s+",
+            ]
+        ),
         "whitespace": rf"{_BLANK}*{_NO_BLANK}+|{_BLANK}+",
     }
 )
@@ -52,12 +61,13 @@ them matches all of any text."""
 _TIKTOKEN_END = r"\s++$|\s+(?!\S)|\s"
 _ALSO_WRITTEN: Mapping[str, str] = MappingProxyType(
     {
+        r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
         r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|" + _TIKTOKEN_END: "gpt2",
         r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|"
         + _TIKTOKEN_END.replace(r"\s+(", r"\s*[\r\n]|\s+("): "cl100k",
     }
 )
-"""tiktoken's own way to write some of them, quicker for its engine."""
+"""Other ways to write some of them: tiktoken's own, which are faster for its engine, and older ones."""
 
 
 def published_name(expression: str) -> str | None:
