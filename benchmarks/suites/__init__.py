@@ -3,6 +3,7 @@
 SUITES = {
     "encode": "text to ids, and to ids with offsets and masks, beside four other libraries",
     "short": "what a call for one text costs, from a character to a megabyte",
+    "first": "large vocabularies: loading, the first call, and one short text per call",
     "tokenizers": "tokens a second and latency, beside Hugging Face, tiktoken and SentencePiece",
     "kinds": "every kind of tokenizer beside the library whose files it reads",
     "growth": "inputs that are slow for careless tokenizers, at doubling sizes",

@@ -13,6 +13,7 @@ from benchmarks.tables.batches import (
 )
 from benchmarks.tables.encoding import (
     encode_table,
+    first_table,
     growth_table,
     kinds_table,
     short_table,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
     "encode": ("encode", encode_table),
     "short": ("short", short_table),
+    "first": ("first", first_table),
     "tokenizers": ("tokenizers", tokenizers_table),
     "kinds": ("kinds", kinds_table),
     "growth": ("growth", growth_table),

@@ -83,6 +83,15 @@ def short_table(record: Record) -> str:
     return markdown(["one text", *libraries], rows, note)
 
 
+def first_table(record: Record) -> str:
+    """Milliseconds of each library, and how often the time of tokenizers tokjax takes."""
+    rows = []
+    for name in names_of(record.of(), "task"):
+        ours, theirs = (one_of(record, task=name, contender=who) for who in ("tokjax", "tokenizers"))
+        rows.append([name, f"{1e3 * ours.median:.3f}", f"{1e3 * theirs.median:.3f}", f"{ours.ratio:.1f}"])
+    return markdown(["ms", "tokjax", "tokenizers", "times"], rows, host(record))
+
+
 def kinds_table(record: Record) -> str:
     """Megabytes a second of tokjax and of each library, and how often the one is the other."""
     rows = []

@@ -102,7 +102,9 @@ def train(
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(help="gpt2 (the default), cl100k, o200k, llama3, qwen2, or a regular expression."),
+        typer.Option(
+            help="gpt2 (the default), cl100k, o200k, llama3, qwen2, tekken, or a regular expression."
+        ),
     ] = None,
     min_frequency: Annotated[
         int | None, typer.Option(help="The lowest count of what becomes a token.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats._reading import as_path, ids_of_forms, read_json_object, read_lines
 from tokjax.formats._roles import companions_of, roles_of
 from tokjax.models._definitions import bytes_of_forms
@@ -115,6 +115,10 @@ def _definition(
     """Returns the `tokenizer.json` that transformers makes of the two files."""
     by_pattern = {"type": "Split", "pattern": {"Regex": word_splitter(pattern).expression}}
     split = [] if pattern == "gpt2" else [{**by_pattern, "behavior": "Isolated", "invert": False}]
+    if split and prefix_space:  # (the library would put a space before every word)
+        raise InvalidArgumentError(
+            f"prefix_space=True with pattern={pattern!r} needs a vocabulary of every single byte"
+        )
     byte_level = {"type": "ByteLevel", "trim_offsets": True, "use_regex": not split}
     normalizes = normalizer == "nfc" or (normalizer == "auto" and pattern == "qwen2")
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)

@@ -175,8 +175,8 @@ def byte_level_bpe(
     Args:
         ranks: bytes to id, every single byte among them; of two merges, the lower id comes first, unless
             `merges` says otherwise.
-        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"whitespace"`, or a regular
-            expression. Text that an expression leaves unmatched is split off as words of its own.
+        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
+            `"whitespace"`, or a regular expression. Text that an expression leaves unmatched is split off as words of its own.
         special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
         bos_token: which special token begins a text, if any.
         eos_token: which special token ends a text, if any.

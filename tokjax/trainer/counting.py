@@ -62,8 +62,8 @@ def count_pretokens(
             published patterns) between words; with a pattern of your own, what stands between two special
             tokens is read as a whole.
         special_tokens: they split the text, and are not counted.
-        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"whitespace"`) or a regular
-            expression.
+        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
+            `"whitespace"`) or a regular expression.
         workers: how many chunks are counted at a time; `None` for as many as there are processors.
         executor: where they are counted; `None` for threads of this process. (A pattern of your own is
             quicker in processes: its regular expression runs in one thread at a time.)

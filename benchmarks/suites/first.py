@@ -1,0 +1,117 @@
+"""Large vocabularies: loading a file, the first short text, each further one, and the first 10 kB.
+
+The files are made from the ranks, with a thousand added tokens each: one runs on the tokenizers library, and
+tokjax runs the two others itself. Both read the same file.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tokenizers import Tokenizer
+
+import tokjax
+from benchmarks.inputs import read_ranks, vocabulary_file
+from benchmarks.measuring import timed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from benchmarks.bench import Bench
+
+PACKAGES = ["tokjax", "numpy", "tokenizers"]
+REFERENCE = "tokenizers"
+TEXT = "A short text for one call, with 12345 and naïve café."
+NUM_ADDED = 1000
+CALLS = 300
+_FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+
+
+def added_tokens(first: int) -> list[dict[str, Any]]:
+    """A thousand special tokens with the ids from `first` on."""
+    return [
+        {"id": first + i, "content": f"<|added {i}|>", **_FLAGS, "special": True} for i in range(NUM_ADDED)
+    ]
+
+
+def byte_level(ranks: Path, *, digits: bool) -> dict[str, Any]:
+    """A byte-level BPE; one that splits digits off first runs on the library."""
+    path = vocabulary_file(ranks, "huggingface") / "tokenizer.json"
+    contents: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    contents["added_tokens"] = added_tokens(len(contents["model"]["vocab"]))
+    steps = [{"type": "Digits", "individual_digits": False}] if digits else []
+    steps.append(contents["pre_tokenizer"])
+    contents["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
+    return contents
+
+
+def metaspace(ranks: Path) -> dict[str, Any]:
+    """A BPE with byte fallback, as Gemma's: all pairs merge that make a token."""
+    texts = (token.decode("utf-8", "replace") for token in read_ranks(ranks))
+    forms = [f"<0x{byte:02X}>" for byte in range(256)] + ["▁"]
+    forms += [text.replace(" ", "▁") for text in texts if "\ufffd" not in text]
+    ids = {form: id_ for id_, form in enumerate(dict.fromkeys(forms))}
+    cuts = ((form[:cut], form[cut:]) for form in ids for cut in range(1, len(form)) if form[:3] != "<0x")
+    steps: list[dict[str, Any]] = [
+        {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+        {"type": "ByteFallback"},
+        {"type": "Fuse"},
+    ]
+    return {
+        "version": "1.0",
+        "added_tokens": added_tokens(len(ids)),
+        "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+        "decoder": {"type": "Sequence", "decoders": steps},
+        "model": {
+            "type": "BPE",
+            "byte_fallback": True,
+            "vocab": ids,
+            "merges": [pair for pair in cuts if pair[0] in ids and pair[1] in ids],
+        },
+    }
+
+
+def measure(bench: Bench) -> None:
+    """Seconds of each library, which loads the file anew in each round."""
+    book = "\n".join(bench.text(0.1).documents)[:10_000]
+    kinds = {
+        "byte-level BPE, on the library": byte_level(bench.ranks, digits=True),
+        "byte-level BPE": byte_level(bench.ranks, digits=False),
+        "BPE with byte fallback": metaspace(bench.ranks),
+    }
+    for kind, contents in kinds.items():
+        bench.say(kind)
+        path = bench.scratch / "tokenizer.json"
+        path.write_text(json.dumps(contents, ensure_ascii=False), "utf-8")
+        seconds: dict[tuple[str, str], list[float]] = {}
+        for _ in range(bench.rounds(5)):
+            for name in ("tokjax", REFERENCE):
+                for task, value in one_round(name, path, book).items():
+                    seconds.setdefault((task, name), []).append(value)
+        for (task, name), values in seconds.items():
+            bench.add(f"{kind}, {task}", name, values, reference=REFERENCE)
+
+
+def one_round(name: str, path: Path, book: str) -> dict[str, float]:
+    """Seconds of loading, and of calls of what was loaded."""
+    read = tokjax.load_tokenizer if name == "tokjax" else Tokenizer.from_file
+    load, tokenizer = timed(lambda: read(str(path)))
+
+    def encode(text: str) -> Any:
+        if name == "tokjax":
+            return tokjax.encode(tokenizer, text)
+        return tokenizer.encode(text, add_special_tokens=False).ids
+
+    def repeated() -> None:
+        for _ in range(CALLS):
+            encode(TEXT)
+
+    runs: dict[str, Callable[[], Any]] = {
+        "first short text": lambda: encode(TEXT),
+        "short text": repeated,
+        "first 10 kB": lambda: encode(book),
+    }
+    seconds = {task: timed(run)[0] for task, run in runs.items()}
+    return {"load": load, **seconds, "short text": seconds["short text"] / CALLS}

@@ -1,0 +1,150 @@
+"""The first call and short texts: only what the call needs is computed."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import tokjax
+from tests.huggingface_tokenizers import byte_level, split
+from tests.strategies import hard_texts
+from tokjax.models.engine.array_engine import FEW_CHARACTERS
+from tokjax.text.byte_alphabet import all_from_stand_ins, from_stand_ins, to_stand_ins
+from tokjax.vocabulary import make_vocabulary, readable
+
+TEXT = "short, with 日本語"
+
+
+@pytest.fixture
+def on_library(monkeypatch):
+    """A tokenizer that runs on the library, and the calls that made one of the library's."""
+    made = []
+    theirs = Tokenizer.from_str
+
+    class Counted:
+        @staticmethod
+        def from_str(text):
+            made.append(text)
+            return theirs(text)
+
+    monkeypatch.setattr("tokenizers.Tokenizer", Counted)
+    alphabet = {form: i for i, form in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    library = Tokenizer(models.BPE(alphabet, []))
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    library.add_special_tokens([f"<s{i}>" for i in range(50)])
+    return tokjax.from_huggingface(library), library, made
+
+
+def test_encode_on_the_library_makes_no_tables(on_library):
+    tokenizer, library, made = on_library
+    assert len(made) == 1
+    assert tokjax.encode(tokenizer, TEXT).tolist() == library.encode(TEXT).ids
+    assert len(made) == 1
+    assert not {"parts", "pieces", "blind_to_special"} & vars(tokenizer).keys()
+    assert not {"strings", "bytes_by_id", "byte_lengths"} & vars(tokenizer.vocabulary).keys()
+    special = tokenizer.vocabulary.special_names
+    tokjax.encode(tokenizer, TEXT)
+    assert tokenizer.vocabulary.special_names is special
+
+
+@given(
+    text=hard_texts,
+    allowed=st.sampled_from([(), "all", ["<s1>"]]),
+    disallowed=st.sampled_from([(), "all", ["<s2>"], ["<s1>"]]),
+    around=st.booleans(),
+)
+def test_encode_on_the_library_is_the_batch(on_library_once, text, allowed, disallowed, around):
+    options = {"allowed_special": allowed, "disallowed_special": disallowed, "add_special_tokens": around}
+    expected = outcome(lambda: tokjax.encode_batch_result(on_library_once, [text], **options)[0].ids)
+    assert outcome(lambda: tokjax.encode(on_library_once, text, **options)) == expected
+
+
+@pytest.fixture(scope="module")
+def on_library_once():
+    digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()])
+    library = byte_level(digits)
+    library.add_special_tokens(["<s1>", "<s2>", "a"])
+    return tokjax.from_huggingface(library)
+
+
+def outcome(call):
+    try:
+        return call().tolist()
+    except tokjax.TokjaxError as error:
+        return type(error)
+
+
+def large_byte_level(num_tokens):
+    """A byte-level BPE of pairs of bytes, and more."""
+    ranks = {bytes([i]): i for i in range(256)}
+    for i in range(num_tokens - 256):
+        ranks[bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676 % 26])] = 256 + i
+    return ranks
+
+
+def test_the_first_texts_wait_for_no_tables():
+    ranks = large_byte_level(2 * FEW_CHARACTERS)
+    tokenizer = tokjax.byte_level_bpe(ranks)
+    text = "wait for no tables, " * (FEW_CHARACTERS // 20 + 1)
+    assert len(text) > FEW_CHARACTERS
+    first = tokjax.encode(tokenizer, text)
+    assert "_known" not in vars(tokenizer._engine)
+    second = tokjax.encode(tokenizer, text)
+    assert "_known" in vars(tokenizer._engine)
+    assert first.tolist() == second.tolist()
+
+
+@given(
+    text=hard_texts,
+    prefix_space=st.sampled_from(["always", "missing", "first", None]),
+    before=st.sampled_from(["", " ", "▁", "é日ab", "ab a", "<s>"]),
+)
+def test_a_short_text_of_metaspace_is_the_batch(text, prefix_space, before):
+    tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "日"]
+    tokenizer = tokjax.metaspace_bpe(
+        {token: id_ for id_, token in enumerate(tokens)},
+        [("▁", "a"), ("a", "b"), ("▁a", "b")],
+        prefix_space=prefix_space,
+        special_tokens={"<s>": 999},
+    )
+    text = before + text.replace("x", "ab") if isinstance(text, str) else text
+    expected = outcome(lambda: tokjax.encode_batch_result(tokenizer, [text])[0].ids)
+    assert outcome(lambda: tokjax.encode(tokenizer, text)) == expected
+
+
+@given(
+    st.lists(
+        st.text(st.sampled_from([*map(to_stand_ins, map(bytes, ([0], [32], [97], [255]))), "日", "\ud800"]))
+    )
+)
+def test_stand_ins_of_many_forms(forms):
+    assert all_from_stand_ins(forms) == list(map(from_stand_ins, forms))
+
+
+def test_readable_forms_are_those_of_the_whole_table():
+    table = make_vocabulary({b"a": 7, b"\xff": 3, b"b c": 4}, {"<s>": 1})
+    ids = [3, 1, 3, 7, 4]
+    shown = tuple(readable(table.bytes_of(id_)) for id_ in ids)
+    assert table.strings_of(np.array(ids)) == shown == table.strings_of(np.array(ids))
+    assert [table.strings[id_] for id_ in ids] == ["\\xff", "<s>", "\\xff", "a", "b c"]
+    for hole in (-1, 0, 8):
+        with pytest.raises(tokjax.UnknownTokenError, match=f"no id {hole}; ids go from 0 to 7, with 4 holes"):
+            table.bytes_of(hole)
+
+
+def test_a_published_pattern_that_removes_what_it_does_not_match():
+    contents = json.loads(byte_level(split("o200k")).to_str())
+    contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=True)
+    theirs = Tokenizer.from_str(json.dumps(contents))
+    ours = tokjax.from_huggingface(theirs)
+    assert ours.pattern == "o200k"
+    for text in (TEXT, "  a\n\n b'LL 1234", ""):
+        assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
+    contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=False)
+    on_library = tokjax.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
+    assert "splits with the behaviour 'Removed' and invert=False" in on_library.reason
