@@ -1,6 +1,7 @@
 """Spans to labels of tokens, against loops over bytes, on any layout of tokens and on real ones."""
 
 import re
+import warnings
 from functools import cache, partial
 
 import jax
@@ -65,7 +66,8 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
 def test_white_space_does_not_count(texts, contents, on_partial, first_subword_only):
     ragged = ragged_of([tokens for tokens, _ in texts])
     contents = contents[: len(texts)]
-    aligned = tokjax.align_spans(
+    align = partial(
+        tokjax.align_spans,
         ragged,
         [row for _, row in texts],
         labels=LABELS,
@@ -73,6 +75,19 @@ def test_white_space_does_not_count(texts, contents, on_partial, first_subword_o
         first_subword_only=first_subword_only,
         texts=contents,
     )
+    cuts = (
+        not tokjax.is_valid_string_boundary(text, end)
+        for (_, row), text in zip(texts, contents, strict=True)
+        for span in row
+        for end in span[:2]
+    )
+    if any(cuts):
+        with pytest.raises(tokjax.OffsetsContractError, match="begins or ends inside a character"):
+            align()
+        return
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"text \d: the span")
+        aligned = align()
     tagset, expected, counts, all_trimmed = tokjax.TagSet(LABELS), [], [], []
     for (tokens, row), text in zip(texts, contents, strict=True):
         white = oracle.white_bytes(text.encode())
@@ -231,9 +246,9 @@ def test_a_leading_blank_is_no_part_of_a_word():
         align(on_partial="error")
     for on_partial in ("include", "exclude", "error"):
         assert align(texts=[text], on_partial=on_partial).labels.tolist() == [-100, 0, 3, 0]
-    assert tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, texts=[text]).labels.tolist() == [
-        -100, 1, 0, 0
-    ]  # fmt: skip
+    with pytest.warns(UserWarning, match=r"text 0: the span \(1, 5\) begins or ends with white space, which"):
+        aligned = tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, texts=[text])
+    assert aligned.labels.tolist() == [-100, 1, 0, 0]
     assert tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS).labels.tolist() == [-100, 1, 2, 0]
 
 

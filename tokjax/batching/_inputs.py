@@ -10,14 +10,29 @@ import numpy as np
 from tokjax._namespace import Array, as_int32, as_mask, is_jax
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import COLUMNS, Ragged, splits_from_lengths
-from tokjax.records import Results, TokenizationBatch, TokenizationResult
+from tokjax.records import TokenizationBatch, TokenizationResult
 
 
-def as_ragged(results: Results) -> Ragged:
+def is_windows(value: Any) -> bool:
+    """Returns whether `value` is what `encode_windows` returns (whose module `batching` does not import)."""
+    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("batch", "text_ids")
+
+
+def is_merged(value: Any) -> bool:
+    """Returns whether `value` is what `merge_windows` returns."""
+    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("values", "offsets", "row_splits")
+
+
+def as_ragged(results: Any) -> Ragged:
     """The flat columns of a batch, a `Ragged`, or an iterable of `TokenizationResult`s.
 
-    A column that some results have and others lack is an error; one that none has is `None`.
+    A column that some results have and others lack is an error; one that none has is `None`. Of `Windows` the
+    rows are the windows; of `MergedWindows` they are the texts, and the values take the place of ids.
     """
+    if is_windows(results):
+        return as_ragged(results.batch)
+    if is_merged(results):
+        return _values_as_ids(results)
     if isinstance(results, TokenizationBatch):
         return results.ragged
     if isinstance(results, Ragged):
@@ -36,6 +51,16 @@ def as_ragged(results: Results) -> Ragged:
     columns = {name: _joined(rows, name) for name in COLUMNS[1:]}
     ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
     return Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
+
+
+def _values_as_ids(merged: Any) -> Ragged:
+    values = as_int32("the values of merged windows", merged.values)
+    if values.ndim != 1:
+        raise InvalidArgumentError(
+            f"the values of merged windows have shape {values.shape}; rows are made of one integer for each "
+            "token, shape (n,)"
+        )
+    return Ragged(values, merged.row_splits, merged.offsets)
 
 
 def tokens_of(ids: Array, name: str = "ids") -> Any:

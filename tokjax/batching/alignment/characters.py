@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.batching.alignment.spans import check_rows, flat_spans
-from tokjax.errors import OffsetsContractError
+from tokjax.batching.alignment.spans import flat_spans
+from tokjax.errors import InvalidArgumentError, OffsetsContractError
 from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import to_characters, to_utf8
@@ -142,7 +142,10 @@ def _converted(
     convert: Callable[..., tuple[NDArray[np.int64], NDArray[np.bool_]]],
     convert_one_text: Callable[[Text, Any], NDArray[np.int64]],
 ) -> list[list[LabelledSpan]]:
-    check_rows("spans", len(spans), len(texts))
+    if len(spans) != len(texts):
+        raise InvalidArgumentError(
+            f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one for each"
+        )
     flat = flat_spans(spans)
     counts = np.diff(flat.row_splits)
     rows = np.repeat(np.arange(len(texts)), counts)

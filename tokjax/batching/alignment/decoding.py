@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from tokjax._namespace import Array, is_traced
+from tokjax.batching.alignment.spans import check_index_base
 from tokjax.batching.alignment.tagset import check_tagset
 from tokjax.batching.alignment.tokens import covering_tokens, token_rows
-from tokjax.batching.alignment.trimming import trimmed, white_space
+from tokjax.batching.alignment.trimming import join_texts, trimmed, white_space
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -22,9 +23,11 @@ if TYPE_CHECKING:
     from tokjax.batching.alignment.tagset import TagSet
     from tokjax.batching.alignment.tokens import Tokens
     from tokjax.batching.alignment.trimming import WhiteSpace
+    from tokjax.batching.alignment.windows import MergedWindows
     from tokjax.ragged import Ragged
     from tokjax.records import TokenizationBatch, TokenizationResult
     from tokjax.utf8 import Text
+    from tokjax.windows import Windows
 
 
 @overload
@@ -39,10 +42,11 @@ def spans_from_labels(
     texts: Sequence[Text] | None = ...,
     word_ids: Array | None = ...,
     sequence_id: int = ...,
+    index_base: Literal[0, 1] = ...,
 ) -> list[LabelledSpan]: ...
 @overload
 def spans_from_labels(
-    offsets: TokenizationBatch | Ragged | Sequence[TokenizationResult],
+    offsets: TokenizationBatch | Ragged | Windows | MergedWindows | Sequence[TokenizationResult],
     tag_ids: Array,
     tagset: TagSet,
     *,
@@ -52,6 +56,7 @@ def spans_from_labels(
     texts: Sequence[Text] | None = ...,
     word_ids: Array | None = ...,
     sequence_id: int = ...,
+    index_base: Literal[0, 1] = ...,
 ) -> list[list[LabelledSpan]]: ...
 @overload
 def spans_from_labels(
@@ -65,6 +70,7 @@ def spans_from_labels(
     texts: Sequence[Text] | None = ...,
     word_ids: Array | None = ...,
     sequence_id: int = ...,
+    index_base: Literal[0, 1] = ...,
 ) -> list[Any]: ...
 def spans_from_labels(
     offsets: Any,
@@ -77,6 +83,7 @@ def spans_from_labels(
     texts: Sequence[Text] | None = None,
     word_ids: Array | None = None,
     sequence_id: int = 0,
+    index_base: Literal[0, 1] = 1,
 ) -> list[Any]:
     """The spans that tags of tokens stand for: the inverse of `align_spans`. Runs on the host.
 
@@ -89,7 +96,8 @@ def spans_from_labels(
     passed over.
 
     Args:
-        offsets: as in `align_spans`.
+        offsets: as in `align_spans`. Of `Windows`, spans are read from each by itself; `merge_windows` makes
+            one answer of those of a text.
         tag_ids: ids of `tagset.tags`, or `ignore_index`: `(n,)` for the tokens of all texts, or
             `(batch, length)` where the offsets are `(batch, length, 2)`.
         tagset: the tags.
@@ -101,10 +109,11 @@ def spans_from_labels(
             is left out then.
         word_ids: which word each token is of, where `offsets` is an array.
         sequence_id: which text of a pair to read.
+        index_base: what the first byte of a text is counted as in the result: 1, or 0.
 
     Returns:
-        `(start, stop, label)` in 1-based half-open bytes, in the order of the text: a list for one text, a
-        list of lists for a batch. `spans_to_characters` makes 0-based characters of them.
+        `(start, stop, label)` in half-open bytes, in the order of the text: a list for one text, a list of
+        lists for a batch. `spans_to_characters` makes 0-based characters of them.
 
     Raises:
         InvalidArgumentError: an id is no tag, or tags have another shape than tokens.
@@ -115,6 +124,7 @@ def spans_from_labels(
     [(1, 9, 'LOC')]
     """
     check_tagset(tagset, ignore_index)
+    check_index_base(index_base)
     if is_traced(tag_ids):
         raise InvalidArgumentError("spans_from_labels gives lists, which jax.jit can't; call it outside")
     tokens = token_rows(offsets, word_ids)
@@ -126,7 +136,7 @@ def spans_from_labels(
             "array[attention_mask == 1]"
         )
     tags = tags.reshape(-1)
-    space = None if texts is None else white_space(tokens, texts)
+    space = None if texts is None else white_space(tokens, join_texts(texts))
     passed_over = tags == ignore_index
     if space is not None:
         passed_over |= space.tokens
@@ -140,6 +150,8 @@ def spans_from_labels(
     if first_subword_only:
         ends = _ends_of_words(tokens, ends, sequence_id, space)
     starts, stops = _edges(tokens, begins, space)[:, 0], _edges(tokens, ends, space)[:, 1]
+    if index_base == 0:
+        starts, stops = starts - 1, stops - 1
     labels = map(tagset.labels.__getitem__, tagset.class_of_tag[tags[begins]].tolist())
     found = [*zip(starts.tolist(), stops.tolist(), labels, strict=True)]
     cuts = np.searchsorted(firsts, splits).tolist()

@@ -18,6 +18,8 @@ from tokjax.ragged import ranges, splits_from_lengths
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tokjax.batching.alignment.tokens import Tokens
+
 LabelledSpan: TypeAlias = tuple[int, int, str]
 """A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
 
@@ -139,65 +141,70 @@ def flat_spans(rows: Sequence[Any]) -> FlatSpans:
         raise InvalidArgumentError(_first_wrong_span(rows)) from None
 
 
-def in_text_order(spans: SpanColumns) -> NDArray[np.int64]:
-    """The order that sorts spans by text, and by their place in it.
+def check_index_base(index_base: object) -> None:
+    """Raises `InvalidArgumentError` for what is neither 0 nor 1."""
+    if isinstance(index_base, bool) or index_base not in (0, 1):
+        raise InvalidArgumentError(f"index_base must be 0 or 1, not {index_base!r}")
+
+
+def check_places(spans: SpanColumns, index_base: int) -> None:
+    """Raises the error for the first span that does not keep `1 <= start < stop`.
 
     Raises:
-        InvalidArgumentError: a span is empty, or two of one text overlap.
+        InvalidArgumentError: a span is empty.
         OffsetsContractError: a span is no place in a text.
     """
     starts, stops = np.asarray(spans.starts), np.asarray(spans.stops)
+    wrong = np.flatnonzero((starts < 1) | (starts >= stops))
+    if not len(wrong):
+        return
+    span = int(wrong[0])
+    where = f"text {row_of_span(spans, span)}: the span {show_span(spans, span, index_base)}"
+    if starts[span] >= 1 and starts[span] == stops[span]:
+        raise InvalidArgumentError(f"{where} is empty, and no token lies in it; leave it out")
+    hint = "pass index_base=0 if yours are counted from 0; " if index_base and starts[span] == 0 else ""
+    raise OffsetsContractError(
+        f"{where} must keep {index_base} <= start < stop: bytes are counted from {index_base}; {hint}for "
+        "0-based characters pass spans_from_characters(texts, spans)"
+    )
+
+
+def in_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
+    """The order that sorts spans by text, and by their place in it.
+
+    Raises:
+        InvalidArgumentError: two spans of one text overlap.
+    """
+    starts, stops = np.asarray(spans.starts), np.asarray(spans.stops)
     rows = np.repeat(np.arange(len(spans.row_splits) - 1), np.diff(spans.row_splits))
-    wrong = (starts < 1) | (starts >= stops)
-    if wrong.any():
-        _refuse_place(spans, int(np.flatnonzero(wrong)[0]))
     order = np.arange(len(starts))
     if ((starts[1:] < starts[:-1]) & (rows[1:] == rows[:-1])).any():
         order = np.lexsort((starts, rows))
     overlap = (starts[order[1:]] < stops[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
     if overlap.any():
         at = int(np.flatnonzero(overlap)[0])
-        first, second = order[at : at + 2].tolist()
+        first, second = (show_span(spans, span, index_base) for span in order[at : at + 2].tolist())
         raise InvalidArgumentError(
-            f"text {rows[first]}: the spans {_shown(spans, first)} and {_shown(spans, second)} overlap, "
-            "and a token has one label; align each layer of split_layers(spans) on its own"
+            f"text {rows[order[at]]}: the spans {first} and {second} overlap, and a token has one label; "
+            "align each layer of split_layers(spans) on its own"
         )
     return order
 
 
-def refuse_spans_beyond(spans: SpanColumns, num_bytes: NDArray[np.int64]) -> None:
-    """Raise `OffsetsContractError` for a span that is not in its text, of so many bytes."""
-    ends = np.repeat(num_bytes + 1, np.diff(spans.row_splits))
-    beyond = np.asarray(spans.stops) > ends
-    if beyond.any():
-        span = int(np.flatnonzero(beyond)[0])
-        raise OffsetsContractError(
-            f"text {_row_of(spans, span)}: the span {_shown(spans, span)} ends after the text, whose last "
-            f"byte is {ends[span] - 1}"
-        )
-
-
-def describe_span(spans: SpanColumns, span: int, labels: Sequence[str]) -> str:
+def describe_span(spans: SpanColumns, span: int, labels: Sequence[str], index_base: int) -> str:
     """A span of the columns as one reads it: its text, its place, its label."""
-    return f"text {_row_of(spans, span)}: span {_shown(spans, span)} {labels[int(spans.classes[span])]!r}"
+    place, label = show_span(spans, span, index_base), labels[int(spans.classes[span])]
+    return f"text {row_of_span(spans, span)}: span {place} {label!r}"
 
 
-def _refuse_place(spans: SpanColumns, span: int) -> None:
-    where = f"text {_row_of(spans, span)}: the span {_shown(spans, span)}"
-    if spans.starts[span] < 1 or spans.starts[span] > spans.stops[span]:
-        raise OffsetsContractError(
-            f"{where} must keep 1 <= start < stop: bytes are counted from 1; for 0-based characters pass "
-            "spans_from_characters(texts, spans)"
-        )
-    raise InvalidArgumentError(f"{where} is empty, and no token lies in it; leave it out")
-
-
-def _row_of(spans: SpanColumns, span: int) -> int:
+def row_of_span(spans: SpanColumns, span: int) -> int:
+    """The text that a span of the columns is of."""
     return int(np.searchsorted(spans.row_splits, span, "right")) - 1
 
 
-def _shown(spans: SpanColumns, span: int) -> str:
-    return f"({spans.starts[span]}, {spans.stops[span]})"
+def show_span(spans: SpanColumns, span: int, index_base: int) -> str:
+    """The place of a span as it was given, where the first byte was counted as `index_base`."""
+    return f"({spans.starts[span] - 1 + index_base}, {spans.stops[span] - 1 + index_base})"
 
 
 def _first_wrong_span(rows: Sequence[Any]) -> str:
@@ -223,7 +230,15 @@ def _first_unknown_label(rows: Sequence[Any], class_of: dict[str, int]) -> str:
     )
 
 
-def check_rows(name: str, given: int, texts: int) -> None:
+def check_rows(name: str, given: int, tokens: Tokens) -> None:
     """Refuse what is not there once for each text."""
-    if given != texts:
-        raise InvalidArgumentError(f"{name} has {given} rows, and there are {texts} texts; pass one for each")
+    if given == tokens.num_texts:
+        return
+    if tokens.text_ids is not None:
+        raise InvalidArgumentError(
+            f"{name} has {given} rows, and the windows are of {tokens.num_texts} texts; pass one row for "
+            "each text, or windows.batch and one for each window"
+        )
+    raise InvalidArgumentError(
+        f"{name} has {given} rows, and there are {tokens.num_texts} texts; pass one for each"
+    )

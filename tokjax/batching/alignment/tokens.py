@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._namespace import as_integers, is_jax, is_traced
-from tokjax.batching._inputs import as_ragged
+from tokjax.batching._inputs import as_ragged, is_merged, is_windows
 from tokjax.batching.alignment._placing import Rows
 from tokjax.errors import InvalidArgumentError
 from tokjax.ragged import Ragged
@@ -32,6 +32,8 @@ class Tokens(NamedTuple):
         is_one_text: whether one text was given, and no batch.
         word_ids: which word each token is of, shape `(n,)`, or `None`.
         sequence_ids: which text of a pair each token is of, shape `(n,)`, or `None`.
+        text_ids: which text each row is a window of, `int64`, shape `(rows,)`; `None` where each row is a
+            text of its own.
     """
 
     offsets: NDArray[np.integer[Any]]
@@ -40,11 +42,21 @@ class Tokens(NamedTuple):
     is_one_text: bool
     word_ids: NDArray[np.integer[Any]] | None = None
     sequence_ids: NDArray[np.integer[Any]] | None = None
+    text_ids: NDArray[np.int64] | None = None
 
     @property
     def num_rows(self) -> int:
-        """How many texts there are."""
+        """How many rows there are: texts, or windows of them."""
         return len(self.row_splits) - 1
+
+    @property
+    def num_texts(self) -> int:
+        """How many texts there are."""
+        return self.num_rows if self.text_ids is None else int(self.text_ids.max(initial=-1)) + 1
+
+    def text_of(self, row: int) -> int:
+        """The text that a row is of."""
+        return row if self.text_ids is None else int(self.text_ids[row])
 
     def row_of(self, token: int) -> int:
         """The text that a token is of."""
@@ -73,8 +85,8 @@ def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
     """The tokens of one text, or of a batch.
 
     Args:
-        offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, or an array of
-            shape `(n, 2)` (one text) or `(batch, length, 2)`.
+        offsets: a `TokenizationResult`, a `TokenizationBatch`, a `Ragged`, a list of results, `Windows` (each
+            a row), `MergedWindows`, or an array of shape `(n, 2)` (one text) or `(batch, length, 2)`.
         word_ids: which word each token is of, where `offsets` is an array: `(n,)` or `(batch, length)`.
 
     Raises:
@@ -88,6 +100,11 @@ def token_rows(offsets: Any, word_ids: Any = None) -> Tokens:
         return _of_array(as_integers("offsets", offsets, np.int64), word_ids)
     if word_ids is not None:
         raise InvalidArgumentError("word_ids goes with an array of offsets; results have word_ids themselves")
+    if is_windows(offsets):
+        return _of_windows(offsets)
+    if is_merged(offsets):
+        spans = np.asarray(offsets.offsets)
+        return Tokens(spans, np.asarray(offsets.row_splits, np.int64), spans.shape, is_one_text=False)
     is_one_text = isinstance(offsets, TokenizationResult)
     ragged = as_ragged(_results(offsets))
     if ragged.offsets is None:
@@ -116,6 +133,16 @@ def _results(offsets: Any) -> Any:
             f"{type(offsets).__name__} is neither; of a list of spans make np.array(spans)"
         )
     return results
+
+
+def _of_windows(windows: Any) -> Tokens:
+    tokens = token_rows(windows.batch)
+    text_ids = as_integers("text_ids", windows.text_ids, np.int64)
+    if text_ids.shape != (tokens.num_rows,) or text_ids.min(initial=0) < 0:
+        raise InvalidArgumentError(
+            f"text_ids must say which text, from 0, each of {tokens.num_rows} windows is of; it is {text_ids}"
+        )
+    return tokens._replace(text_ids=text_ids)
 
 
 def _of_array(offsets: NDArray[np.int64], word_ids: Any) -> Tokens:

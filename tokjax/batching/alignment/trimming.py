@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax.batching.alignment.spans import check_rows
+from tokjax.batching.alignment.spans import check_rows, row_of_span, show_span
 from tokjax.batching.alignment.tokens import BLOCK, token_rows
 from tokjax.errors import OffsetsContractError
+from tokjax.offsets import is_valid_string_boundary
 from tokjax.ragged import splits_from_lengths
 from tokjax.utf8 import to_utf8
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.batching.alignment.spans import SpanColumns
     from tokjax.batching.alignment.tokens import Tokens
     from tokjax.utf8 import Text
 
@@ -54,7 +57,105 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
     """
     tokens = token_rows(offsets)
     rows = np.repeat(np.arange(tokens.num_rows), np.diff(tokens.row_splits))
-    return trimmed(tokens, white_space(tokens, texts), slice(None), rows).reshape(tokens.shape)
+    return trimmed(tokens, white_space(tokens, join_texts(texts)), slice(None), rows).reshape(tokens.shape)
+
+
+class JoinedTexts(NamedTuple):
+    """Texts as the bytes of one, with a NUL after each (so that no character goes on in the next text).
+
+    Attributes:
+        data: their UTF-8.
+        is_blank: which bytes are of white space, `bool`, shape `(bytes,)`.
+        num_bytes: how many bytes each text has, `int64`, shape `(texts,)`.
+        shift: what makes a byte of a text, from 1, one of all, from 0, `int64`, shape `(texts,)`.
+    """
+
+    data: bytes
+    is_blank: NDArray[np.bool_]
+    num_bytes: NDArray[np.int64]
+    shift: NDArray[np.int64]
+
+
+def join_texts(texts: Sequence[Text]) -> JoinedTexts:
+    """Joins texts, and finds their white space."""
+    encoded = [to_utf8(text) for text in texts]
+    num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    joined = b"\0".join([*encoded, b""])
+    return JoinedTexts(
+        joined, _is_white_space(joined), num_bytes, splits_from_lengths(num_bytes + 1)[:-1] - 1
+    )
+
+
+def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanColumns:
+    """Checks spans against their texts, and trims white space at their ends, of which it warns.
+
+    Args:
+        spans: spans with `1 <= start < stop`.
+        texts: the texts.
+        index_base: what the first byte was counted as where the spans come from, for errors.
+
+    Raises:
+        OffsetsContractError: a span ends after its text, or begins or ends inside a character.
+    """
+    rows = np.repeat(np.arange(len(texts.num_bytes)), np.diff(spans.row_splits))
+    _reject_spans_beyond(spans, texts.num_bytes[rows], index_base)
+    starts, stops = (np.asarray(ends) + texts.shift[rows] for ends in (spans.starts, spans.stops))
+    _reject_cut_characters(spans, texts, starts, stops, index_base)
+    blank = texts.is_blank
+    padded = np.flatnonzero(blank[starts] | blank[stops - 1])
+    if not len(padded):
+        return spans
+    shown, other = show_span(spans, int(padded[0]), index_base), 1 - index_base
+    warnings.warn(
+        f"text {rows[padded[0]]}: the span {shown} begins or ends with white space, which gets no label "
+        f"({len(padded)} such spans). If spans are counted from {other}, pass index_base={other}",
+        stacklevel=3,
+    )
+    filled = splits_from_lengths(~blank)  # (how many bytes before each are no white space)
+    some = padded[filled[stops[padded]] > filled[starts[padded]]]  # (a span of nothing else stays as it is)
+    first, after = starts[some], stops[some]
+    starts[some] = _after_blanks(blank, first, after)
+    stops[some] = len(blank) - _after_blanks(blank[::-1], len(blank) - after, len(blank) - first)
+    return spans._replace(starts=starts - texts.shift[rows], stops=stops - texts.shift[rows])
+
+
+def _reject_spans_beyond(spans: SpanColumns, num_bytes: NDArray[np.int64], index_base: int) -> None:
+    beyond = np.flatnonzero(np.asarray(spans.stops) > num_bytes + 1)
+    if len(beyond):
+        span = int(beyond[0])
+        raise OffsetsContractError(
+            f"text {row_of_span(spans, span)}: the span {show_span(spans, span, index_base)} ends after the "
+            f"text, whose last byte is {num_bytes[span] - 1 + index_base}"
+        )
+
+
+def _reject_cut_characters(
+    spans: SpanColumns,
+    texts: JoinedTexts,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    index_base: int,
+) -> None:
+    """Raise `OffsetsContractError` for a span that begins or ends between the bytes of one character.
+
+    Args:
+        spans: the spans.
+        texts: the texts.
+        starts: where each span begins in the joined texts, from 0, shape `(spans,)`.
+        stops: where it ends.
+        index_base: what the first byte was counted as, for the error.
+    """
+    data = np.frombuffer(texts.data, np.uint8)
+    inside = ((data[starts] & 0xC0) == 0x80) | ((data[stops] & 0xC0) == 0x80)
+    for span in np.flatnonzero(inside).tolist():  # (in bytes that are no UTF-8, each is a character)
+        ends = (int(starts[span]) + 1, int(stops[span]) + 1)
+        if not all(is_valid_string_boundary(texts.data, end) for end in ends):
+            shown, other = show_span(spans, span, index_base), 1 - index_base
+            raise OffsetsContractError(
+                f"text {row_of_span(spans, span)}: the span {shown} begins or ends inside a character: spans "
+                f"are UTF-8 bytes counted from {index_base}; for 0-based characters pass "
+                f"spans_from_characters(texts, spans), for bytes counted from {other} index_base={other}"
+            )
 
 
 class WhiteSpace(NamedTuple):
@@ -62,8 +163,8 @@ class WhiteSpace(NamedTuple):
 
     Attributes:
         is_blank: which bytes are of white space, `bool`, shape `(bytes,)`.
-        num_bytes: how many bytes each text has, `int64`, shape `(texts,)`.
-        shift: what makes a byte of a text, from 1, one of all, from 0, `int64`, shape `(texts,)`.
+        num_bytes: how many bytes the text of each row has, `int64`, shape `(rows,)`.
+        shift: what makes a byte of that text, from 1, one of all, from 0, `int64`, shape `(rows,)`.
         tokens: which tokens are nothing else, `bool`, shape `(n,)`.
     """
 
@@ -73,18 +174,17 @@ class WhiteSpace(NamedTuple):
     tokens: NDArray[np.bool_]
 
 
-def white_space(tokens: Tokens, texts: Sequence[Text]) -> WhiteSpace:
+def white_space(tokens: Tokens, texts: JoinedTexts) -> WhiteSpace:
     """What of the texts, and which of the tokens, is white space.
 
     Raises:
         OffsetsContractError: a token is no place in its text.
     """
-    check_rows("texts", len(texts), tokens.num_rows)
-    encoded = [to_utf8(text) for text in texts]
-    num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    joined = b"\0".join([*encoded, b""])  # a character never goes on in the next text
-    shift = splits_from_lengths(num_bytes + 1)[:-1] - 1
-    space = WhiteSpace(_is_white_space(joined), num_bytes, shift, np.zeros(len(tokens.offsets), bool))
+    check_rows("texts", len(texts.num_bytes), tokens)
+    num_bytes, shift = texts.num_bytes, texts.shift
+    if tokens.text_ids is not None:
+        num_bytes, shift = num_bytes[tokens.text_ids], shift[tokens.text_ids]
+    space = WhiteSpace(texts.is_blank, num_bytes, shift, np.zeros(len(tokens.offsets), bool))
     cuts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), BLOCK), "right") - 1
     for rows in map(slice, cuts, [*cuts[1:], tokens.num_rows]):
         _find_blank_tokens(tokens, space, rows)
@@ -123,8 +223,9 @@ def _find_blank_tokens(tokens: Tokens, space: WhiteSpace, rows: slice) -> None:
 
 def _refuse_token_outside(tokens: Tokens, space: WhiteSpace, token: int) -> None:
     row = tokens.row_of(token)
+    span = tuple(tokens.offsets[token].tolist())
     raise OffsetsContractError(
-        f"text {row}: a token has the span {tuple(tokens.offsets[token].tolist())}, and the text has "
+        f"text {tokens.text_of(row)}: a token has the span {span}, and the text has "
         f"{space.num_bytes[row]} bytes, counted from 1; is it the text that was encoded? (see "
         "tokenization_view)"
     )
