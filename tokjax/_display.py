@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
 _SPECIAL_SHADE = "#d0d0d0"
 _MOST_TOKENS = 500
+_MOST_CHARACTERS = 40
+_LINE_WIDTH = 88
 _STAND_INS = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
 
 
@@ -59,6 +62,33 @@ def visible(token: str) -> str:
     ('a↵', '\\x1b[2J')
     """
     return "".join(_STAND_INS.get(c, c if c.isprintable() else _escaped(c)) for c in token) or "\u2205"
+
+
+def describe_leaf(leaf: Any) -> str:
+    """Returns the dtype and shape of an array, and the start of the `repr` of anything else.
+
+    >>> import numpy as np
+    >>> describe_leaf(np.zeros((2, 3), np.int32)), describe_leaf("right")
+    ('int32[2,3]', "'right'")
+    """
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        shown = repr(leaf)
+        return shown if len(shown) <= _MOST_CHARACTERS else shown[: _MOST_CHARACTERS - 3] + "..."
+    weak = "weak " if getattr(leaf, "weak_type", False) else ""
+    return f"{weak}{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
+
+
+def describe_batch(batch: Any) -> str:
+    """Returns the `repr` of a batch: the dtype and shape of each array in a few lines, and no values.
+
+    Args:
+        batch: a `NamedTuple`; fields that are `None` are left out.
+    """
+    fields = [f"{name}={describe_leaf(leaf)}" for name, leaf in batch._asdict().items() if leaf is not None]
+    text = f"{type(batch).__name__}({', '.join(fields)})"
+    return textwrap.fill(
+        text, _LINE_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def name_of(function: object) -> str:

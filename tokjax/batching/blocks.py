@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._arrays import prefix_maximum
+from tokjax._arrays import places, prefix_maximum
+from tokjax._compiling import compiled
+from tokjax._display import describe_batch
 from tokjax._namespace import Array, namespace
 from tokjax.batching import segments
 from tokjax.batching.labels import causal_lm_labels
@@ -26,7 +28,12 @@ class PackedBlocks(NamedTuple):
         positions: `(blocks, block_size)`, from 0 at the start of each segment; or of each document, if
             `apply_packing` was told so.
         document_ids: `(blocks, block_size)`, which row of the input, -1 on padding.
-        total_tokens: tokens in all blocks, separators too, padding not; shape `()`.
+        loss_mask: `(blocks, block_size)`, 1 on the tokens that count as targets and 0 on padding; `None`
+            where none was given to `pack_blocks`: then all of them count.
+
+    All arrays have the axis of blocks first, so `jax.tree.map(lambda a: a[:8], blocks)` is a batch too, and
+    `jax.vmap`, `jax.lax.scan` and shardings over blocks work. The methods take any number of axes before the
+    last one: one block, or microbatches of shape `(steps, blocks, block_size)`.
     """
 
     ids: Array
@@ -34,22 +41,32 @@ class PackedBlocks(NamedTuple):
     segment_ids: Array
     positions: Array
     document_ids: Array
-    total_tokens: Array
+    loss_mask: Array | None = None
+
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
     def causal_lm_labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
         """The next id within each segment, as `causal_lm_labels` gives it: `(blocks, block_size)`.
 
         Args:
             ignore_index: stands at the end of each segment, and on padding.
-            loss_mask: which *targets* count; `None` for all.
+            loss_mask: which *targets* count, `(blocks, block_size)`; by default those of the blocks' own
+                `loss_mask`, and all where there is none.
         """
         return causal_lm_labels(
             self.ids,
             self.attention_mask,
             ignore_index=ignore_index,
             segment_ids=self.segment_ids,
-            loss_mask=loss_mask,
+            loss_mask=self.loss_mask if loss_mask is None else loss_mask,
         )
+
+    @property
+    def total_tokens(self) -> Array:
+        """Tokens in all blocks, separators too, padding not: `int32`, shape `()`."""
+        return self.attention_mask.sum(dtype=np.int32)
 
     @property
     def lengths(self) -> Array:
@@ -60,6 +77,7 @@ class PackedBlocks(NamedTuple):
         """Where segments start and the last one ends, `int32`, `(blocks, max_segments + 1)`."""
         return segments.cu_seqlens(self.segment_ids, max_segments)
 
+    @compiled
     def to_maxtext(self) -> dict[str, Array]:
         """As MaxText's training step takes it: targets are shifted already.
 
@@ -94,6 +112,7 @@ class PackedBlocks(NamedTuple):
             f"{feature}_positions": self.positions,
         }
 
+    @compiled
     def to_levanter(self, loss_name: Literal["loss_weight", "loss_mask"] = "loss_weight") -> dict[str, Array]:
         """Returns the fields of Levanter's `LmExample`; the weight tells whether the *next* token counts.
 
@@ -115,30 +134,37 @@ class PackedBlocks(NamedTuple):
             "segment_ids": xp.where(self.segment_ids > 0, self.segment_ids, np.int32(-1)),
         }
 
+    @compiled
     def to_huggingface(self, *, ignore_index: int = -100) -> dict[str, Any]:
-        """As transformers' models take packed rows: labels are *not* shifted, the model does that.
+        """Returns the blocks as models of transformers take packed rows: labels are *not* shifted.
 
         The first token of each segment is no label, so that nothing is predicted from the segment before.
-        There is no attention mask, since models find the segments where positions begin again: with each
-        segment, also where `positions` counts from the start of documents.
+        There is no attention mask: a model finds the segments where positions begin again, with each segment
+        (also where `positions` counts from the start of documents). It does so only without a cache of keys
+        and values. Call it as `model(**batch, use_cache=False)`, and set `model.config.use_cache = False`
+        for a `Trainer`; with the default, `use_cache=True`, tokens attend to the documents before their own.
+
+        Args:
+            ignore_index: the label of tokens that don't count.
 
         Returns:
-            `input_ids`, `labels` and `position_ids`, `int32`, `(blocks, block_size)`.
+            `input_ids`, `labels` and `position_ids`, `(blocks, block_size)`: `int64` from NumPy arrays, as
+            torch's cross entropy needs (`torch.from_numpy` takes them as they are); `int32` from JAX arrays.
         """
-        xp = namespace(self.segment_ids)
-        begins = self._begins_segment()
-        place = xp.arange(begins.shape[-1], dtype=np.int32)
+        xp = namespace(*self)
+        segments = self.segment_ids
+        before = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
+        begins, present = segments != before, segments > 0
+        place = places(xp, segments.shape[-1], segments.ndim)
         within = place - prefix_maximum(xp.where(begins, place, np.int32(0)))
-        present = self.segment_ids > 0
-        return {
+        counts = present & ~begins
+        if self.loss_mask is not None:
+            counts = counts & (self.loss_mask != 0)
+        columns = {
             "input_ids": self.ids,
-            "labels": xp.where(present & ~begins, self.ids, np.int32(ignore_index)),
+            "labels": xp.where(counts, self.ids, np.int32(ignore_index)),
             "position_ids": xp.where(present, within, np.int32(0)),
         }
-
-    def _begins_segment(self) -> Array:
-        xp = namespace(self.segment_ids)
-        before = xp.concatenate(
-            [xp.zeros_like(self.segment_ids[..., :1]), self.segment_ids[..., :-1]], axis=-1
-        )
-        return self.segment_ids != before  # type: ignore[no-any-return]
+        if xp is np:
+            return {name: column.astype(np.int64) for name, column in columns.items()}
+        return columns

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._arrays import places, take_or_fill
+from tokjax._arrays import as_size, places, take_or_fill
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace
+from tokjax._compiling import compiled
+from tokjax._display import describe_batch
+from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace, to_host
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError
@@ -19,6 +21,7 @@ from tokjax.ragged import COLUMNS, ranges
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from tokjax.ragged import Ragged
     from tokjax.records import Results
 
 Side: TypeAlias = Literal["left", "right"]
@@ -48,6 +51,10 @@ class PaddedBatch(NamedTuple):
     offsets: Array | None = None
     word_ids: Array | None = None
     sequence_ids: Array | None = None
+
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
 
 def collate_padded_batch(
@@ -96,7 +103,7 @@ def collate_padded_batch(
             "collate_padded_batch looks at the lengths of rows, which are not known under jax.jit; there "
             "use pad_ragged(ragged, length=LENGTH, pad_id=PAD_ID)"
         )
-    longest = int(np.asarray(ragged.lengths).max(initial=0))
+    longest = int(np.diff(to_host(ragged.row_splits)).max(initial=0))
     target = _target_length(longest, length, multiple_of, buckets, truncation)
     if truncation is None and longest <= target:
         truncation = "right"  # (nothing is cut, and need not be looked for)
@@ -138,14 +145,36 @@ def pad_ragged(
     """
     wanted = _checked_options(length, pad_id, pad_side, truncation, columns)
     ragged = as_ragged(results)
+    if truncation is None:
+        _refuse_long_rows(ragged.row_splits, length)
+    return _padded(
+        ragged,
+        pad_id,
+        length=length,
+        pad_side=pad_side,
+        cut_left=truncation == "left",
+        mark_pad_as_special=mark_pad_as_special,
+        wanted=wanted,
+    )
+
+
+@compiled
+def _padded(
+    ragged: Ragged,
+    pad_id: int,
+    *,
+    length: int,
+    pad_side: Side,
+    cut_left: bool,
+    mark_pad_as_special: bool,
+    wanted: frozenset[str],
+) -> PaddedBatch:
     xp = namespace(*ragged, pad_id)
     integers = partial(as_integers, dtype=np.int64) if xp is np else as_int32
     splits = integers("row_splits", ragged.row_splits)
     starts, lengths = splits[:-1], splits[1:] - splits[:-1]
-    if truncation is None:
-        _refuse_long_rows(lengths, length)
     kept = xp.minimum(lengths, np.int32(length))
-    if truncation == "left":
+    if cut_left:
         starts = starts + lengths - kept
     fills = {"ids": pad_id, **_ABSENT_FILLS, "special_tokens_mask": int(mark_pad_as_special)}
     flat: dict[str, Array] = {
@@ -207,6 +236,7 @@ def _source(starts: Any, kept: Any) -> Any:
     return slice(first, last) if last - first == kept.sum() else ranges(starts, kept)
 
 
+@compiled
 def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
     """Pad or cut one sequence at its right end.
 
@@ -224,10 +254,12 @@ def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
     flat = as_int32("tokens", tokens)
     if flat.ndim != 1:
         raise InvalidArgumentError(f"tokens must have shape (n,), not {flat.shape}; see batch_pad_sequences")
-    lengths = namespace(flat).full(1, flat.shape[0], dtype=np.int32)
+    xp = namespace(flat)
+    lengths = as_size(xp, flat.shape[0]) * xp.ones(1, np.int32)
     return batch_pad_sequences(flat[None, :], lengths, max_length, pad_value)[0]
 
 
+@compiled
 def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pad_value: int) -> Array:
     """Pad or cut many sequences at their right ends.
 
@@ -250,8 +282,9 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
         )
     xp = namespace(rows, lengths)
     width = rows.shape[1]
-    present = places(xp, max_length, 2) < xp.minimum(lengths, np.int32(width))[:, None]
-    shown = xp.pad(rows[:, :max_length], ((0, 0), (0, max(max_length - width, 0))))
+    present = places(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
+    missing = max(max_length - width, 0) if isinstance(width, int) else max_length
+    shown = xp.pad(rows, ((0, 0), (0, missing)))[:, :max_length]
     return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
 
 
@@ -283,13 +316,14 @@ def _rung(longest: int, ladder: LengthBuckets, truncation: Side | None) -> int:
     return int(ladder.rung_of(min(longest, ladder[-1])))
 
 
-def _refuse_long_rows(lengths: Array, length: int) -> None:
-    if is_traced(lengths):
+def _refuse_long_rows(row_splits: Array, length: int) -> None:
+    if is_traced(row_splits):
         raise InvalidArgumentError(
             "truncation=None looks at the lengths of rows, which are not known under jax.jit; pass "
             "truncation='right' or 'left'"
         )
-    long_rows = np.flatnonzero(np.asarray(lengths) > length)
+    lengths = np.diff(to_host(row_splits))
+    long_rows = np.flatnonzero(lengths > length)
     if len(long_rows):
         row = int(long_rows[0])
         raise InvalidArgumentError(
@@ -300,7 +334,7 @@ def _refuse_long_rows(lengths: Array, length: int) -> None:
 
 def _checked_options(
     length: int, pad_id: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
-) -> set[str]:
+) -> frozenset[str]:
     """The wanted columns, if all options make sense."""
     checked_int("length", length, least=0)
     check_id("pad_id", pad_id)
@@ -311,4 +345,4 @@ def _checked_options(
     wanted = set(PADDED_COLUMNS if columns is None else columns)
     if isinstance(columns, str) or wanted - set(PADDED_COLUMNS):
         raise InvalidArgumentError(f"columns must be some of {', '.join(PADDED_COLUMNS)}, not {columns!r}")
-    return wanted
+    return frozenset(wanted)

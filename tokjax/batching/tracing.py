@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from tokjax._checks import checked_int
-from tokjax._display import name_of
+from tokjax._display import describe_leaf, name_of
 from tokjax._namespace import is_traced
 from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError, TooManyTracesError
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
 
-_MOST_ARGUMENTS, _MOST_CHARACTERS = 6, 40
-"""How many arguments of a trace an error shows, and how much of the value of one."""
+_MOST_ARGUMENTS = 6
+"""How many arguments of a trace an error shows."""
 
 
 def limit_traces(
@@ -85,7 +85,7 @@ class TraceGuard(Generic[Given, Result]):
         leaves = _leaves(self._signature.bind(*args, **kwargs).arguments)
         if not any(map(is_traced, leaves.values())):
             return self._function(*args, **kwargs)
-        trace = {place: _described(leaf) for place, leaf in leaves.items()}
+        trace = {place: describe_leaf(leaf) for place, leaf in leaves.items()}
         self._traces.append(trace)  # before it is known to be one: other threads may be tracing too
         try:
             if len(self._traces) > self._most:
@@ -123,15 +123,6 @@ def _leaves(arguments: Mapping[str, object]) -> dict[str, object]:
         for name, argument in arguments.items()
         for path, leaf in tree_flatten_with_path(argument)[0]
     }
-
-
-def _described(leaf: Any) -> str:
-    """The shape and dtype of an array; of anything else the start of its value."""
-    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
-        shown = repr(leaf)
-        return shown if len(shown) <= _MOST_CHARACTERS else shown[: _MOST_CHARACTERS - 3] + "..."
-    weak = "weak " if getattr(leaf, "weak_type", False) else ""
-    return f"{weak}{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
 
 
 def _complaint(name: str, traces: Sequence[Mapping[str, str]]) -> str:

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._checks import checked_int
+from tokjax._compiling import compiled
+from tokjax._display import describe_batch
 from tokjax.batching.blocks import PackedBlocks
 from tokjax.loading.loader import Loader
 from tokjax.loading.mixing import checked_weights
-from tokjax.loading.order import NO_ITEM, Order
+from tokjax.loading.order import Order
 from tokjax.loading.sequences import pad_id_of
 from tokjax.ragged import ranges, splits_from_lengths
 from tokjax.store.kinds import PackedDataset
@@ -36,15 +38,21 @@ class TokenChunks(NamedTuple):
 
     ids: Array
 
-    @property
-    def inputs(self) -> Array:
-        """All ids but the last of each chunk, shape `(batch, length - 1)`."""
-        return self.ids[:, :-1]
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
     @property
+    @compiled
+    def inputs(self) -> Array:
+        """All ids but the last of each chunk, shape `(batch, length - 1)`."""
+        return self.ids[..., :-1]
+
+    @property
+    @compiled
     def targets(self) -> Array:
         """For each of the inputs the id that follows it, of the same shape."""
-        return self.ids[:, 1:]
+        return self.ids[..., 1:]
 
 
 class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
@@ -128,10 +136,9 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             NumPy arrays, `int32`, of shape `(batch_size, chunk_tokens)`, one more with `extra_token`.
             `segment_ids` count the documents of each chunk from 1, `positions` count from 0 in each, and
             `document_ids` are rows of `dataset.documents`, of several datasets one after the other. On
-            padding they are 0, 0 and -1. `total_tokens` is that of the rows of all processes.
+            padding they are 0, 0 and -1.
         """
-        whole = self._order.at(checked_int("step", step, least=0))
-        places = whole.part(self._own(self.batch_size))
+        places = self._order.at(checked_int("step", step, least=0)).part(self._own(self.batch_size))
         length, starts = self.chunk_tokens + self._extra, places.items * self.chunk_tokens
         # (One array for all columns: the allocator keeps a large one for the next batch, where it would give
         # back several smaller ones to the system and fault their pages in again, which took twice the time.)
@@ -148,9 +155,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
                 columns[:, rows] = of_dataset
         if not self._documents:
             return TokenChunks(columns[0])
-        total = length * int(np.count_nonzero(whole.items != NO_ITEM))
-        ids, mask, segments, positions, documents = columns
-        return PackedBlocks(ids, mask, segments, positions, documents, np.asarray(total, np.int32))
+        return PackedBlocks(*columns)
 
     def _fill(self, columns: NDArray[np.int32], index: int, starts: NDArray[np.int64]) -> None:
         """Write all columns of windows of one dataset."""

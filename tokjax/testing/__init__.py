@@ -1,5 +1,6 @@
 """What a type or a function of your own has to satisfy, as checks that you run in your tests."""
 
+from tokjax.testing.batches import check_batch
 from tokjax.testing.fields import FIELD_CHECKS, check_field
 from tokjax.testing.functions import check_array_function
 from tokjax.testing.tokenizers import CHECKS, HARD_TEXTS, check_tokenizer
@@ -9,6 +10,7 @@ __all__ = [
     "FIELD_CHECKS",
     "HARD_TEXTS",
     "check_array_function",
+    "check_batch",
     "check_field",
     "check_tokenizer",
 ]

@@ -39,19 +39,20 @@ def check_array_function(function: Callable[..., Any], *arrays: Any) -> None:
     before = jax.tree.map(np.copy, arrays)
     expected = function(*arrays)
     assert jax.tree.leaves(expected), f"it gives no array, but {expected!r:.80}"
-    _check_same("what it was given, after the call", before, arrays, np.ndarray)
-    _check_same("NumPy, called again", expected, function(*arrays), (np.ndarray, np.generic))
+    check_same("what it was given, after the call", before, arrays, np.ndarray)
+    check_same("NumPy, called again", expected, function(*arrays), (np.ndarray, np.generic))
     given = jax.tree.map(jnp.asarray, arrays)
-    _check_same("eager JAX", expected, function(*given), jax.Array)
-    _check_same("jax.jit", expected, jax.jit(function)(*given), jax.Array)
+    check_same("eager JAX", expected, function(*given), jax.Array)
+    check_same("jax.jit", expected, jax.jit(function)(*given), jax.Array)
     stacked = jax.tree.map(lambda array: jnp.stack([array, array]), given)
     mapped = jax.jit(jax.vmap(function))(*stacked)
     for row in (0, 1):
         part = jax.tree.map(lambda array: array[row], mapped)  # noqa: B023 (called here)
-        _check_same("jax.vmap", expected, part, jax.Array)
+        check_same("jax.vmap", expected, part, jax.Array)
 
 
-def _check_same(way: str, expected: Any, found: Any, kind: Any) -> None:
+def check_same(way: str, expected: Any, found: Any, kind: Any) -> None:
+    """Checks that two pytrees have the same structure, shapes, dtypes and values, and arrays of one kind."""
     import jax  # noqa: PLC0415
 
     wanted, structure = jax.tree.structure(expected), jax.tree.structure(found)

@@ -1,0 +1,118 @@
+"""The contract of batches: pytrees that JAX can take apart by rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax.testing.functions import check_same
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def check_batch(batch: Any, *functions: Callable[[Any], Any]) -> None:
+    """Checks that a batch is a pytree whose arrays all have the axis of rows first.
+
+    Then a training loop can slice it, concatenate it, reshape it to microbatches, donate it, place it on a
+    mesh by rows, and use `jax.vmap`, `jax.lax.scan` and `jax.shard_map` over its rows. All of this is run.
+
+    Args:
+        batch: a pytree of NumPy arrays of shape `(rows, ...)` with at least 2 rows, for instance a
+            `NamedTuple` or a dataclass registered with JAX.
+        *functions: functions of the batch that treat each row separately, such as its methods. Each must give
+            arrays of shape `(rows, ...)`, the same from one row at a time, from microbatches and on a mesh.
+
+    Raises:
+        AssertionError: an array has no axis of rows, or an operation gives another result; the message names
+            it. Errors of the functions are not caught.
+
+    >>> import tokjax
+    >>> blocks = tokjax.pack_blocks(tokjax.ragged_from_rows([[5, 6, 7], [8]]), block_size=2, pad_id=0)
+    >>> check_batch(blocks, tokjax.PackedBlocks.causal_lm_labels, tokjax.PackedBlocks.to_maxtext)
+    """
+    import jax  # noqa: PLC0415 (`import tokjax.testing` loads no JAX)
+
+    num_rows = _check_leaves(batch)
+    head, tail = (jax.tree.map(lambda a, part=part: a[part], batch) for part in _halves(num_rows))
+    joined = jax.tree.map(lambda *parts: np.concatenate(parts), head, tail)
+    check_same("two slices, concatenated", batch, joined, np.ndarray)
+    donated = jax.jit(_identity, donate_argnums=0)(jax.device_put(batch))
+    check_same("jax.jit with donate_argnums", batch, donated, jax.Array)
+    for function in (_identity, *functions):
+        _check_function(batch, function, num_rows)
+
+
+def _check_leaves(batch: Any) -> int:
+    """The number of rows, which must be that of every array."""
+    import jax  # noqa: PLC0415
+
+    leaves = jax.tree_util.tree_leaves_with_path(batch)
+    assert leaves, f"it has no array, but is {batch!r:.80}"
+    counts = {}
+    for path, leaf in leaves:
+        name = jax.tree_util.keystr(path)
+        assert isinstance(leaf, np.ndarray), f"{name} is a {type(leaf).__name__}, not an array of NumPy"
+        assert leaf.ndim, f"{name} has shape (): it has no axis of rows; compute it in a property"
+        counts[name] = leaf.shape[0]
+    assert len(set(counts.values())) == 1, f"arrays have different numbers of rows: {counts}"
+    num_rows: int = next(iter(counts.values()))
+    assert num_rows >= 2, f"it has {num_rows} rows; pass a batch of at least 2"
+    return num_rows
+
+
+def _check_function(batch: Any, function: Callable[[Any], Any], num_rows: int) -> None:
+    import jax  # noqa: PLC0415
+
+    name = getattr(function, "__name__", "the function")
+    expected = function(batch)
+    half = num_rows // 2
+    even = 2 * half
+
+    def in_many_ways(given: Any) -> dict[str, Any]:
+        micro = jax.tree.map(lambda a: a[:even].reshape(2, half, *a.shape[1:]), given)
+        return {
+            "jax.jit": function(given),
+            "jax.vmap over rows": jax.vmap(function)(given),
+            "jax.lax.scan over rows": jax.lax.scan(lambda _, row: (None, function(row)), None, given)[1],
+            "microbatches (steps, rows, ...)": _flat(function(micro)),
+            "jax.lax.scan over microbatches": _flat(
+                jax.lax.scan(lambda _, part: (None, function(part)), None, micro)[1]
+            ),
+            "a slice of it": function(jax.tree.map(lambda a: a[:half], given)),
+        }
+
+    for way, found in jax.jit(in_many_ways)(jax.device_put(batch)).items():
+        rows = jax.tree.leaves(found)[0].shape[0]
+        part = jax.tree.map(lambda a, rows=rows: a[:rows], expected)
+        check_same(f"{name}, {way}", part, found, jax.Array)
+    count = max(n for n in range(1, jax.device_count() + 1) if num_rows % n == 0)
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:count]), ("data",))
+    spec: Any = jax.sharding.PartitionSpec("data")  # type: ignore[no-untyped-call]
+    placed = jax.device_put(batch, jax.sharding.NamedSharding(mesh, spec))
+    check_same(f"{name}, rows on {count} devices", expected, jax.jit(function)(placed), jax.Array)
+    shard_map = jax.shard_map if hasattr(jax, "shard_map") else _old_shard_map()
+    mapped = jax.jit(shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec))
+    check_same(f"{name}, jax.shard_map", expected, mapped(placed), jax.Array)
+
+
+def _flat(result: Any) -> Any:
+    """Results of microbatches, `(steps, rows, ...)`, as those of one batch."""
+    import jax  # noqa: PLC0415
+
+    return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), result)
+
+
+def _halves(num_rows: int) -> tuple[slice, slice]:
+    return slice(num_rows // 2), slice(num_rows // 2, None)
+
+
+def _identity(batch: Any) -> Any:
+    return batch
+
+
+def _old_shard_map() -> Any:
+    from jax.experimental.shard_map import shard_map  # noqa: PLC0415 (before JAX 0.8)
+
+    return shard_map
