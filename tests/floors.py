@@ -16,6 +16,7 @@ FLOORS = {
     "errors": 0,
     "_arrays": 0,
     "_namespace": 0,
+    "_compiling": 0,
     "_files": 0,
     "_directories": 0,
     "_checks": 0,

@@ -137,6 +137,21 @@ def places(xp: Any, length: int, ndim: int) -> Any:
     return with_axes(ndim, xp.arange(length, dtype=np.int32))
 
 
+def as_size(xp: Any, length: Any) -> Any:
+    """Returns a length as an `int32` scalar.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        length: an integer, or a symbolic dimension of `jax.export`.
+    """
+    return np.int32(length) if isinstance(length, int) else xp.asarray(length, dtype=np.int32)
+
+
+def bit_length(length: Any) -> int:
+    """Returns how many bits a length has; 31 of a symbolic dimension, which is enough for any `int32`."""
+    return length.bit_length() if isinstance(length, int) else 31
+
+
 def count_below(rows: Any, bounds: Any) -> Any:
     """How many values of each row are less than each bound.
 
@@ -150,10 +165,11 @@ def count_below(rows: Any, bounds: Any) -> Any:
     xp = namespace(rows, bounds)
     length, bounds = rows.shape[-1], with_axes(rows.ndim, bounds)
     found = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
-    for step in (2**power for power in reversed(range(length.bit_length()))):
+    size = as_size(xp, length)
+    for step in (2**power for power in reversed(range(bit_length(length)))):
         further = found + np.int32(step)
-        last = xp.take_along_axis(rows, xp.minimum(further, np.int32(length)) - np.int32(1), axis=-1)
-        found = xp.where((further <= length) & (last < bounds), further, found)
+        last = xp.take_along_axis(rows, xp.minimum(further, size) - np.int32(1), axis=-1)
+        found = xp.where((further <= size) & (last < bounds), further, found)
     return found
 
 

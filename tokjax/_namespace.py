@@ -42,6 +42,11 @@ def namespace(*values: object) -> Any:
     return np
 
 
+def to_host(array: Any) -> np.ndarray[Any, Any]:
+    """Returns a NumPy array; of a JAX array by an explicit transfer, which `jax.transfer_guard` allows."""
+    return np.asarray(sys.modules["jax"].device_get(array) if is_jax(array) else array)
+
+
 def as_integers(name: str, values: Any, dtype: type[np.integer[Any]]) -> np.ndarray[Any, Any]:
     """`values` as a NumPy array of `dtype`; an error that names `name` where they don't fit it."""
     try:

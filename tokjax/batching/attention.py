@@ -12,6 +12,7 @@ import numpy as np
 
 from tokjax._arrays import with_axes
 from tokjax._checks import checked_int
+from tokjax._compiling import compiled
 from tokjax._namespace import Array, as_mask, namespace
 from tokjax.batching._inputs import tokens_of, with_places
 from tokjax.errors import InvalidArgumentError
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
+@compiled
 def padding_mask(attention_mask: Array) -> Array:
     """All see the keys that are no padding.
 
@@ -72,10 +74,11 @@ def _looking_back(xp: Any, length: int, window: int | None = None) -> Any:
     query = place[:, None]
     visible = query >= place[None, :]
     if window is not None:
-        visible &= query - np.int32(min(window, length)) < place[None, :]
+        visible &= query - np.int32(min(window, np.iinfo(np.int32).max)) < place[None, :]
     return visible[None]
 
 
+@compiled
 def prefix_mask(in_prefix: Array) -> Array:
     """All see the keys of a prefix, and of what follows each sees itself and what comes before.
 
@@ -90,6 +93,7 @@ def prefix_mask(in_prefix: Array) -> Array:
     return marked | with_axes(marked.ndim, _looking_back(namespace(marked), marked.shape[-1]))  # type: ignore[no-any-return]
 
 
+@compiled
 def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
     """Each sees its own segment: block-diagonal. Padding, segment 0, sees padding, so that no row is empty.
 
@@ -110,6 +114,7 @@ def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Ar
     return queries[..., None, :, None] == keys[..., None, None, :]  # type: ignore[no-any-return]
 
 
+@compiled
 def see_themselves(mask: Array) -> Array:
     """Let queries that see nothing see themselves: a kernel would give NaN for them.
 
@@ -128,6 +133,7 @@ def see_themselves(mask: Array) -> Array:
     return visible | (nothing & with_axes(visible.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
 
 
+@compiled
 def make_attention_mask(
     *,
     attention_mask: Array | None = None,
@@ -190,6 +196,7 @@ def make_attention_mask(
     return mask | (is_padding & with_axes(mask.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
 
 
+@compiled
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
     """A mask to be added to logits: 0 where a query sees a key, a large negative number where not.
 

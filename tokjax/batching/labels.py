@@ -6,8 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokjax._arrays import either, suffix_minimum
+from tokjax._arrays import as_size, either, places, suffix_minimum
 from tokjax._checks import check_id
+from tokjax._compiling import compiled
+from tokjax._display import describe_batch
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import integers_beside, mask_beside, tokens_of
 from tokjax.errors import InvalidArgumentError
@@ -26,7 +28,12 @@ class CausalLMBatch(NamedTuple):
     attention_mask: Array
     labels: Array
 
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
+
+@compiled
 def causal_lm_labels(
     ids: Array,
     attention_mask: Array,
@@ -116,11 +123,12 @@ def _next_valid_of_each(rows: _Rows) -> Any:
     """Labels of any rows: each valid place looks up where the next one is."""
     xp = namespace(*rows)
     length = rows.tokens.shape[-1]
-    own = xp.where(rows.valid, xp.arange(length, dtype=np.int32), np.int32(length))
+    size = as_size(xp, length)
+    own = xp.where(rows.valid, places(xp, length, rows.tokens.ndim), size)
     # Shifted by one: the first valid position *after* each, `length` where there is none.
-    following = suffix_minimum(xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], length)], axis=-1))
-    target = xp.minimum(following, np.int32(length - 1))
-    keep = rows.valid & (following < length)
+    following = suffix_minimum(xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1))
+    target = xp.minimum(following, size - np.int32(1))
+    keep = rows.valid & (following < size)
     if rows.segments is not None:
         keep &= rows.segments == xp.take_along_axis(rows.segments, target, axis=-1)
     if rows.counted is not None:
@@ -150,6 +158,7 @@ def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
     return _shifted(ids, -1, ignore_index)
 
 
+@compiled
 def _shifted(ids: Array, by: int, ignore_index: int) -> Array:
     xp = namespace(ids, ignore_index)
     check_id("ignore_index", ignore_index)

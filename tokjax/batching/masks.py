@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._arrays import places, put
+from tokjax._arrays import as_size, places, put
 from tokjax._checks import check_id, checked_int
-from tokjax._namespace import Array, as_int32, is_traced, namespace
+from tokjax._compiling import compiled
+from tokjax._namespace import Array, as_int32, is_traced, namespace, to_host
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+@compiled
 def create_attention_mask(length: int | Array, max_length: int) -> Array:
     """1 on the first `length` positions, 0 on the padding that follows.
 
@@ -72,39 +74,46 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
            [3, 5],
            [5, 6]], dtype=int32)
     """
-    xp = namespace(input_ids, eos_token)
     check_id("eos_token", eos_token)
     ids = as_int32("input_ids", input_ids)
     if ids.ndim != 1:
         raise InvalidArgumentError(f"input_ids must have shape (n,), not {ids.shape}; use jax.vmap for rows")
-    size = ids.shape[0]
-    is_last = xp.arange(size) == size - 1  # (it ends a document in any case)
-    ends = (ids == xp.asarray(eos_token, dtype=np.int32)) | is_last
-    if max_documents is None:
-        if is_traced(ids):
+    if max_documents is not None:
+        checked_int("max_documents", max_documents, least=0)
+    ends = _ends(ids, eos_token)
+    if not is_traced(ends):
+        found = int(to_host(ends.sum()))
+        if max_documents is not None and found > max_documents:
             raise InvalidArgumentError(
-                "the number of documents is not known under jax.jit; pass max_documents=NUMBER"
+                f"there are {found} documents, more than max_documents={max_documents}"
             )
-        stops = xp.flatnonzero(ends) + 1
-    else:
-        _refuse_more_documents(ends, max_documents)
-        stops = _first_stops(xp, ends, max_documents)
-    starts = xp.concatenate([xp.zeros(1, stops.dtype), stops])[: stops.shape[0]]
-    return xp.stack([starts, stops], axis=1).astype(np.int32)  # type: ignore[no-any-return]
+        return _boundaries(ends, found if max_documents is None else max_documents)
+    if max_documents is None:
+        raise InvalidArgumentError(
+            "the number of documents is not known under jax.jit; pass max_documents=NUMBER"
+        )
+    return _boundaries(ends, max_documents)
 
 
-def _first_stops(xp: Any, ends: Array, count: int) -> Array:
-    """One past each of the first `count` true places, then the size of the array."""
+@compiled
+def _ends(ids: Any, eos_token: int) -> Any:
+    """Whether each position is the last one of a document."""
+    xp = namespace(ids, eos_token)
+    place, size = xp.arange(ids.shape[0], dtype=np.int32), as_size(xp, ids.shape[0])
+    return (ids == xp.asarray(eos_token, dtype=np.int32)) | (place == size - np.int32(1))
+
+
+@compiled
+def _boundaries(ends: Any, count: int) -> Array:
+    """The first `count` documents; `(n, n)` past the last."""
+    xp = namespace(ends)
     size = ends.shape[0]
-    order = xp.cumsum(ends.astype(np.int32), dtype=np.int32) - np.int32(1)
-    stops = xp.full(count, size, dtype=np.int32)
-    return put(stops, order, xp.arange(1, size + 1, dtype=np.int32), ends & (order < np.int32(count)))
-
-
-def _refuse_more_documents(ends: Array, max_documents: int) -> None:
-    checked_int("max_documents", max_documents, least=0)
-    if is_traced(ends):
-        return
-    found = int(ends.sum())
-    if found > max_documents:
-        raise InvalidArgumentError(f"there are {found} documents, more than max_documents={max_documents}")
+    stops = as_size(xp, size) * xp.ones(count, np.int32)
+    if xp is np:
+        found = np.flatnonzero(ends)
+        stops[: len(found)] = found + 1
+    else:
+        order = xp.cumsum(ends, dtype=np.int32) - np.int32(1)
+        stops = put(stops, order, xp.arange(1, size + 1, dtype=np.int32), ends & (order < np.int32(count)))
+    starts = xp.concatenate([xp.zeros(1, np.int32), stops])[:count]
+    return xp.stack([starts, stops], axis=1)  # type: ignore[no-any-return]

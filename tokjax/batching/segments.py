@@ -8,7 +8,8 @@ import numpy as np
 
 from tokjax._arrays import count_below
 from tokjax._checks import checked_int
-from tokjax._namespace import Array, is_traced, namespace
+from tokjax._compiling import compiled
+from tokjax._namespace import Array, is_traced, namespace, to_host
 from tokjax.batching._inputs import tokens_of
 from tokjax.errors import InvalidArgumentError
 
@@ -30,8 +31,7 @@ def segment_lengths(segment_ids: Array, max_segments: int) -> Array:
     >>> segment_lengths(np.array([[1, 1, 2, 0]]), 3)
     array([[2, 1, 0]], dtype=int32)
     """
-    bounds = cu_seqlens(segment_ids, max_segments)
-    return bounds[..., 1:] - bounds[..., :-1]
+    return _lengths(cu_seqlens(segment_ids, max_segments))
 
 
 def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
@@ -53,13 +53,9 @@ def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
     array([[0, 2, 3, 3]], dtype=int32)
     """
     checked_int("max_segments", max_segments, least=1)
-    xp = namespace(segment_ids)
     segments = tokens_of(segment_ids, "segment_ids")
     _refuse_other_segments(segments, max_segments)
-    # Padding comes after the last segment, so that rows rise.
-    last = np.int32(max_segments + 1)
-    rising = xp.where(segments == 0, last, xp.minimum(segments, last))
-    return count_below(rising, xp.arange(1, max_segments + 2, dtype=np.int32))  # type: ignore[no-any-return]
+    return _bounds(segments, max_segments)
 
 
 def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
@@ -73,9 +69,27 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
         `q_seqlen` and `kv_seqlen`, `int32`, `(..., max_segments)`, and where segments start, `q_offsets` and
         `kv_offsets`, `int32`, `(..., max_segments + 1)`; -1 where there is no segment.
     """
-    xp = namespace(segment_ids)
-    bounds = cu_seqlens(segment_ids, max_segments)
-    lengths = bounds[..., 1:] - bounds[..., :-1]
+    return _cudnn_segments(cu_seqlens(segment_ids, max_segments))
+
+
+@compiled
+def _bounds(segments: Any, max_segments: int) -> Array:
+    xp = namespace(segments)
+    # Padding comes after the last segment, so that rows rise.
+    last = np.int32(max_segments + 1)
+    rising = xp.where(segments == 0, last, xp.minimum(segments, last))
+    return count_below(rising, xp.arange(1, max_segments + 2, dtype=np.int32))  # type: ignore[no-any-return]
+
+
+@compiled
+def _lengths(bounds: Any) -> Array:
+    return bounds[..., 1:] - bounds[..., :-1]  # type: ignore[no-any-return]
+
+
+@compiled
+def _cudnn_segments(bounds: Any) -> dict[str, Array]:
+    xp = namespace(bounds)
+    lengths = _lengths(bounds)
     nothing = np.int32(-1)
     seqlen = xp.where(lengths > 0, lengths, nothing)
     starts = xp.where(lengths > 0, bounds[..., :-1], nothing)
@@ -86,15 +100,23 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
 def _refuse_other_segments(segments: Any, max_segments: int) -> None:
     if is_traced(segments) or segments.size == 0:
         return
-    most = int(segments.max())
+    most, is_rising = map(int, to_host(_most_and_rising(segments)))
     if most > max_segments:
         raise InvalidArgumentError(
             f"a row has {most} segments, more than max_segments={max_segments}; give a greater one, or plan "
             "with plan_packing(..., max_segments=...)"
         )
-    before, after = segments[..., :-1], segments[..., 1:]
-    if bool(((after != 0) & ((after < before) | (before == 0))).any()):
+    if not is_rising:
         raise InvalidArgumentError(
             "segment_ids must rise along a row, with padding (0) behind the last segment, as pack_blocks "
             "makes them"
         )
+
+
+@compiled
+def _most_and_rising(segments: Any) -> Any:
+    """The greatest segment id, and 1 if ids rise along each row until its padding; `int32`, shape `(2,)`."""
+    xp = namespace(segments)
+    before, after = segments[..., :-1], segments[..., 1:]
+    falls = (after != 0) & ((after < before) | (before == 0))
+    return xp.stack([segments.max(), (~falls).all().astype(np.int32)])

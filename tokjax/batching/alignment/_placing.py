@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tokjax._arrays import prefix_maximum, put
+from tokjax._arrays import bit_length, prefix_maximum, put
 from tokjax.batching.alignment.tagset import FIRST, LAST
 from tokjax.ragged import ranges
 
@@ -136,7 +136,7 @@ def _search(xp: Any, tokens: Rows, rows: Any) -> _Search:
     Many spans are looked for in all rows at once, as one sorted array: that takes a pass over all tokens, and
     numbers that `int32` may not hold. Few spans, and those in JAX, bisect their rows side by side.
     """
-    steps = tokens.longest.bit_length()
+    steps = bit_length(tokens.longest)
     if xp is np and _COST_OF_BISECTING * steps * len(rows) > len(tokens.starts):
         return _search_in_all(tokens, rows)
     low, high = tokens.low[rows], tokens.high[rows]

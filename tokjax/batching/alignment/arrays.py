@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax._arrays import row_by_row
+from tokjax._compiling import compiled
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import (
     Rows,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _LAST_START = np.int32(np.iinfo(np.int32).max)
 
 
+@compiled
 def align_span_arrays(
     offsets: Array,
     spans: Array,
@@ -56,8 +58,9 @@ def align_span_arrays(
         `int32`, of the kind that was given: labels `(..., length)` and counts `(..., spans)`.
 
     >>> from tokjax.batching.alignment.tagset import TagSet
-    >>> align_span_arrays(np.array([[1, 4], [4, 9], [0, 0]]), np.array([[5, 9, 0]]), TagSet(("LOC",)))
-    SpanLabels(labels=array([   0,    1, -100], dtype=int32), token_counts=array([1], dtype=int32))
+    >>> offsets, spans = np.array([[1, 4], [4, 9], [0, 0]]), np.array([[5, 9, 0]])
+    >>> align_span_arrays(offsets, spans, TagSet(("LOC",))).labels
+    array([   0,    1, -100], dtype=int32)
     """
     xp = namespace(offsets, spans, word_ids)
     check_tagset(tagset, ignore_index)

@@ -10,6 +10,7 @@ import numpy as np
 
 from tokjax._arrays import put, row_by_row, taken
 from tokjax._checks import check_id, checked_int
+from tokjax._compiling import compiled
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching.alignment._placing import starts_word
 from tokjax.batching.alignment.tagset import FIRST, LAST, check_tagset
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _WHOLE = np.int32(np.iinfo(np.int32).max)
 
 
+@compiled
 def labels_from_words(
     word_ids: Array,
     word_labels: Array,
@@ -84,6 +86,7 @@ def labels_from_words(
     return xp.where(keep, found, ignored).reshape(shape)  # type: ignore[no-any-return]
 
 
+@compiled
 def words_from_labels(
     word_ids: Array,
     labels: Array,
@@ -151,6 +154,7 @@ def words_from_labels(
     return result.reshape(*leading, num_words)
 
 
+@compiled
 def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
     """Which word each token is of, by their spans; runs under `jax.jit`.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from tokjax._arrays import places
 from tokjax._namespace import namespace
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,6 +50,11 @@ def noise_counts(length: int, noise_density: float, mean_noise_span_length: floa
     They are worked out on the host, in T5's `float32`, so that no device rounds them otherwise. Where spans
     of that mean length would be more than the tokens to part them, there are as many as such tokens.
     """
+    if not isinstance(length, int):
+        raise InvalidArgumentError(
+            f"rows have the symbolic length {length}, and how many of their tokens are noise is tabled for "
+            "each length: export with a fixed length of rows; their number may be symbolic"
+        )
     lengths = np.arange(length + 1, dtype=np.int32)
     at_least_two = np.maximum(lengths, 2)
     wanted = np.rint(at_least_two.astype(np.float32) * np.float32(noise_density)).astype(np.int32)

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._arrays import places, prefix_maximum, suffix_minimum
+from tokjax._arrays import as_size, places, prefix_maximum, suffix_minimum
+from tokjax._compiling import compiled
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import tokens_of
 from tokjax.batching.masks import create_attention_mask
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
+@compiled
 def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
     """0 on the prompt, 1 on all that follows: a `loss_mask` for `causal_lm_labels`.
 
@@ -33,6 +35,7 @@ def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
     return np.int32(1) - create_attention_mask(prompt_lengths, length)
 
 
+@compiled
 def assistant_loss_mask(
     ids: Array, *, start_ids: Sequence[int] | Array, end_ids: Sequence[int] | Array
 ) -> Array:
@@ -88,7 +91,9 @@ def _matches(xp: Any, tokens: Any, template: Any) -> Any:
     """True where the template begins, all of it in the row."""
     size, length = template.shape[0], tokens.shape[-1]
     ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
-    found = xp.broadcast_to(places(xp, length, tokens.ndim) <= np.int32(length - size), tokens.shape)
+    found = xp.broadcast_to(
+        places(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
+    )
     for i in range(size):
         found = found & (ahead[..., i : i + length] == template[i])
     return found
@@ -97,4 +102,4 @@ def _matches(xp: Any, tokens: Any, template: Any) -> Any:
 def _next(xp: Any, matches: Any) -> Any:
     """For each place the next match at or behind it; the length of the row where there is none."""
     length = matches.shape[-1]
-    return suffix_minimum(xp.where(matches, places(xp, length, matches.ndim), np.int32(length)))
+    return suffix_minimum(xp.where(matches, places(xp, length, matches.ndim), as_size(xp, length)))

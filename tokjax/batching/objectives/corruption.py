@@ -8,6 +8,7 @@ import numpy as np
 
 from tokjax._arrays import places, taken
 from tokjax._checks import check_id, checked_int
+from tokjax._display import describe_batch
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import mask_beside, tokens_of
 from tokjax.batching.objectives._noise import NoiseCounts, random_noise
@@ -37,6 +38,10 @@ class DenoisingBatch(NamedTuple):
     targets: Array
     targets_mask: Array
     denoisers: Array | None = None
+
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
 
 class Layout(NamedTuple):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._checks import checked_int
+from tokjax._compiling import compiled
 from tokjax._namespace import Array, is_jax, namespace
 from tokjax.errors import InvalidArgumentError
 
@@ -51,9 +52,14 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
         raise InvalidArgumentError(
             f"source must be one key, and these are keys of shape {source.shape}; pass one, as keys[0] is"
         )
+    return _uniform(source, size)
+
+
+@compiled
+def _uniform(key: jax.Array, size: tuple[int, ...]) -> jax.Array:
     import jax  # noqa: PLC0415 (loaded already)
 
-    return jax.random.uniform(source, size, np.float32)
+    return jax.random.uniform(key, size, np.float32)
 
 
 def checked_draws(draws: Array, shape: tuple[int, ...]) -> Array:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._arrays import suffix_minimum, taken
+from tokjax._arrays import as_size, places, suffix_minimum, taken
 from tokjax._checks import check_id, checked_float, checked_int
+from tokjax._compiling import compiled
+from tokjax._display import describe_batch
 from tokjax._namespace import Array, as_int32, namespace
 from tokjax.batching._inputs import integers_beside, mask_beside, tokens_of
 from tokjax.batching.objectives.draws import below, checked_draws
@@ -28,7 +30,12 @@ class MaskedLMBatch(NamedTuple):
     ids: Array
     labels: Array
 
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
+
+@compiled
 def masked_lm(
     ids: Array,
     draws: Array,
@@ -79,9 +86,11 @@ def masked_lm(
 
     >>> ids = np.array([2, 11, 12, 13, 3])
     >>> draws = np.float32([[0, 0.1, 0.9, 0.1, 0], [0, 0.5, 0, 0.85, 0], [0, 0, 0, 0.5, 0]])
-    >>> masked_lm(ids, draws, mask_id=4, vocab_size=100, special_tokens_mask=[1, 0, 0, 0, 1])
-    MaskedLMBatch(ids=array([ 2,  4, 12, 50,  3], dtype=int32),
-                  labels=array([-100,   11, -100,   13, -100], dtype=int32))
+    >>> batch = masked_lm(ids, draws, mask_id=4, vocab_size=100, special_tokens_mask=[1, 0, 0, 0, 1])
+    >>> batch
+    MaskedLMBatch(ids=int32[5], labels=int32[5])
+    >>> batch.ids, batch.labels
+    (array([ 2,  4, 12, 50,  3], dtype=int32), array([-100,   11, -100,   13, -100], dtype=int32))
     """
     check_id("mask_id", mask_id)
     check_id("ignore_index", ignore_index)
@@ -127,7 +136,7 @@ def _ends_of_words(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
         ends |= texts[..., 1:] != texts[..., :-1]
     ends = xp.concatenate([ends, xp.ones_like(words[..., :1], dtype=bool)], axis=-1)
     length = words.shape[-1]
-    return suffix_minimum(xp.where(ends, xp.arange(length, dtype=np.int32), np.int32(length)))
+    return suffix_minimum(xp.where(ends, places(xp, length, words.ndim), as_size(xp, length)))
 
 
 def _random_ids(draws: Any, vocab_size: int | None, replacement_ids: Sequence[int] | Array | None) -> Any:

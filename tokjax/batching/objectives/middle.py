@@ -8,7 +8,8 @@ import numpy as np
 
 from tokjax._arrays import take_or_fill
 from tokjax._checks import check_id, checked_float, checked_int
-from tokjax._namespace import Array, as_int32, is_traced, namespace
+from tokjax._compiling import compiled
+from tokjax._namespace import Array, as_int32, is_traced, namespace, to_host
 from tokjax.batching._inputs import as_ragged
 from tokjax.batching.objectives.draws import below, checked_draws
 from tokjax.errors import InvalidArgumentError
@@ -80,19 +81,34 @@ def fill_in_the_middle(
         for name, value in (("rate", rate), ("spm_rate", spm_rate))
     )
     ragged = as_ragged(results)
-    xp = namespace(*ragged, draws, prefix_id, middle_id, suffix_id)
     draws = checked_draws(draws, (ragged.num_rows, 4))
-    splits = as_int32("row_splits", ragged.row_splits)
+    new_splits, orders = _planned(as_int32("row_splits", ragged.row_splits), draws, cut_share, spm_share)
+    size = _checked_size(new_splits, size)
+    return _rearranged(ragged, new_splits, orders, (prefix_id, middle_id, suffix_id), size)
+
+
+@compiled
+def _planned(splits: Any, draws: Any, cut_share: Any, spm_share: Any) -> tuple[Any, _Order]:
+    """Where the new documents begin, and how each of them is put."""
+    xp = namespace(splits, draws)
     lengths = splits[1:] - splits[:-1]
     changed = (draws[:, 0] < cut_share) & (lengths >= _SHORTEST)
     new_splits = _splits(xp, lengths + np.int32(3) * changed.astype(np.int32))
     cuts = below(draws[:, 2:], lengths[:, None] + np.int32(1))
-    orders = _orders(xp, lengths, cuts, changed, draws[:, 1] < spm_share)
-    place = xp.arange(_checked_size(new_splits, size), dtype=np.int32)
+    return new_splits, _orders(xp, lengths, cuts, changed, draws[:, 1] < spm_share)
+
+
+@compiled
+def _rearranged(
+    ragged: Ragged, new_splits: Any, orders: _Order, inserted_ids: tuple[int, int, int], size: int
+) -> Ragged:
+    xp = namespace(*ragged, new_splits, *orders, *inserted_ids)
+    splits = as_int32("row_splits", ragged.row_splits)
+    place = xp.arange(size, dtype=np.int32)
     row = xp.searchsorted(new_splits, place, side="right").astype(np.int32) - np.int32(1)
     order = _Order(*(_with_none_behind(xp, part)[row] for part in orders))
     within = place - new_splits[row]
-    inserted = _inserted(xp, within, order, prefix_id, middle_id, suffix_id)
+    inserted = _inserted(xp, within, order, *inserted_ids)
     from_text = (place < new_splits[-1]) & ~inserted.here
     source = _with_none_behind(xp, splits[:-1])[row] + _place_in_document(xp, within, order)
     columns = {
@@ -176,7 +192,7 @@ def _checked_size(splits: Any, size: int | None) -> int:
                 "and three a row are always enough"
             )
         return checked_int("size", size, least=0)
-    total = int(splits[-1])
+    total = int(to_host(splits)[-1])
     if size is not None and checked_int("size", size, least=0) < total:
         raise InvalidArgumentError(
             f"size is {size}, and the documents have {total} ids now; give that at least"

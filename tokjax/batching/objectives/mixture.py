@@ -10,6 +10,7 @@ import numpy as np
 
 from tokjax._arrays import taken, with_axes
 from tokjax._checks import check_id, checked_float
+from tokjax._compiling import compiled
 from tokjax._namespace import Array, namespace
 from tokjax.batching._inputs import tokens_of
 from tokjax.batching.objectives._noise import NoiseCounts, noise_counts
@@ -68,6 +69,7 @@ They are of equal weight, and have no mode ids, which are a tokenizer's:
 """
 
 
+@compiled
 def denoising_mixture(
     ids: Array,
     attention_mask: Array,

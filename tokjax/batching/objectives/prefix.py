@@ -6,6 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tokjax._compiling import compiled
+from tokjax._display import describe_batch
 from tokjax._namespace import Array, namespace
 from tokjax.batching._inputs import mask_beside, tokens_of
 from tokjax.batching.labels import causal_lm_labels
@@ -26,7 +28,12 @@ class PrefixLMBatch(NamedTuple):
     prefix_mask: Array
     prefix_lengths: Array
 
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
 
+
+@compiled
 def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: int = -100) -> PrefixLMBatch:
     """Split each row into a prefix to be read and a suffix to be said, at least one token each.
 

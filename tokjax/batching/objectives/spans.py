@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._checks import checked_float, checked_int
+from tokjax._compiling import compiled
 from tokjax.batching._inputs import tokens_of
 from tokjax.batching.objectives._noise import NoiseCounts, noise_counts
 from tokjax.batching.objectives.corruption import DenoisingBatch, checked_layout, corrupted
@@ -35,6 +36,7 @@ class SpanCorruptionLengths(NamedTuple):
     targets_length: int
 
 
+@compiled
 def span_corruption(
     ids: Array,
     attention_mask: Array,
