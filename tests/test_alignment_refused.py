@@ -17,7 +17,7 @@ from tests.token_layouts import LABELS, array, ragged_of
         (
             [(0, 3, "PER")],
             tokjax.OffsetsContractError,
-            r"\(0, 3\) must keep 1 <= start < stop.*from_characters",
+            r"\(0, 3\) must keep 1 <= start < stop.* pass index_base=0 if .*from_characters",
         ),
         ([(4, 3, "PER")], tokjax.OffsetsContractError, "must keep 1 <= start < stop"),
         (
@@ -54,7 +54,7 @@ def test_what_is_refused():
     align = partial(tokjax.align_spans, offsets, [], labels=LABELS)
     for options, message in (
         ({"on_partial": "maybe"}, "on_partial must be 'include', 'exclude' or 'error', not 'maybe'"),
-        ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IO', 'IOE2', not 'IOB1'"),
+        ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IOBES', 'IO', 'IOE2', not 'IOB1'"),
         ({"labels": "PER"}, r"labels must be a sequence of labels, not 'PER'; pass \['PER'\]"),
         ({"labels": ["PER", "PER"]}, "labels holds 'PER' more than once"),
         ({"labels": [""]}, "strings with something in them"),

@@ -124,7 +124,9 @@ def test_overlaps():
     assert tokjax.offsets_are_nonoverlapping([])
     assert tokjax.offsets_are_nonoverlapping([(1, 3), (0, 0), (3, 3), (3, 5)])
     assert not tokjax.offsets_are_nonoverlapping([(1, 3), (2, 5)])
-    assert not tokjax.offsets_are_nonoverlapping([(1, 3), (0, 0)], ignore_sentinel=False)
+    for spans in ([(1, 3), (0, 0)], [(0, 0), (1, 2)], [(0, 0)]):
+        assert not tokjax.offsets_are_nonoverlapping(spans, ignore_sentinel=False)
+    assert not tokjax.offsets_are_nonoverlapping([(2, 1)])
     assert tokjax.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)])
     assert not tokjax.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)], ignore_empty=False)
 

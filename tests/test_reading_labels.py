@@ -55,7 +55,7 @@ def test_like_a_loop_over_char_to_token(tokenizer, corpus, tmp_path):
         assert tokjax.align_spans(result, in_bytes, labels=["PER"]).labels.tolist() == expected
 
 
-@given(hard_texts, st.data(), st.sampled_from(["BIO", "BILOU", "IOE2"]), st.booleans())
+@given(hard_texts, st.data(), st.sampled_from(["BIO", "BILOU", "IOBES", "IOE2"]), st.booleans())
 def test_the_round_trip(tokenizer, text, data, scheme, strict):
     """Labels of any spans that are made of whole tokens give those spans again."""
     result = tokjax.encode_result(tokenizer, text, disallowed_special=())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.test_show import BYTES, Boxes, in_terminal, lines_of, without_colour
+from tests.token_layouts import SCHEMES
 
 PEOPLE = tokjax.TagSet(["PER", "LOC"])
 WORDS = tokjax.wordpiece(["[UNK]", "Zoe", "ran", "to", "New", "York", "with", "<b>"])
@@ -54,7 +55,7 @@ def label_of(token, tagset):
 
 @given(st.lists(st.integers(-3, 12), min_size=1, max_size=9), st.integers(-3, 12), st.data())
 def test_the_signs_say_all_that_labels_do(labels, ignore_index, data):
-    scheme = data.draw(st.sampled_from(["BIO", "BILOU", "IO", "IOE2"]))
+    scheme = data.draw(st.sampled_from(SCHEMES))
     tagset = tokjax.TagSet(["a", "b→c"], scheme)
     loss_mask = data.draw(st.lists(st.booleans(), min_size=len(labels), max_size=len(labels)))
     shown = tokjax.show_batch(

@@ -18,6 +18,7 @@ def test_tag_sets():
     expected = {
         "BIO": "O B-PER I-PER B-ORG I-ORG",
         "BILOU": "O B-PER I-PER L-PER U-PER B-ORG I-ORG L-ORG U-ORG",
+        "IOBES": "O B-PER I-PER E-PER S-PER B-ORG I-ORG E-ORG S-ORG",
         "IO": "O I-PER I-ORG",
         "IOE2": "O I-PER E-PER I-ORG E-ORG",
     }

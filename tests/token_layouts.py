@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import tokjax
 
-SCHEMES = ["BIO", "BILOU", "IO", "IOE2"]
+SCHEMES = ["BIO", "BILOU", "IOBES", "IO", "IOE2"]
 LABELS = ("PER", "ORG", "A-B")
 schemes = st.sampled_from(SCHEMES)
 

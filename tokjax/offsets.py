@@ -133,24 +133,25 @@ def is_valid_string_boundary(text: Text, position: int) -> bool:
 def offsets_are_nonoverlapping(
     offsets: Spans, *, ignore_sentinel: bool = True, ignore_empty: bool = True
 ) -> bool:
-    """Whether each span starts no earlier than the one before it stops.
+    """Returns whether each span starts no earlier than the one before it stops, as in KeemenaSubwords.jl.
 
     Args:
-        offsets: spans, shape `(n, 2)`, in token order.
-        ignore_sentinel: leave `(0, 0)` out of the comparison.
+        offsets: spans, shape `(n, 2)`, in token order. With a span that stops before it starts, the result is
+            `False`.
+        ignore_sentinel: leave `(0, 0)` out of the comparison; if not, the result with a sentinel is `False`,
+            since it has no position.
         ignore_empty: leave `(k, k)` out of the comparison.
 
     >>> offsets_are_nonoverlapping([(0, 0), (1, 6), (6, 12)])
     True
+    >>> offsets_are_nonoverlapping([(0, 0), (1, 6)], ignore_sentinel=False)
+    False
     """
     spans = _as_spans(offsets)
-    keep = np.ones(len(spans), bool)
     sentinel = (spans == 0).all(axis=1)
-    if ignore_sentinel:
-        keep &= ~sentinel
-    if ignore_empty:
-        keep &= sentinel | (spans[:, 0] != spans[:, 1])
-    kept = spans[keep]
+    if (sentinel.any() and not ignore_sentinel) or (spans[:, 1] < spans[:, 0]).any():
+        return False
+    kept = spans[~sentinel & ((spans[:, 0] != spans[:, 1]) | (not ignore_empty))]
     return bool((kept[1:, 0] >= kept[:-1, 1]).all())
 
 

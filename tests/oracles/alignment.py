@@ -5,6 +5,7 @@ import itertools
 PLACES = {  # inside, first, last, alone
     "BIO": "IBIB",
     "BILOU": "IBLU",
+    "IOBES": "IBES",
     "IO": "IIII",
     "IOE2": "IIEE",
 }

@@ -87,7 +87,7 @@ def align_spans(
             list of lists for a batch; or `span_columns` of them, which is quicker if it is there already.
             `spans_from_characters` converts 0-based characters. Of windows, there is a list for each text.
         labels: what spans may be labelled with; `TagSet(labels, scheme)` tells what the result means.
-        scheme: `"BIO"`, `"BILOU"`, `"IO"` or `"IOE2"`.
+        scheme: `"BIO"`, `"BILOU"`, `"IOBES"`, `"IO"` or `"IOE2"`.
         on_partial: what becomes of a token that is partly inside of a span: `"include"` tags it (for the
             earlier one, if it is partly in two), `"exclude"` leaves it `O`, `"error"` refuses it.
         first_subword_only: label only the first token of each word, by `word_ids`.

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-Scheme: TypeAlias = Literal["BIO", "BILOU", "IO", "IOE2"]
+Scheme: TypeAlias = Literal["BIO", "BILOU", "IOBES", "IO", "IOE2"]
 
 FIRST, LAST = 1, 2
 """The bits of a token's place in a span: 0 is inside, 3 is alone."""
-_ROLE_AT_PLACE = {"BIO": "IBIB", "BILOU": "IBLU", "IO": "IIII", "IOE2": "IIEE"}
-_ROLES = {"BIO": "BI", "BILOU": "BILU", "IO": "I", "IOE2": "IE"}
+_ROLE_AT_PLACE = {"BIO": "IBIB", "BILOU": "IBLU", "IOBES": "IBES", "IO": "IIII", "IOE2": "IIEE"}
+_ROLES = {"BIO": "BI", "BILOU": "BILU", "IOBES": "BIES", "IO": "I", "IOE2": "IE"}
 _BEFORE_MORE, _AFTER_MORE = "BI", "ILE"
 
 
@@ -69,19 +69,20 @@ def known_as_tagset(tagset: object) -> TagSet:
 class TagSet:
     """The tags of a scheme for some labels, and their ids.
 
-    `O` has id 0. The tags of each label follow together, labels in the order given, and in each the roles
-    `B`, `I`, `L`, `U` (or `I`, `E`) in this order, as far as the scheme has them.
+    `O` has id 0. The tags of each label are next to each other, labels in the order given, and for each label
+    the roles in the order `B`, `I`, `L`, `U` (`B`, `I`, `E`, `S` in IOBES), as far as the scheme has them.
 
     | scheme | a span of one token | of two | of three |
     |---|---|---|---|
     | `"BIO"` (IOB2) | `B` | `B I` | `B I I` |
     | `"BILOU"` | `U` | `B L` | `B I L` |
+    | `"IOBES"` (BIOES) | `S` | `B E` | `B I E` |
     | `"IO"` | `I` | `I I` | `I I I` |
     | `"IOE2"` | `E` | `I E` | `I I E` |
 
     Attributes:
         labels: what spans are labelled with, none of them twice; kept as a tuple.
-        scheme: `"BIO"`, `"BILOU"`, `"IO"` or `"IOE2"`.
+        scheme: `"BIO"`, `"BILOU"`, `"IOBES"`, `"IO"` or `"IOE2"`.
 
     Raises:
         InvalidArgumentError: labels that are no strings or there twice, or an unknown scheme.
@@ -196,7 +197,7 @@ class TagSet:
     def tag_of_subword(self) -> NDArray[np.int32]:
         """The tag of a word's token at each place of the word, by the word's tag, `int32`, `(tags, 4)`.
 
-        A word tagged `B` is `B I I` in three tokens, one tagged `U` is `B I L`.
+        A word tagged `B` is `B I I` in three tokens, one tagged `U` is `B I L`, one tagged `S` is `B I E`.
         """
         place = np.arange(4) & self.marked_place[:, None]
         tags = 1 + self.class_of_tag[:, None] * self.num_roles + self.role_at_place[place]
