@@ -28,7 +28,7 @@ def draws(*shape):
 OF_ROWS = {
     "labels": (tokjax.causal_lm_labels, IDS, HOLES),
     "labels of segments": (
-        lambda i, s: tokjax.causal_lm_labels(i, s > 0, segment_ids=s),
+        lambda i, s: tokjax.causal_lm_labels(i, s, segment_ids=s),
         IDS,
         SEGMENTS,
     ),
@@ -40,7 +40,7 @@ OF_ROWS = {
     "cuDNN's segments": (partial(tokjax.cudnn_segments, max_segments=5), SEGMENTS),
     "attention": (lambda s: tokjax.make_attention_mask(segment_ids=s, window=3), SEGMENTS),
     "attention to a prefix": (
-        lambda h, s: tokjax.make_attention_mask(in_prefix=h, attention_mask=s > 0),
+        lambda h, s: tokjax.make_attention_mask(in_prefix=h, attention_mask=s),
         HOLES,
         SEGMENTS,
     ),
@@ -76,8 +76,10 @@ OF_ROWS = {
     "padding": (tokjax.padding_mask, HOLES),
     "prefix": (tokjax.prefix_mask, HOLES),
     "segments": (tokjax.segment_mask, SEGMENTS),
-    "additive": (lambda h: tokjax.additive_mask(h > 0), HOLES),
+    "additive": (tokjax.additive_mask, HOLES),
+    "unmasked": (tokjax.see_themselves, np.tile(HOLES[:, None], (1, LENGTH, 1))),
     "counted from one": (tokjax.to_one_based, IDS),
+    "counted from zero": (tokjax.to_zero_based, IDS),
     "answers": (partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
 }
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
@@ -96,16 +98,26 @@ OF_ROWS |= {
         IDS[:, :9] % 5,
         WORDS,
     ),
-    "words by spans": (
-        lambda o, s: tokjax.word_ids_from_spans(o, s[..., :2]),
-        OFFSETS.astype(np.int32),
-        SPANS,
-    ),
+    "words by spans": (tokjax.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS[..., :2]),
     "words of labels": (
         lambda i, w: tokjax.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),
         IDS % 5,
         WORDS,
     ),
+}
+OF_ROWS |= {
+    f"blocks, {name}": (
+        lambda i, s, h, method=method: method(tokjax.PackedBlocks(i, s, s, s, s, h)),
+        IDS,
+        SEGMENTS,
+        HOLES,
+    )
+    for name, method in {
+        "labels": tokjax.PackedBlocks.causal_lm_labels,
+        "MaxText": tokjax.PackedBlocks.to_maxtext,
+        "Levanter": tokjax.PackedBlocks.to_levanter,
+        "cumulative lengths": partial(tokjax.PackedBlocks.cu_seqlens, max_segments=5),
+    }.items()
 }
 RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
 PLAN = tokjax.plan_packing(RAGGED.lengths, 40, overlong="split")

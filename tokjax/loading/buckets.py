@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 from tokjax._checks import checked_int
 from tokjax._permutation import permute
 from tokjax.batching.collate import PaddedBatch, pad_ragged
+from tokjax.batching.ladders import LengthBuckets
 from tokjax.errors import InvalidArgumentError
 from tokjax.loading.loader import Loader
 from tokjax.loading.mixing import checked_weights
@@ -126,10 +128,6 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
     def _rows_of(self, length: int, size: int) -> int:
         """How many rows a batch of a length has, where there are so many documents of it."""
 
-    @abstractmethod
-    def _rows_of_rest(self, documents: int) -> int:
-        """How many rows a batch of so many documents has, if those are the last ones."""
-
     @property
     def steps_per_epoch(self) -> int | None:
         """Batches an epoch; `None` for a mixture, which has no end."""
@@ -147,7 +145,6 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         bucket = int(np.searchsorted(batches.up_to, item, "right")) - 1
         count, size = int(batches.rows[bucket]), int(buckets.sizes[bucket])
         first = (item - int(batches.up_to[bucket])) * count
-        count = min(count, self._rows_of_rest(size - first))
         own = self._own(count)
         wanted = np.arange(first + own.start, min(first + own.stop, size))
         if self._shuffle:
@@ -236,9 +233,6 @@ class BucketedLoader(_ByLength):
     def _rows_of(self, length: int, size: int) -> int:  # noqa: ARG002 (the same for all)
         return self.batch_size
 
-    def _rows_of_rest(self, documents: int) -> int:  # noqa: ARG002 (all batches have one shape)
-        return self.batch_size
-
     def _options(self) -> dict[str, Any]:
         boundaries = None if self._boundaries is None else list(self._boundaries)
         return {"batch_size": self.batch_size, "bucket_boundaries": boundaries, **self._common_options()}
@@ -247,9 +241,10 @@ class BucketedLoader(_ByLength):
 class TokenBudgetLoader(_ByLength):
     """Batches of as many documents as a budget allows: many short ones, or a few long ones.
 
-    Documents are padded to the next multiple of `multiple_of`; those of one padded length make batches
-    together, all of one shape but the last, which has the documents that are left. So a step compiles at most
-    twice for each multiple.
+    Documents are padded to one of at most `max_shapes` lengths: those multiples of `multiple_of` that pad the
+    documents of all datasets least (`LengthBuckets.fit`). All batches of a length have the same number of
+    rows, so a jitted step compiles at most `max_shapes` times. (With `drop_last`, a dataset with few
+    documents of a length has batches of fewer rows, which is one more shape.)
 
     Attributes:
         budget: what a batch may cost, of all processes together.
@@ -264,6 +259,7 @@ class TokenBudgetLoader(_ByLength):
         budget: int,
         cost: Callable[[int, int], float] | None = None,
         multiple_of: int = 64,
+        max_shapes: int = 8,
         rows_multiple_of: int = 1,
         pad_id: int | None = None,
         seed: int = 0,
@@ -279,11 +275,12 @@ class TokenBudgetLoader(_ByLength):
             cost: what a batch of `(rows, length)` costs, rising with both: for instance the bytes that a step
                 takes. `None` for `rows * length`: the budget is in tokens, padding among them.
             multiple_of: documents are padded to multiples of this.
+            max_shapes: how many lengths there are at most. More of them pad less, and compile more often.
             rows_multiple_of: a batch has a multiple of so many rows; the number of processes must divide it.
             pad_id: the id on padding; `None` for the tokenizer's PAD token.
             seed: names the order.
             shuffle: whether documents come in another order each epoch.
-            drop_last: leave out documents that fill no batch; if not, such batches have fewer rows.
+            drop_last: leave out documents that fill no batch; if not, such batches have empty rows.
             weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
 
         Raises:
@@ -292,6 +289,7 @@ class TokenBudgetLoader(_ByLength):
         self.budget = checked_int("budget", budget, least=1)
         self._cost = cost
         self._multiple_of = checked_int("multiple_of", multiple_of, least=1)
+        self._max_shapes = checked_int("max_shapes", max_shapes, least=1)
         self._rows_multiple_of = checked_int("rows_multiple_of", rows_multiple_of, least=1)
         super().__init__(
             dataset, pad_id=pad_id, seed=seed, shuffle=shuffle, drop_last=drop_last, weights=weights
@@ -303,14 +301,23 @@ class TokenBudgetLoader(_ByLength):
         return self._rows_multiple_of
 
     def _buckets_of(self, dataset: TokenDataset) -> Buckets:
-        longest = int(dataset.document_lengths.max(initial=1))
-        boundaries = np.arange(1, -(-longest // self._multiple_of) + 1) * self._multiple_of
-        return _buckets_by_length(dataset, boundaries)
+        return _buckets_by_length(dataset, self._lengths)
+
+    @cached_property
+    def _lengths(self) -> NDArray[np.int64]:
+        """The lengths that documents are padded to, rising, shape `(lengths,)`."""
+        lengths = np.concatenate([dataset.document_lengths for dataset in self.datasets])
+        if not len(lengths):
+            return np.array([self._multiple_of])
+        ladder = LengthBuckets.fit(lengths, self._max_shapes, multiple_of=self._multiple_of)
+        return np.array(ladder.rungs, np.int64)
 
     def _rows_of(self, length: int, size: int) -> int:
         """The most rows whose cost is within the budget."""
         step = self._rows_multiple_of
         cost = self._cost_of
+        if not self._drop_last:  # batches of all datasets have one shape
+            size = sum(int(buckets.sizes[buckets.lengths == length].sum()) for buckets in self._buckets)
         if cost(step, length) > self.budget:
             raise InvalidArgumentError(
                 f"{step} rows of {length} ids cost {cost(step, length)}, above the budget of {self.budget}; "
@@ -336,13 +343,11 @@ class TokenBudgetLoader(_ByLength):
             raise InvalidArgumentError(f"cost({rows}, {length}) gave {value!r}, which is no number")
         return float(value)
 
-    def _rows_of_rest(self, documents: int) -> int:
-        return -(-documents // self._rows_multiple_of) * self._rows_multiple_of
-
     def _options(self) -> dict[str, Any]:
         return {
             "budget": self.budget,
             "multiple_of": self._multiple_of,
+            "max_shapes": self._max_shapes,
             "rows_multiple_of": self._rows_multiple_of,
             "rows": [batches.rows.tolist() for batches in self._batches],
             **self._common_options(),

@@ -92,7 +92,7 @@ def spans_from_labels(
 
     Tags that don't follow the scheme, as models give them, are read as seqeval does: by default leniently,
     so that a span begins wherever one must (`I-PER` after `O`, or after `B-ORG`) and ends where it can't go
-    on; if `strict`, only whole spans count (`B I*`, `B I* L` or `U`, `B I* E` or `S`, `I* E`), and other tags are
+    on; if `strict`, only whole spans count (`B I*`, `B I* L` or `U`, `B I* E` or `S`, `I* E`), other tags are
     passed over.
 
     Args:
