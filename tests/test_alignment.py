@@ -102,6 +102,66 @@ def test_white_space_does_not_count(texts, contents, on_partial, first_subword_o
     assert [*map(tuple, tokjax.trim_offsets(ragged, contents).tolist())] == all_trimmed
 
 
+class TestSpansCountedFromZero:
+    TEXT = "the café cat sat"
+
+    def align(self, *args, **options):
+        return tokjax.align_spans(
+            tokjax.encode_result(tokjax.byte_level(), self.TEXT), *args, labels=["X"], **options
+        )
+
+    @pytest.mark.parametrize("texts", [None, [TEXT]])
+    def test_index_base(self, texts):
+        """As the same spans counted from 1."""
+        for start, stop in ((1, 4), (5, 10), (11, 14), (15, 18)):
+            expected = self.align([(start, stop, "X")], texts=texts)
+            found = self.align([(start - 1, stop - 1, "X")], texts=texts, index_base=0)
+            assert found.labels.tolist() == expected.labels.tolist()
+            columns = tokjax.span_columns([[(start - 1, stop - 1, "X")]], ["X"])
+            assert self.align(columns, texts=texts, index_base=0).labels.tolist() == expected.labels.tolist()
+            tokens, tagset = tokjax.encode_result(tokjax.byte_level(), self.TEXT), tokjax.TagSet(["X"])
+            read = tokjax.spans_from_labels(tokens, found.labels, tagset, index_base=0)
+            assert read == [(start - 1, stop - 1, "X")]
+
+    def test_what_their_places_show(self):
+        with pytest.warns(UserWarning, match=r"text 0: the span \(10, 13\) begins .* pass index_base=0"):
+            assert self.align([(10, 13, "X")], texts=[self.TEXT]).token_counts.tolist() == [2]
+        with pytest.raises(
+            tokjax.OffsetsContractError, match=r"\(4, 9\) begins or ends inside a character: .*0-based"
+        ):
+            self.align([(4, 9, "X")], texts=[self.TEXT])
+        with pytest.raises(
+            tokjax.OffsetsContractError, match=r"\(0, 3\) must keep 1 <= start .* pass index_base=0"
+        ):
+            self.align([(0, 3, "X")])
+        with pytest.raises(tokjax.OffsetsContractError, match=r"\(-1, 3\) must keep 0 <= start"):
+            self.align([(-1, 3, "X")], index_base=0)
+        with pytest.raises(tokjax.OffsetsContractError, match=r"\(14, 18\) ends after .* last byte is 16"):
+            self.align([(14, 18, "X")], texts=[self.TEXT], index_base=0)
+        for wrong in (2, True, None):
+            with pytest.raises(tokjax.InvalidArgumentError, match="index_base must be 0 or 1, not"):
+                self.align([], index_base=wrong)
+
+    def test_white_space_is_trimmed(self):
+        """Spans that overlap in it alone don't overlap; one of nothing else stays, and has no token."""
+        with pytest.warns(UserWarning, match=r"2 such spans\)"):
+            touching = self.align([(1, 5, "X"), (4, 10, "X")], texts=[self.TEXT])
+        assert touching.token_counts.tolist() == [3, 5]
+        with pytest.warns(UserWarning, match="white space, which gets no label"):
+            assert self.align([(4, 5, "X")], texts=[self.TEXT]).token_counts.tolist() == [0]
+
+    def test_bytes_that_are_no_text(self):
+        """Each byte that is no UTF-8 is a character of its own."""
+        data = b"a\x80\xbfb"
+        result = tokjax.encode_result(tokjax.byte_level(), data)
+        assert tokjax.align_spans(result, [(2, 3, "X")], labels=["X"], texts=[data]).labels.tolist() == [
+            0,
+            1,
+            0,
+            0,
+        ]
+
+
 @given(labelled_texts())
 def test_partial_tokens_are_refused(texts):
     align = partial(tokjax.align_spans, ragged_of([row for row, _ in texts]), [row for _, row in texts])

@@ -122,8 +122,40 @@ def test_transformers_finds_segments_where_positions_begin_again():
     options = {"strategy": "first_fit", "overlong": "split", "positions": "document"}
     blocks = tokjax.pack_blocks(rows, block_size=8, pad_id=0, **options)
     assert blocks.positions.tolist() == [[0, 1, 2, 3, 8, 9, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
-    found = jax.jit(tokjax.PackedBlocks.to_huggingface)(blocks)["position_ids"]
+    with jax.numpy_rank_promotion("raise"):
+        found = jax.jit(tokjax.PackedBlocks.to_huggingface)(blocks)["position_ids"]
     assert found.tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
+
+
+def test_integers_are_as_wide_as_torch_needs_them(packed):
+    views = packed.to_huggingface(), jax.jit(tokjax.PackedBlocks.to_huggingface)(packed)
+    for name, values in views[0].items():
+        assert values.dtype == np.int64
+        assert views[1][name].dtype == np.int32
+        assert values.tolist() == views[1][name].tolist()
+
+
+@pytest.mark.slow
+def test_a_model_of_transformers_keeps_documents_apart_without_a_cache():
+    import torch
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=64, **sizes)).eval()
+    rows = [[5, 6, 7, 8], [9, 10, 11], [12, 13, 14, 15, 16]]
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=14, pad_id=0)
+    batch = {name: torch.from_numpy(values) for name, values in blocks.to_huggingface().items()}
+    with torch.no_grad():
+        alone = [model(input_ids=torch.tensor([row]), labels=torch.tensor([row])) for row in rows]
+        packed = model(**batch, use_cache=False)
+        mixed = model(**batch)
+    logits = torch.cat([output.logits[0] for output in alone])
+    torch.testing.assert_close(packed.logits[0, :12], logits, rtol=1e-5, atol=1e-5)
+    assert (mixed.logits[0, :12] - logits).abs().max() > 0.01
+    labels = sum(len(row) - 1 for row in rows)
+    loss = sum(float(output.loss) * (len(row) - 1) for output, row in zip(alone, rows, strict=True)) / labels
+    assert float(packed.loss) == pytest.approx(loss, rel=1e-5)
 
 
 def test_transformers_flatten_alike():

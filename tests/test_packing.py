@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree, assert_same
+from tests.agreement import agree, agree_in_jax, assert_same
 from tests.oracles import packing as oracle
 from tokjax.batching import _fitting
 
@@ -277,3 +277,76 @@ def test_plans_for_other_rows():
         plan.part(0, 2)
     with pytest.raises(tokjax.InvalidArgumentError, match="blocks 0 to 0 have 2 pieces, more than 1"):
         plan.part(0, 1, num_pieces=1)
+
+
+class TestLossMasks:
+    ROWS = ([3, 6, 7], [8], [], [9, 5, 5, 2])
+    MASKS = ([0, 1, 1], [1], [], [0, 0, 1, 0])
+
+    @pytest.mark.parametrize("strategy", STRATEGIES)
+    @pytest.mark.parametrize("eos_id", [None, 1])
+    def test_they_go_with_their_tokens(self, strategy, eos_id):
+        """As ids of their own would, and separators count if the token before them does."""
+        pack = partial(tokjax.pack_blocks, block_size=5, pad_id=0, eos_id=eos_id, strategy=strategy)
+        ragged = tokjax.ragged_from_rows(self.ROWS)
+        flat = np.concatenate(self.MASKS).astype(np.int32)
+        blocks = pack(ragged, loss_mask=self.MASKS)
+        numbered = pack(ragged._replace(ids=np.arange(1, 9, dtype=np.int32)), eos_id=eos_id and -1).ids
+        known = dict(enumerate(flat.tolist(), 1)) | {0: 0}
+        expected, before = [], 0
+        for number in numbered.reshape(-1).tolist():
+            before = before if number == -1 else known[number]
+            expected.append(before)
+        counted = blocks.segment_ids > 0
+        is_first = np.diff(blocks.segment_ids, prepend=0, axis=1) != 0
+        found = np.where(is_first, 0, blocks.loss_mask)  # (the first of a segment is no target in any case)
+        assert found.tolist() == np.where(is_first, 0, np.reshape(expected, numbered.shape)).tolist()
+        assert not blocks.loss_mask[~counted].any()
+        assert blocks.causal_lm_labels().tolist() == (
+            pack(ragged).causal_lm_labels(loss_mask=blocks.loss_mask).tolist()
+        )
+        for given_mask in (flat, flat > 0, tokjax.ragged_from_rows(self.MASKS)):
+            assert pack(ragged, loss_mask=given_mask).loss_mask.tolist() == blocks.loss_mask.tolist()
+
+    @pytest.mark.parametrize("eos_id", [None, 1])
+    def test_they_are_the_same_in_jax(self, eos_id):
+        ragged, mask = tokjax.ragged_from_rows(self.ROWS), np.concatenate(self.MASKS).astype(np.int32)
+        ragged = ragged._replace(row_splits=ragged.row_splits.astype(np.int32))
+        plan = tokjax.plan_packing(ragged.lengths, 5, separators=eos_id is not None)
+        pack = partial(tokjax.apply_packing, plan, pad_id=0, eos_id=eos_id)
+        agree_in_jax(lambda r, m: pack(r, loss_mask=m), pack(ragged, loss_mask=mask), (ragged, mask))
+
+    def test_conversations(self, tokenizer):
+        template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"
+        talk = [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}]
+        chats = [tokjax.encode_chat(tokenizer, talk * n, template) for n in (1, 2, 1)]
+        blocks = tokjax.pack_blocks(chats, block_size=100, pad_id=0)
+        masks = [chat.assistant_mask for chat in chats]
+        alone = tokjax.pack_blocks([c.result for c in chats], block_size=100, pad_id=0, loss_mask=masks)
+        assert all(np.array_equal(left, right) for left, right in zip(blocks, alone, strict=True))
+        assert blocks.loss_mask.sum() == sum(map(sum, masks))
+        assert (blocks.causal_lm_labels() != -100).sum() == blocks.loss_mask.sum()
+        huggingface = blocks.to_huggingface()
+        assert ((huggingface["labels"] != -100) == (blocks.loss_mask == 1)).all()
+        assert (blocks.to_levanter()["loss_weight"] > 0).sum() == blocks.loss_mask.sum()
+        assert (blocks.to_maxtext()["targets_segmentation"] > 0).sum() == blocks.loss_mask.sum()
+        without = [chat._replace(assistant_mask=None) for chat in chats]
+        assert tokjax.pack_blocks(without, block_size=100, pad_id=0).loss_mask is None
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match="chat 0 was encoded without a mask, and others"
+        ):
+            tokjax.pack_blocks([*without[:1], *chats], block_size=100, pad_id=0)
+        assert tokjax.pack_blocks(chats, block_size=100, pad_id=0, loss_mask=masks[::1]).loss_mask is not None
+
+    @pytest.mark.parametrize(
+        ("mask", "message"),
+        [
+            (np.ones(7, int), r"loss_mask has shape \(7,\), and the ids of all rows have \(8,\)"),
+            ([[1, 1, 1], [1]], "loss_mask has 2 rows, and there are 4 rows of ids; pass one for each"),
+            ([[1, 1, 1], [1, 1], [], [1, 1, 1]], "row 1 of loss_mask has 2 entries, and row 1 has 1 ids"),
+            ([1, 1, 1, 1, 1, 1, 1, 1], "or a list with a mask for each row"),
+        ],
+    )
+    def test_masks_that_do_not_fit(self, mask, message):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            tokjax.pack_blocks(tokjax.ragged_from_rows(self.ROWS), block_size=5, pad_id=0, loss_mask=mask)

@@ -211,11 +211,75 @@ def test_labels_through_windows(tokenizer, scheme):
     text = "low lower widest newest " * 8
     words = [(m, m + 5, "PER") for m in range(5, len(text), 24)]
     windows = tokjax.encode_windows(tokenizer, [text], max_length=17, stride=10)
-    spans_of_windows = [words] * len(windows.text_ids)
-    aligned = tokjax.align_spans(windows.batch, spans_of_windows, labels=LABELS, scheme=scheme)
+    aligned = tokjax.align_spans(windows, [words], labels=LABELS, scheme=scheme)
     merged = tokjax.merge_windows(windows, aligned.labels, stride=10)
     tagset = tokjax.TagSet(LABELS, scheme)
     assert tokjax.spans_from_labels(merged.offsets, merged.values, tagset, texts=[text]) == words
+    assert tokjax.spans_from_labels(merged, merged.values, tagset, texts=[text]) == [words]
+
+
+class TestFunctionsThatTakeWindows:
+    TEXTS = ("Zoë flew to 東京 and on to Wien", "Kim", "to Wien")
+    SPANS = ([(1, 5, "PER"), (14, 20, "ORG")], [(1, 4, "PER")], [(4, 8, "ORG")])
+
+    @pytest.fixture(params=[None, [0, 2]])
+    def windows(self, request):
+        """Of all texts, and of some."""
+        found = tokjax.encode_windows(tokjax.byte_level(), self.TEXTS, max_length=9, stride=3)
+        if request.param is None:
+            return found
+        some = np.flatnonzero(np.isin(found.text_ids, request.param))
+        return tokjax.Windows([found.batch[i] for i in some], found.text_ids[some])
+
+    @pytest.mark.parametrize("options", [{}, {"texts": TEXTS}])
+    def test_to_labels_and_back(self, windows, options):
+        aligned = tokjax.align_spans(windows, self.SPANS, labels=LABELS, **options)
+        by_window = {
+            "spans": [self.SPANS[text] for text in windows.text_ids],
+            **({"texts": [self.TEXTS[text] for text in windows.text_ids]} if options else {}),
+        }
+        alone = tokjax.align_spans(windows.batch, labels=LABELS, **by_window)
+        assert aligned.labels.tolist() == alone.labels.tolist()
+        counts, splits = [], np.cumsum([0, *map(len, by_window["spans"])])
+        for text in range(3):
+            of_text = np.flatnonzero(windows.text_ids == text)
+            of_spans = [alone.token_counts[splits[i] : splits[i + 1]] for i in of_text]
+            counts += np.sum(of_spans, axis=0).tolist() if len(of_text) else [0] * len(self.SPANS[text])
+        assert aligned.token_counts.tolist() == counts
+        tagset = tokjax.TagSet(LABELS)
+        read = tokjax.spans_from_labels(windows, aligned.labels, tagset, **options)
+        options = {"texts": by_window["texts"]} if options else {}
+        assert read == tokjax.spans_from_labels(windows.batch, aligned.labels, tagset, **options)
+
+    def test_padded(self, windows):
+        padded = tokjax.collate_padded_batch(windows, pad_id=-1)
+        alone = tokjax.collate_padded_batch(windows.batch, pad_id=-1)
+        assert all(np.array_equal(left, right) for left, right in zip(padded, alone, strict=True))
+        merged = tokjax.merge_windows(windows, np.arange(len(alone.ids[alone.attention_mask == 1])), stride=3)
+        labels = tokjax.collate_padded_batch(merged, pad_id=-100)
+        assert labels.ids[labels.attention_mask == 1].tolist() == merged.values.tolist()
+        assert labels.offsets[labels.attention_mask == 1].tolist() == merged.offsets.tolist()
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=r"merged windows have shape \(\d+, 2\); rows are"
+        ):
+            tokjax.collate_padded_batch(
+                merged._replace(values=np.stack([merged.values] * 2, axis=1)), pad_id=0
+            )
+
+    def test_what_is_refused(self):
+        windows = tokjax.encode_windows(tokjax.byte_level(), self.TEXTS, max_length=9, stride=3)
+        by_window = [[]] * len(windows.text_ids)
+        for options in ({"spans": by_window}, {"spans": self.SPANS, "texts": self.TEXTS[:2]}):
+            with pytest.raises(
+                tokjax.InvalidArgumentError,
+                match="rows, and the windows are of 3 texts; pass one row for each text, or windows.batch",
+            ):
+                tokjax.align_spans(windows, labels=LABELS, **options)
+        for text_ids in (windows.text_ids[1:], windows.text_ids - 1):
+            with pytest.raises(
+                tokjax.InvalidArgumentError, match="text_ids must say which text, from 0, each of"
+            ):
+                tokjax.align_spans(windows._replace(text_ids=text_ids), self.SPANS, labels=LABELS)
 
 
 def test_pairs_in_windows():

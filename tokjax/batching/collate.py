@@ -75,8 +75,9 @@ def collate_padded_batch(
     known, use `pad_ragged` with a length of your own.
 
     Args:
-        results: a `TokenizationBatch`, a `Ragged`, or a list of `TokenizationResult`s; none at all gives
-            arrays of shape `(0, length)`.
+        results: a `TokenizationBatch`, a `Ragged`, a list of `TokenizationResult`s, `Windows` (a row for each
+            window), or `MergedWindows` of integers, which take the place of ids; none at all gives arrays of
+            shape `(0, length)`.
         pad_id: the id on padding. It has no default: 0 is some token's id.
         length: pad to exactly this many tokens.
         multiple_of: pad to the next multiple of this.

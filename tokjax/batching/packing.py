@@ -45,7 +45,8 @@ def apply_packing(
     Args:
         plan: made by `plan_packing` from the lengths of these rows, or a part of it.
         results: the rows: a `Ragged` of NumPy or JAX arrays, a `TokenizationBatch`, or a list of
-            `TokenizationResult`s.
+            `TokenizationResult`s, or of the `EncodedChat`s of `encode_chat`, whose masks become the loss
+            mask.
         pad_id: the id on padding.
         eos_id: the id on separators; needed if the plan has any. (Where the plan itself is an argument of a
             jitted function, that can't be checked, and separators would get the pad id.)
@@ -64,6 +65,7 @@ def apply_packing(
     if not isinstance(plan, PackingPlan):
         raise InvalidArgumentError(f"plan must be what plan_packing gives, not a {type(plan).__name__}")
     check_id("pad_id", pad_id)
+    results, loss_mask = _without_chats(results, loss_mask)
     ragged = as_ragged(results)
     _check_fit(plan, ragged, eos_id)
     if positions not in ("segment", "document"):
