@@ -21,8 +21,10 @@ from tokjax.ragged import COLUMNS, ranges
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from tokjax.batching.alignment.windows import MergedWindows
     from tokjax.ragged import Ragged
     from tokjax.records import Results
+    from tokjax.windows import Windows
 
 Side: TypeAlias = Literal["left", "right"]
 PADDED_COLUMNS = (*COLUMNS, "attention_mask")
@@ -58,7 +60,7 @@ class PaddedBatch(NamedTuple):
 
 
 def collate_padded_batch(
-    results: Results,
+    results: Results | Windows | MergedWindows,
     *,
     pad_id: int,
     length: int | None = None,

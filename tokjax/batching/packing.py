@@ -12,28 +12,29 @@ import numpy as np
 from tokjax._arrays import take_or_fill
 from tokjax._checks import check_id
 from tokjax._compiling import compiled
-from tokjax._namespace import Array, as_int32, as_mask, is_jax, is_traced, namespace, to_host
+from tokjax._namespace import as_int32, is_traced, namespace, to_host
 from tokjax.batching._inputs import as_ragged
+from tokjax.batching._loss_masks import flat_loss_mask, without_chats
 from tokjax.batching.blocks import PackedBlocks
 from tokjax.batching.plans import PackingPlan, plan_packing
 from tokjax.errors import InvalidArgumentError
-from tokjax.ragged import Ragged
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tokjax.batching._loss_masks import Chat, LossMask
     from tokjax.batching.plans import Overlong, Strategy
+    from tokjax.ragged import Ragged
     from tokjax.records import Results
 
 _PLACES_AT_ONCE = 1 << 18
 
 Positions: TypeAlias = Literal["segment", "document"]
-LossMask: TypeAlias = "Array | Ragged | Sequence[Array | Sequence[int]]"
 
 
 def apply_packing(
     plan: PackingPlan,
-    results: Results,
+    results: Results | Sequence[Chat],
     *,
     pad_id: int,
     eos_id: int | None = None,
@@ -65,12 +66,12 @@ def apply_packing(
     if not isinstance(plan, PackingPlan):
         raise InvalidArgumentError(f"plan must be what plan_packing gives, not a {type(plan).__name__}")
     check_id("pad_id", pad_id)
-    results, loss_mask = _without_chats(results, loss_mask)
+    results, loss_mask = without_chats(results, loss_mask)
     ragged = as_ragged(results)
     _check_fit(plan, ragged, eos_id)
     if positions not in ("segment", "document"):
         raise InvalidArgumentError(f"positions must be 'segment' or 'document', not {positions!r}")
-    counted = None if loss_mask is None else _flat_mask(loss_mask, ragged)
+    counted = None if loss_mask is None else flat_loss_mask(loss_mask, ragged)
     xp = namespace(*plan[:5], *ragged, counted, pad_id, eos_id)
     _check_size(plan)
     if xp is np:
@@ -83,7 +84,7 @@ def apply_packing(
 
 
 def pack_blocks(
-    results: Results,
+    results: Results | Sequence[Chat],
     *,
     block_size: int,
     pad_id: int,
@@ -130,7 +131,7 @@ def pack_blocks(
     >>> blocks.causal_lm_labels()
     array([[-100,    7, -100,    9, -100, -100]], dtype=int32)
     """
-    results, loss_mask = _without_chats(results, loss_mask)
+    results, loss_mask = without_chats(results, loss_mask)
     ragged = as_ragged(results)
     splits = ragged.row_splits
     plan = plan_packing(
@@ -143,58 +144,6 @@ def pack_blocks(
         separators=eos_id is not None,
     )
     return apply_packing(plan, ragged, pad_id=pad_id, eos_id=eos_id, positions=positions, loss_mask=loss_mask)
-
-
-def _without_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMask | None]:
-    """Encoded chats as results and a loss mask; other results as they are."""
-    chats = [*results] if isinstance(results, (list, tuple)) and not hasattr(results, "_fields") else []
-    if not chats or not all(hasattr(chat, "assistant_mask") for chat in chats):
-        return results, loss_mask
-    if loss_mask is None:
-        masks = [chat.assistant_mask for chat in chats]
-        lacking = [i for i, mask in enumerate(masks) if mask is None]
-        if lacking and len(lacking) < len(masks):
-            raise InvalidArgumentError(
-                f"chat {lacking[0]} was encoded without a mask, and others have one; encode all of them "
-                "alike, or pass loss_mask=MASKS"
-            )
-        loss_mask = None if lacking else masks
-    return [chat.result for chat in chats], loss_mask
-
-
-def _flat_mask(loss_mask: Any, ragged: Ragged) -> Any:
-    """A loss mask as an array beside the ids of all rows: `int32`, 1 and 0, shape `(n,)`."""
-    if isinstance(loss_mask, Ragged):
-        lengths, flat = loss_mask.lengths, loss_mask.ids
-    elif is_jax(loss_mask) or isinstance(loss_mask, np.ndarray):
-        lengths, flat = None, loss_mask
-    else:
-        rows = [np.asarray(row) for row in loss_mask]
-        if any(row.ndim != 1 for row in rows):
-            raise InvalidArgumentError(
-                "loss_mask must be an array of shape (n,) beside the ids of all rows, or a list with a mask "
-                "for each row"
-            )
-        lengths = np.array([len(row) for row in rows], np.int64)
-        flat = np.concatenate([np.zeros(0, np.int32), *rows])
-    if lengths is not None and not is_traced(lengths) and not is_traced(ragged.row_splits):
-        wanted, given = np.diff(to_host(ragged.row_splits)), to_host(lengths)
-        if len(given) != len(wanted):
-            raise InvalidArgumentError(
-                f"loss_mask has {len(given)} rows, and there are {len(wanted)} rows of ids; pass one for each"
-            )
-        if (given != wanted).any():
-            row = int(np.flatnonzero(given != wanted)[0])
-            raise InvalidArgumentError(
-                f"row {row} of loss_mask has {given[row]} entries, and row {row} has {wanted[row]} ids; pass "
-                "one for each id"
-            )
-    if flat.shape != ragged.ids.shape:
-        raise InvalidArgumentError(
-            f"loss_mask has shape {flat.shape}, and the ids of all rows have {ragged.ids.shape}; pass one "
-            "entry for each id, or a list with a mask for each row"
-        )
-    return as_mask(namespace(flat), "loss_mask", flat).astype(np.int32)
 
 
 class _Runs(NamedTuple):
