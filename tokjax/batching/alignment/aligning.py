@@ -98,7 +98,7 @@ def align_spans(
             texts, a token that begins with the blank before its word lies only partly inside of that word.
         word_ids: which word each token is of, where `offsets` is an array.
         sequence_id: which text of a pair the spans are places in; tokens of the other get `ignore_index`.
-        index_base: what the first byte of a text is counted as in `spans`: 1, or 0.
+        index_base: the index of a text's first byte in `spans`, 1 or 0.
 
     Returns:
         Labels of shape `(n,)`, those of all texts end to end (`make_ragged(labels, batch.row_splits)` can be

@@ -109,7 +109,7 @@ def spans_from_labels(
             is left out then.
         word_ids: which word each token is of, where `offsets` is an array.
         sequence_id: which text of a pair to read.
-        index_base: what the first byte of a text is counted as in the result: 1, or 0.
+        index_base: the index of a text's first byte in the result, 1 or 0.
 
     Returns:
         `(start, stop, label)` in half-open bytes, in the order of the text: a list for one text, a list of

@@ -203,7 +203,7 @@ def row_of_span(spans: SpanColumns, span: int) -> int:
 
 
 def show_span(spans: SpanColumns, span: int, index_base: int) -> str:
-    """The place of a span as it was given, where the first byte was counted as `index_base`."""
+    """Returns a span as it was given, where the index of the first byte was `index_base`."""
     return f"({spans.starts[span] - 1 + index_base}, {spans.stops[span] - 1 + index_base})"
 
 

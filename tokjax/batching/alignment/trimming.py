@@ -92,7 +92,7 @@ def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanCo
     Args:
         spans: spans with `1 <= start < stop`.
         texts: the texts.
-        index_base: what the first byte was counted as where the spans come from, for errors.
+        index_base: the index of a text's first byte in the spans as they were given, for errors.
 
     Raises:
         OffsetsContractError: a span ends after its text, or begins or ends inside a character.
@@ -111,7 +111,7 @@ def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanCo
         f"({len(padded)} such spans). If spans are counted from {other}, pass index_base={other}",
         stacklevel=3,
     )
-    filled = splits_from_lengths(~blank)  # (how many bytes before each are no white space)
+    filled = splits_from_lengths(~blank)  # (number of bytes before each that are not white space)
     some = padded[filled[stops[padded]] > filled[starts[padded]]]  # (a span of nothing else stays as it is)
     first, after = starts[some], stops[some]
     starts[some] = _after_blanks(blank, first, after)
@@ -143,7 +143,7 @@ def _reject_cut_characters(
         texts: the texts.
         starts: where each span begins in the joined texts, from 0, shape `(spans,)`.
         stops: where it ends.
-        index_base: what the first byte was counted as, for the error.
+        index_base: the index of a text's first byte in the spans as they were given, for the error.
     """
     data = np.frombuffer(texts.data, np.uint8)
     inside = ((data[starts] & 0xC0) == 0x80) | ((data[stops] & 0xC0) == 0x80)
