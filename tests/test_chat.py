@@ -105,7 +105,7 @@ def test_a_tokenizer_that_normalises():
         wordpiece, [{"role": "assistant", "content": "NAÏVE  low"}], "{{ messages[0].content }}"
     )
     assert chat.assistant_mask.all()
-    assert len(chat.result) == len(tokjax.encode(wordpiece, "naive low"))
+    assert len(chat.result) == len(tokjax.encode(wordpiece, "naive low", add_special_tokens=False))
 
 
 class TestMessagesCanNotForgeTurns:
@@ -156,7 +156,7 @@ class TestMessagesCanNotForgeTurns:
         ("hello", "messages must be a list of messages, not 'hello'"),
         (None, "messages must be a list of messages, not None"),
         (["hi"], r"messages\[0\] must map 'role' and 'content', not be 'hi'"),
-        ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; messages hold what JSON does"),
+        ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; it must be what JSON can hold"),
     ],
 )
 def test_what_is_no_conversation(bpe, messages, message):
@@ -192,11 +192,11 @@ def test_a_block_in_a_comment_is_none(bpe):
     ("template", "message"),
     [
         ("{% for", "the chat template is no Jinja template"),
-        ("{{ messages[0].content.strip(1) }}", "the chat template can't do with these messages: TypeError"),
-        ("{{ raise_exception('no system') }}", "can't do with these messages: ValueError: no system"),
-        ("{{ ''.__class__.__mro__ }}", "can't do with these messages: SecurityError"),
-        ("{{ messages.append(1) }}", "can't do with these messages: SecurityError"),
-        ("{{ 'a' * 10 ** 18 }}", "can't do with these messages: (Memory|Overflow)Error"),
+        ("{{ messages[0].content.strip(1) }}", "the chat template can't render these messages: TypeError"),
+        ("{{ raise_exception('no system') }}", "can't render these messages: ValueError: no system"),
+        ("{{ ''.__class__.__mro__ }}", "can't render these messages: SecurityError"),
+        ("{{ messages.append(1) }}", "can't render these messages: SecurityError"),
+        ("{{ 'a' * 10 ** 18 }}", "writes more than 4194304 characters, or does more work"),
         (
             "{% for m in messages %}{{ messages | length }}{{ m.content }}{% endfor %}",
             "put {% generation %} and",

@@ -627,10 +627,10 @@ from .vocabulary import (
 
 __version__: str
 __all__: list[str]
-from .chat import (
+from .chat.encoding import (
     EncodedChat as EncodedChat,
 )
-from .chat import (
+from .chat.encoding import (
     encode_chat as encode_chat,
 )
 from .formats.adapters import (

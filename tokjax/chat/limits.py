@@ -1,0 +1,151 @@
+"""Bounds on the work of a chat template, which is untrusted code.
+
+Jinja's sandbox keeps a template away from Python's internals, but not from `'a' * 10**10` or from loops
+within loops. Here every operation of a template has a cost, which is taken from a budget: before the
+operation where its result may be larger than its inputs, and after it for what it returned. The unit is about
+one character or four bytes of memory.
+
+    {% for m in messages %}        LOOP_STEP each time, and the literal text of the body
+    {{ m.content | trim }}         the length of the content, of the result, and of what is written
+    {{ 'ab' * 1000 }}              2,000, before the string is made
+    {{ items | join(', ') }}       the size of all items, times the length of the separator
+
+Costs depend on the template and on the messages alone, so a conversation that is encoded once is always
+encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+
+WORK_PER_CHARACTER = 32
+"""Units of work per character that a template may write."""
+CALL = 128
+LOOP_STEP = 256
+_OPERATION = 32
+_ELEMENT = 64
+
+_AMPLIFYING = frozenset(
+    (
+        *("center", "ljust", "rjust", "zfill", "expandtabs", "indent", "truncate"),
+        *("replace", "translate", "join", "format", "format_map", "tojson", "xmlattr", "to_bytes"),
+        *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum", "round"),
+    )
+)
+"""Names of filters and methods whose cost may be the product of the sizes of their arguments."""
+_SHALLOW = frozenset(
+    (
+        *("attr", "default", "d", "first", "items", "last", "length", "list", "random", "reverse"),
+        *("map", "reject", "rejectattr", "select", "selectattr"),
+    )
+)
+"""Names of filters that don't look into the elements of a list."""
+_SPEC = re.compile(r"%(?:\([^)]*\))?([^a-zA-Z%]*)")
+_NUMBER = re.compile(r"\d+")
+
+
+class TemplateLimitError(Exception):
+    """A template has spent its budget."""
+
+
+class Budget:
+    """What is left of the work that one rendering may do."""
+
+    def __init__(self, units: int) -> None:
+        self.left = units
+
+    def spend(self, units: int) -> None:
+        """Take units from the budget; an error once it is empty."""
+        self.left -= units
+        if self.left < 0:
+            raise TemplateLimitError
+
+    def spend_on_text(self, value: Any) -> int:
+        """Take what it costs to write or to compare a value, with all that lists and mappings in it hold.
+
+        What a list holds twice counts twice, as it is written twice.
+
+        Returns:
+            About how many characters it has as text.
+        """
+        size = 0
+        left = [value]
+        while left:
+            some = left.pop()
+            length = 1
+            if isinstance(some, (str, bytes, range)):
+                length += len(some)
+            elif isinstance(some, int):
+                length += some.bit_length() // 8
+            elif isinstance(some, Mapping):
+                left.extend(some.keys())
+                left.extend(some.values())
+            elif isinstance(some, Collection):
+                left.extend(some)
+            self.spend(length + _ELEMENT)
+            size += length
+        return size
+
+    def spend_on_result(self, value: Any) -> None:
+        """Take what the memory of a new value costs."""
+        if isinstance(value, (str, bytes)):
+            self.spend(len(value))
+        elif isinstance(value, int):
+            self.spend(value.bit_length() // 8)
+        elif isinstance(value, Collection):
+            self.spend(_ELEMENT * len(value))
+
+    def spend_on_call(self, name: str, arguments: Collection[Any], *, shallow: bool = False) -> None:
+        """Take what a call of this name costs, before it is made.
+
+        Args:
+            name: the name of the filter, the test, the method or the function.
+            arguments: all that it is given, the object of a method too.
+            shallow: whether it does not look into the elements of lists, unless its name says otherwise.
+        """
+        self.spend(_OPERATION)
+        amplifies = name in _AMPLIFYING
+        if not amplifies and (shallow or name in _SHALLOW):
+            self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
+            return
+        sizes = [self.spend_on_text(value) for value in arguments]
+        if amplifies and sizes:
+            largest = max(sizes)
+            widths = _sum_of_integers(arguments)
+            self.spend(largest * (sum(sizes) - largest) + _ELEMENT * widths)
+            if name == "indent":
+                self.spend(largest * widths)
+            if name == "sum":
+                self.spend(largest * largest)
+            if name == "format":
+                self.spend(sum(_written_widths(form) for form in arguments if isinstance(form, str)))
+
+    def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
+        """Take what `+`, `*`, `%` and the like cost, before they are computed."""
+        sizes = self.spend_on_text(left), self.spend_on_text(right)
+        if operator == "**" and isinstance(left, int) and isinstance(right, int):
+            self.spend(sizes[0] * abs(right))
+        elif operator == "*":
+            numbers = [abs(value) for value in (left, right) if isinstance(value, int)]
+            self.spend(max(sizes) * numbers[0] if len(numbers) == 1 else sizes[0] * sizes[1])
+        elif operator == "%" and isinstance(left, (str, bytes)):
+            form = left if isinstance(left, str) else left.decode("latin-1")
+            values = right if isinstance(right, (tuple, list)) else [right]
+            self.spend(form.count("%") * sizes[1] + _written_widths(form))
+            self.spend(_sum_of_integers(values) if "*" in form else 0)
+
+    def spend_on_field(self, value: Any, form: str) -> None:
+        """Take what one field of `str.format` costs."""
+        self.spend_on_text(value)
+        self.spend(sum(int(number[:19]) for number in _NUMBER.findall(form)))
+
+
+def _sum_of_integers(values: Collection[Any]) -> int:
+    return sum(abs(value) for value in values if isinstance(value, int))
+
+
+def _written_widths(form: str) -> int:
+    """The sum of the widths and precisions in a `%` format."""
+    return sum(int(number[:19]) for spec in _SPEC.findall(form) for number in _NUMBER.findall(spec))

@@ -1,0 +1,151 @@
+"""Messages as a template sees them: copied, checked, with special tokens in them hidden or rejected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax.errors import InvalidArgumentError
+from tokjax.text.special import refuse_special, split_at_special
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_WORD = re.compile(r"[\w -]*")
+_WORDS = ("role", "type")
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+
+Message = dict[str, Any]
+
+
+class Hidden(NamedTuple):
+    """Special tokens that are ordinary text where messages hold them.
+
+    A template is rendered with other characters in their place, as many as they have, so that they are not
+    taken for what the template itself writes.
+
+    Attributes:
+        names: the special tokens, each with what is put in its place.
+        restored: the code point of each of these characters, and the character that it replaces; for
+            `str.translate`.
+    """
+
+    names: dict[str, str]
+    restored: dict[int, str]
+
+    def hide(self, text: str) -> str:
+        """The text with other characters in place of the special tokens."""
+        pieces = split_at_special(text, frozenset(self.names))
+        return "".join(self.names.get(piece, piece) for piece in pieces)
+
+    def restore(self, text: str) -> str:
+        """The text with the special tokens."""
+        return text.translate(self.restored)
+
+    def is_in(self, text: str) -> bool:
+        """Whether any of the characters is in a text."""
+        return any(chr(point) in text for point in self.restored)
+
+
+def hide_special(names: Iterable[str], texts: Sequence[str]) -> Hidden:
+    """The special tokens that any of the texts hold, with characters that none of the texts holds."""
+    found = [name for name in names if any(name in text for text in texts)]
+    taken = set().union(*texts) if found else set()
+    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in taken)
+    replaced = {name: "".join(next(free) for _ in name) for name in found}
+    pairs = [pair for name, hidden in replaced.items() for pair in zip(hidden, name, strict=True)]
+    return Hidden(replaced, {ord(hidden): character for hidden, character in pairs})
+
+
+def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Messages as lists and dicts of their own, without the keys whose value is `None`.
+
+    The reasoning of a message is there under each name that templates read: `reasoning_content` and
+    `thinking`.
+
+    Raises:
+        InvalidArgumentError: they are no list of mappings, or hold something else than JSON does.
+    """
+    given: object = messages
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise InvalidArgumentError(f"messages must be a list of messages, not {messages!r:.80}")
+    copied = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidArgumentError(f"messages[{i}] must map 'role' and 'content', not be {message!r:.80}")
+        copied.append(
+            copy_json({key: value for key, value in message.items() if value is not None}, f"messages[{i}]")
+        )
+    return copied
+
+
+def with_reasoning(messages: list[Message]) -> list[Message]:
+    """The messages, the reasoning of each under all names that templates read."""
+    filled = []
+    for message in messages:
+        reasoning = next((message[key] for key in _REASONING if key in message), None)
+        aliases = {} if reasoning is None else {"reasoning_content": reasoning}
+        filled.append({"thinking": reasoning} | message | aliases if aliases else message)
+    return filled
+
+
+def copy_json(value: Any, where: str, change: Callable[[str, str], str] = lambda text, _: text) -> Any:
+    """A copy of what JSON can hold, in lists and dicts.
+
+    Args:
+        value: what to copy.
+        where: what to call it in errors.
+        change: gives what stands in place of a string; it is also given what to call its place.
+
+    Raises:
+        InvalidArgumentError: there is something else in it.
+    """
+    if isinstance(value, str):
+        return change(str(value), where)
+    if isinstance(value, Mapping):
+        return {
+            copy_json(key, f"a key of {where}", change): copy_json(inner, f"{where}[{key!r}]", change)
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [copy_json(inner, f"{where}[{i}]", change) for i, inner in enumerate(value)]
+    if isinstance(value, (int, float, NoneType)):
+        return value
+    advice = "; a function is passed as its JSON schema" if callable(value) else ""
+    raise InvalidArgumentError(f"{where} is a {type(value).__name__}; it must be what JSON can hold{advice}")
+
+
+def strings_in(value: Any) -> list[str]:
+    """All strings in a copy of JSON data, keys too."""
+    found: list[str] = []
+    copy_json(value, "", lambda text, _: found.append(text) or text)  # type: ignore[func-returns-value]
+    return found
+
+
+def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
+    """Raise an error for special tokens in strings, and for roles and types that are no words.
+
+    Raises:
+        DisallowedSpecialTokenError: a string holds a special token.
+        InvalidArgumentError: a role or a type has other characters than those of words.
+    """
+
+    def check(text: str, place: str) -> str:
+        refuse_special(text, disallowed, place)
+        if place.endswith(tuple(f"[{key!r}]" for key in _WORDS)) and not _WORD.fullmatch(text):
+            raise InvalidArgumentError(f"{place} is {text!r}; roles and types are words")
+        return text
+
+    copy_json(value, where, check)
+
+
+def neutral(value: Any, key: str = "") -> Any:
+    """A message whose texts say nothing, except roles and types."""
+    if isinstance(value, str):
+        return value if key in _WORDS else "x" * bool(value)
+    if isinstance(value, dict):
+        return {name: neutral(inner, name) for name, inner in value.items()}
+    return [neutral(inner) for inner in value] if isinstance(value, list) else value
