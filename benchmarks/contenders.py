@@ -61,8 +61,10 @@ def tokjax_ids(ranks: Path, threads: int) -> Calls:
 
     tokenizer = tokjax.byte_level_bpe(read_ranks(ranks))
     return Calls(
-        lambda documents: tokjax.encode_to_array(tokenizer, documents, threads=threads),
-        lambda text: tokjax.encode(tokenizer, text),
+        lambda documents: tokjax.encode_to_array(
+            tokenizer, documents, add_special_tokens=False, threads=threads
+        ),
+        lambda text: tokjax.encode(tokenizer, text, add_special_tokens=False),
     )
 
 
@@ -82,8 +84,8 @@ def tokjax_with_special(ranks: Path, _: int) -> Calls:
 
     tokenizer = tokenizer_of(ranks)
     return Calls(
-        lambda documents: tokjax.encode_to_array(tokenizer, documents, threads=1),
-        lambda text: tokjax.encode(tokenizer, text),
+        lambda documents: tokjax.encode_to_array(tokenizer, documents, add_special_tokens=False, threads=1),
+        lambda text: tokjax.encode(tokenizer, text, add_special_tokens=False),
     )
 
 

@@ -54,7 +54,8 @@ def bits_per_byte(params, blocks, tokenizer, batch_size):
 
 def sample(params, tokenizer, length, prompt, count, seed):
     """The prompt and so many tokens more, drawn at a temperature of 0.7."""
-    ids, logits = tokjax.encode(tokenizer, prompt).tolist(), jax.jit(next_token_logits)
+    ids = tokjax.encode(tokenizer, prompt, add_special_tokens=False).tolist()
+    logits = jax.jit(next_token_logits)
     for key in jax.random.split(jax.random.key(seed), count):
         seen = ids[-length:]
         window = tokjax.pack_blocks(tokjax.ragged_from_rows([seen]), block_size=length, pad_id=0)

@@ -94,12 +94,12 @@ def test_the_heap_equals_the_scan_where_ties_are_everywhere(word):
 
 @given(text=hard_texts)
 def test_decoding_gives_the_text_back(tokenizer, text):
-    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, text)) == text
+    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, text, add_special_tokens=False)) == text
 
 
 @given(data=byte_strings)
 def test_any_bytes_survive(tokenizer, data):
-    ids = tokjax.encode(tokenizer, data, disallowed_special=())
+    ids = tokjax.encode(tokenizer, data, disallowed_special=(), add_special_tokens=False)
     assert tokjax.decode_bytes(tokenizer, ids) == data
     assert (tokjax.encode(tokenizer, data.decode("utf-8", "replace"), disallowed_special=()) >= 0).all()
 
@@ -119,7 +119,7 @@ def test_an_invalid_byte_is_a_character_of_no_class(plain_tokenizer):
 
 
 def test_nul_is_a_character(tokenizer):
-    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, "a\x00b")) == "a\x00b"
+    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, "a\x00b", add_special_tokens=False)) == "a\x00b"
 
 
 @given(text=hard_texts | any_strings | byte_strings)
@@ -141,7 +141,9 @@ def test_a_batch_is_its_texts_one_by_one(tokenizer, texts):
     plain = tokjax.encode_batch_result(
         tokenizer, texts, add_special_tokens=False, return_offsets=False, return_masks=False
     )
-    assert [r.ids.tolist() for r in plain] == [tokjax.encode(tokenizer, text).tolist() for text in texts]
+    assert [r.ids.tolist() for r in plain] == [
+        tokjax.encode(tokenizer, text, add_special_tokens=False).tolist() for text in texts
+    ]
     assert plain.offsets is None
     assert all(r.attention_mask is None and r.special_tokens_mask is None for r in plain)
 
@@ -168,7 +170,7 @@ def test_special_tokens_are_inserted_where_declared(tokenizer):
     assert result.sequence_ids.tolist() == [-1, 0, -1]
     assert result.attention_mask.tolist() == [1, 1, 1]
     assert result.token_type_ids.tolist() == [0, 0, 0]
-    assert tokjax.encode(both, "low").tolist() == [tokjax.token_to_id(both, "low")]
+    assert tokjax.encode(both, "low", add_special_tokens=False).tolist() == [tokjax.token_to_id(both, "low")]
     assert tokjax.encode(both, "low", add_special_tokens=True).tolist() == result.ids.tolist()
     assert tokjax.encode_result(both, "").tokens == ("<s>", "</s>")
     assert tokjax.decode(both, result.ids) == "<s>low</s>"
@@ -196,8 +198,8 @@ class TestSpecialTokensInText:
         assert result.word_ids.tolist() == [0, 1, 2, 3, -1]
 
     def test_ordinary_where_neither(self, tokenizer, plain_tokenizer):
-        ids = tokjax.encode(tokenizer, self.text, disallowed_special=())
-        assert ids.tolist() == tokjax.encode(plain_tokenizer, self.text).tolist()
+        ids = tokjax.encode(tokenizer, self.text, disallowed_special=(), add_special_tokens=False)
+        assert ids.tolist() == tokjax.encode(plain_tokenizer, self.text, add_special_tokens=False).tolist()
 
     def test_the_longer_of_two_that_start_alike(self, tokenizer):
         text = "<|endoftext|>" * 3
@@ -205,7 +207,13 @@ class TestSpecialTokensInText:
         assert names == ("<|endoftext|><|endoftext|>", "<|endoftext|>")
         with pytest.raises(tokjax.DisallowedSpecialTokenError):
             tokjax.encode(tokenizer, text, allowed_special={"<|endoftext|>"})
-        short = tokjax.encode(tokenizer, text, allowed_special={"<|endoftext|>"}, disallowed_special=())
+        short = tokjax.encode(
+            tokenizer,
+            text,
+            allowed_special={"<|endoftext|>"},
+            disallowed_special=(),
+            add_special_tokens=False,
+        )
         assert short.tolist() == [tokjax.token_to_id(tokenizer, "<|endoftext|>")] * 3
 
     @given(

@@ -51,7 +51,7 @@ def stored(field, text):
     tokenizer = field.tokenizer
     options = {"disallowed_special": field.disallowed_special}
     if isinstance(field, tokjax.PackedTokenField):
-        ids = tokjax.encode(tokenizer, text, **options).tolist()
+        ids = tokjax.encode(tokenizer, text, add_special_tokens=False, **options).tolist()
         return [tokjax.bos_id(tokenizer), *ids, tokjax.eos_id(tokenizer)], 0
     options["add_special_tokens"] = field.add_special_tokens
     whole = tokjax.encode_result(tokenizer, text, **options).ids

@@ -191,7 +191,8 @@ def test_an_added_token_that_is_found_in_normalised_text():
     ours = tokjax.from_huggingface(theirs)
     assert ours.reason == "the added token 'NewWord' is found in normalised text"
     assert (
-        tokjax.encode(ours, "a newword").tolist() == theirs.encode("a newword", add_special_tokens=False).ids
+        tokjax.encode(ours, "a newword", add_special_tokens=False).tolist()
+        == theirs.encode("a newword", add_special_tokens=False).ids
     )
 
 

@@ -93,7 +93,7 @@ def test_truncation(text, pair, max_length, truncation, side):
     options = {"max_length": max_length, "truncation": truncation, "truncation_side": side}
     left_whole = {"longest_first": None, "only_first": pair, "only_second": text}[truncation]
     if left_whole is not None:
-        left = max_length - 3 - len(tokjax.encode(ours, left_whole))
+        left = max_length - 3 - len(tokjax.encode(ours, left_whole, add_special_tokens=False))
         if left < 0:
             with pytest.raises(
                 tokjax.InvalidArgumentError, match=r"leaves whole has \d+ tokens, and max_len"
@@ -130,7 +130,7 @@ def test_windows_of_pairs(pairs, stride):
     """Each has the question whole, and together they have all of the context, `stride` tokens twice."""
     ours, _ = both()
     questions, contexts = [q for q, _ in pairs], [c for _, c in pairs]
-    longest = max((len(tokjax.encode(ours, q)) for q in questions), default=0)
+    longest = max((len(tokjax.encode(ours, q, add_special_tokens=False)) for q in questions), default=0)
     max_length = longest + 3 + stride + 2
     windows = tokjax.encode_windows(
         ours, questions, contexts, max_length=max_length, stride=stride, truncation="only_second"
@@ -141,7 +141,10 @@ def test_windows_of_pairs(pairs, stride):
         whole = tokjax.encode_result(ours, context, add_special_tokens=False)
         seen = []
         for number, result in enumerate(of_text):
-            assert result.ids[result.sequence_ids == 0].tolist() == tokjax.encode(ours, question).tolist()
+            assert (
+                result.ids[result.sequence_ids == 0].tolist()
+                == tokjax.encode(ours, question, add_special_tokens=False).tolist()
+            )
             part = result.offsets[result.sequence_ids == 1].tolist()
             assert part[:stride] == seen[-stride:] if stride and number else True
             seen += part[stride if number else 0 :]

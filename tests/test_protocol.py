@@ -32,8 +32,8 @@ def test_the_rest_comes_for_free(tmp_path):
     tokenizer = LetterTokenizer()
     result = tokjax.encode_result(tokenizer, "abc")
     assert result.tokens == ("a", "b", "c", "<eos>")
-    assert tokjax.encode(tokenizer, "abc").tolist() == [0, 1, 2]
-    assert tokjax.tokenize(tokenizer, "abc") == ["a", "b", "c"]
+    assert tokjax.encode(tokenizer, "abc", add_special_tokens=False).tolist() == [0, 1, 2]
+    assert tokjax.tokenize(tokenizer, "abc", add_special_tokens=False) == ["a", "b", "c"]
     assert tokjax.decode(tokenizer, [0, 26, 2], skip_special_tokens=True) == "ac"
     assert tokjax.vocab_size(tokenizer) == 27
     assert tokjax.eos_id(tokenizer) == 26

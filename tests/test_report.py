@@ -55,7 +55,7 @@ def report_of(tokenizer, texts, **options):
 def check_use(use, tokenizer, texts, **special):
     vocabulary = tokjax.vocabulary_of(tokenizer)
     options = {"disallowed_special": (), **special}
-    rows = [tokjax.encode(tokenizer, text, **options).tolist() for text in texts]
+    rows = [tokjax.encode(tokenizer, text, **options, add_special_tokens=False).tolist() for text in texts]
     expected = oracle.token_use(texts, rows, vocabulary)
     size = oracle.text_size(texts)
     assert {name: getattr(use.text, name) for name in size} == size

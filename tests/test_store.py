@@ -17,7 +17,12 @@ BYTES = {bytes([i]): i for i in range(256)}
 def stream_of(tokenizer, texts):
     """Ids of all documents with their EOS, the slow way."""
     return [
-        id_ for text in texts for id_ in [*tokjax.encode(tokenizer, text).tolist(), tokjax.eos_id(tokenizer)]
+        id_
+        for text in texts
+        for id_ in [
+            *tokjax.encode(tokenizer, text, add_special_tokens=False).tolist(),
+            tokjax.eos_id(tokenizer),
+        ]
     ]
 
 

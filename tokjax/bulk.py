@@ -151,7 +151,7 @@ def count_tokens(
     tokenizer: Any,
     texts: str | bytes | Iterable[Text],
     *,
-    add_special_tokens: bool = False,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
     threads: int | None = None,
@@ -161,7 +161,7 @@ def count_tokens(
     Args:
         tokenizer: any registered tokenizer.
         texts: one text, or an iterable of texts.
-        add_special_tokens: count the BOS and the EOS that encoding would insert.
+        add_special_tokens: count the special tokens that `encode` inserts, such as BOS and EOS.
         allowed_special: as in `encode_batch_result`.
         disallowed_special: as in `encode_batch_result`.
         threads: as in `encode_batch_result`.

@@ -190,12 +190,20 @@ def tokenize(
     tokenizer: Any,
     text: Text,
     *,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> list[str]:
-    """The readable tokens of a text; see `id_to_bytes` for exact bytes."""
+    """Returns the readable tokens of one text: those of the ids that `encode` gives.
+
+    For reading only; `id_to_bytes` gives exact bytes. The arguments are those of `encode`.
+    """
     ids = protocol.encode(
-        tokenizer, text, allowed_special=allowed_special, disallowed_special=disallowed_special
+        tokenizer,
+        text,
+        add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
     )
     return list(protocol.vocabulary_of(tokenizer).strings_of(ids))
 

@@ -76,7 +76,7 @@ def encode(
     tokenizer: Any,
     text: Text,
     *,
-    add_special_tokens: bool = False,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
@@ -85,7 +85,8 @@ def encode(
     Args:
         tokenizer: any registered tokenizer.
         text: `str` or `bytes`.
-        add_special_tokens: put the tokenizer's template around it: its BOS before and its EOS after it, say.
+        add_special_tokens: insert the special tokens of the tokenizer's template, such as BOS and EOS;
+            `False` gives the ids of the text alone.
         allowed_special: as in `encode_batch_result`.
         disallowed_special: as in `encode_batch_result`.
 

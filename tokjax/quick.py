@@ -231,7 +231,7 @@ def quick_train_bundle(
     bundle = save_training_bundle(trained, directory, overwrite=overwrite)
     tokenizer = bundle.trained.tokenizer
     sample = "Hello, wörld: 1, 2, 3."
-    ids = protocol.encode(tokenizer, sample, disallowed_special=())
+    ids = protocol.encode(tokenizer, sample, add_special_tokens=False, disallowed_special=())
     decoded = protocol.decode(tokenizer, ids)
     if decoded != sample:
         raise TokjaxError(f"the saved tokenizer decodes {sample!r} as {decoded!r}")

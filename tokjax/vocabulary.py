@@ -118,6 +118,16 @@ class Vocabulary:
         return frozenset(self.special)
 
     @cached_property
+    def ids_around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The ids that the template inserts before a single text, and those that it inserts after it."""
+        names = [piece.token for piece in self.template.single]
+        text = names.index(None)
+        before, after = (
+            tuple(self.special[name] for name in some if name) for some in (names[:text], names[text + 1 :])
+        )
+        return before, after
+
+    @cached_property
     def always_found(self) -> frozenset[str]:
         """The ordinary tokens that are found in a text wherever they stand."""
         return frozenset(self.added) - self.special_names

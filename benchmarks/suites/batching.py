@@ -147,7 +147,7 @@ def by_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
 def token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
     """Tokens of each document of a text, in a random order."""
     tokenizer = tokenizer_of(bench.ranks)
-    counts = np.asarray(tokjax.count_tokens(tokenizer, text.documents))
+    counts = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     lengths = np.random.default_rng(0).permutation(counts[counts > 0])
     quantiles = np.quantile(lengths, [0.1, 0.5, 0.9, 0.99]).tolist()
     bench.settings["documents"] = {"count": len(lengths), "quantiles": quantiles}

@@ -179,7 +179,7 @@ def measure_packing(bench: Bench) -> None:
     """Plans of more and more documents, and blocks made of them, of lengths drawn from those of a text."""
     text = bench.text(LENGTHS_MEGABYTES, called="lengths")
     tokenizer = tokenizer_of(bench.ranks)
-    lengths = np.asarray(tokjax.count_tokens(tokenizer, text.documents))
+    lengths = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     rng = np.random.default_rng(0)
     for count in (count for count in PACKED if not bench.quick or count <= PACKED[1]):
         drawn = rng.choice(lengths[lengths > 0], count)

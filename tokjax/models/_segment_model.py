@@ -125,7 +125,7 @@ def split_rows(
     normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
     segments = as_segments(texts)
     refuse_special_in(segments.texts, disallowed)
-    before, after = _around(table) if add_special_tokens else ((), ())
+    before, after = table.ids_around if add_special_tokens else ((), ())
     parting = _parting(table, allowed)
     if not parting:
         if normalizes:
@@ -179,15 +179,6 @@ def _parting(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
     return vocabulary.parting if allowed == vocabulary.special_names else allowed | vocabulary.always_found
 
 
-def _around(vocabulary: Vocabulary) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that the template has before a text, and behind it."""
-    names = [place.token for place in vocabulary.template.single]
-    text = names.index(None)
-    return tuple(vocabulary.special[name] for name in names[:text] if name), tuple(
-        vocabulary.special[name] for name in names[text + 1 :] if name
-    )
-
-
 @protocol.vocabulary_of.register(SegmentModel)
 def _vocabulary(tokenizer: SegmentModel) -> Vocabulary:
     return tokenizer.vocabulary
@@ -233,7 +224,7 @@ def encode_ids(
     tokenizer: SegmentModel,
     text: Text,
     *,
-    add_special_tokens: bool = False,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:

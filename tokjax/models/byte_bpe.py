@@ -337,14 +337,16 @@ def _encode(
     tokenizer: ByteLevelBPE,
     text: Text,
     *,
-    add_special_tokens: bool = False,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
-    plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
+    plain = allowed_special == () and disallowed_special == "all"
     simple = tokenizer._as_simple(text) if plain and isinstance(text, (str, bytes)) else None
     if simple is not None:
-        return tokenizer._engine.encode_short(simple)
+        ids = tokenizer._engine.encode_short(simple)
+        before, after = tokenizer.vocabulary.ids_around if add_special_tokens else ((), ())
+        return np.array([*before, *ids.tolist(), *after], np.int32) if before or after else ids
     return encode_ids(
         tokenizer,
         text,

@@ -137,6 +137,8 @@ def check_encode(tokenizer: Any) -> None:
             alone = protocol.encode(tokenizer, text, add_special_tokens=add, disallowed_special=())
             result = _encoded(tokenizer, text, add_special_tokens=add)
             assert alone.tolist() == result.ids.tolist(), f"encode and encode_result of {text!r:.60}"
+        by_default = protocol.encode(tokenizer, text, disallowed_special=())
+        assert by_default.tolist() == _encoded(tokenizer, text).ids.tolist(), "encode adds special tokens"
 
 
 def check_round_trip(tokenizer: Any) -> None:
@@ -190,7 +192,7 @@ def check_special_tokens(tokenizer: Any) -> None:
         found = _encoded(tokenizer, text, add_special_tokens=False, allowed_special={name})
         assert id_ in found.ids, f"{name!r} is allowed, and not found in {text!r}"
         try:
-            ordinary = protocol.encode(tokenizer, text, disallowed_special=())
+            ordinary = protocol.encode(tokenizer, text, add_special_tokens=False, disallowed_special=())
         except TokjaxError:
             continue  # a library that can't is to say so
         assert id_ not in ordinary, f"{name!r} is to be ordinary text, and is found in {text!r}"
@@ -201,7 +203,7 @@ def check_pairs(tokenizer: Any) -> None:
     for first, second in pairwise(HARD_TEXTS):
         result = _encoded(tokenizer, first, second)
         assert result.sequence_ids is not None or result.offsets is None
-        parts = [protocol.encode(tokenizer, text, disallowed_special=()) for text in (first, second)]
+        parts = [_encoded(tokenizer, text, add_special_tokens=False).ids for text in (first, second)]
         if result.sequence_ids is not None:
             for number, ids in enumerate(parts):
                 of_text = result.ids[result.sequence_ids == number]
