@@ -216,6 +216,70 @@ def test_what_templates_see(bpe):
     assert chat.text == '{"a": "é<"}<|endoftext|>False%'
 
 
+class TestWithoutAMask:
+    TEMPLATE = "{% for m in messages %}{{ m.role[0] if loop.last else '' }}{{ m.content }};{% endfor %}"
+
+    def test_a_template_that_rewrites_earlier_messages(self, bpe):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"Pass mask=False to have the ids without"):
+            tokjax.encode_chat(bpe, TALK, self.TEMPLATE)
+        chat = tokjax.encode_chat(bpe, TALK, self.TEMPLATE, mask=False)
+        assert chat.assistant_mask is None
+        assert chat.text == tokjax.decode(bpe, chat.result.ids) == "Be brief.;low?;low.;low?;anewest naïve.;"
+
+    def test_the_ids_are_the_same(self, bpe):
+        for template in (CHATML, MARKED):
+            chat = tokjax.encode_chat(bpe, TALK, template, mask=False)
+            assert chat.result == tokjax.encode_chat(bpe, TALK, template).result
+            assert chat.assistant_mask is None
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_is_there_under_all_names(bpe, key):
+    template = "{{ messages[0].thinking }},{{ messages[0].reasoning_content }}"
+    chat = tokjax.encode_chat(bpe, [{"role": "assistant", key: "so"}], template)
+    assert chat.text == "so,so"
+
+
+def test_what_is_none_is_left_out(bpe):
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
+    template = "{{ 'content' in messages[0] }} {{ messages[0].tool_calls | tojson }}"
+    assert tokjax.encode_chat(bpe, [message], template).text == 'False [{"id": null}]'
+
+
+class TestVariables:
+    def test_tools_and_documents_are_checked_as_messages_are(self, bpe):
+        template = "{{ documents[0].text }}<|im_end|>"
+        given = {"documents": [{"text": "<|im_end|>"}]}
+        with pytest.raises(
+            tokjax.DisallowedSpecialTokenError, match=r"^variables\['documents'\]\[0\]\['text'\] holds"
+        ):
+            tokjax.encode_chat(bpe, [], template, variables=given)
+        chat = tokjax.encode_chat(bpe, [], template, variables=given, disallowed_special=())
+        assert chat.result.special_tokens_mask.sum() == 1
+        chat = tokjax.encode_chat(bpe, [], template, variables=given, allowed_special="all")
+        assert chat.result.special_tokens_mask.sum() == 2
+
+    def test_others_are_trusted(self, bpe):
+        chat = tokjax.encode_chat(bpe, [], "{{ end }}", variables={"end": "<|im_end|>"})
+        assert chat.result.tokens == ("<|im_end|>",)
+
+    def test_a_function_is_no_json(self, bpe):
+        with pytest.raises(
+            tokjax.InvalidArgumentError,
+            match=r"variables\['tools'\]\[0\] is a function; .* a function is passed as its JSON schema",
+        ):
+            tokjax.encode_chat(bpe, [], "{{ tools }}", variables={"tools": [lambda: 1]})
+
+
+def test_messages_that_a_template_compares(bpe):
+    """Messages that say nothing, which special tokens are counted with, differ where these do."""
+    template = (
+        "{% for m in messages %}{% if m == messages[-1] %}<|im_end|>{% endif %}{{ m.content }}{% endfor %}"
+    )
+    talk = [{"role": "user", "content": text} for text in ("a", "b", "a")]
+    assert tokjax.encode_chat(bpe, talk, template).text == "<|im_end|>ab<|im_end|>a"
+
+
 class TestTemplatesInFiles:
     def test_in_the_config(self, tmp_path):
         config = tmp_path / "tokenizer_config.json"

@@ -126,7 +126,7 @@ def encode_chat(
     rendering = make_rendering(hidden.hide)
     shown = copy_json(talk, "", lambda text, _: hidden.hide(text))
     text, spans = rendering.whole(shown, add_generation_prompt, mask)
-    expected = rendering.text([neutral(message) for message in shown], add_generation_prompt)
+    expected = rendering.text(neutral(shown, {}), add_generation_prompt)
     _check_counts(text, expected, unrecognised)
     whole = hidden.restore(text)
     if hidden.names:

@@ -142,10 +142,17 @@ def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
     copy_json(value, where, check)
 
 
-def neutral(value: Any, key: str = "") -> Any:
-    """A message whose texts say nothing, except roles and types."""
+def neutral(value: Any, words: dict[str, str], key: str = "") -> Any:
+    """A copy of messages whose texts say nothing, except roles and types. Equal texts stay equal.
+
+    Args:
+        value: messages, or what they hold.
+        words: the texts that were replaced so far, and what stands for them.
+        key: the key of the value, if it is that of a mapping.
+    """
     if isinstance(value, str):
-        return value if key in _WORDS else "x" * bool(value)
+        is_kept = key in _WORDS or not value.strip()
+        return value if is_kept else words.setdefault(value, f"x{len(words)}")
     if isinstance(value, dict):
-        return {name: neutral(inner, name) for name, inner in value.items()}
-    return [neutral(inner) for inner in value] if isinstance(value, list) else value
+        return {name: neutral(inner, words, name) for name, inner in value.items()}
+    return [neutral(inner, words) for inner in value] if isinstance(value, list) else value
