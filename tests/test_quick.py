@@ -1,6 +1,9 @@
+import jax
 import pytest
 
 import tokjax
+from tests.huggingface_tokenizers import pair_of
+from tests.sentence_models import sentence_models
 
 
 def test_quick_tokenize(tokenizer):
@@ -27,6 +30,8 @@ def test_quick_encode_batch(tokenizer):
     quick = tokjax.quick_encode_batch(tokenizer, ["low", "low low"])
     assert list(quick.results) == [tokjax.encode_result(tokenizer, t) for t in ("low", "low low")]
     assert quick.sequence_lengths.tolist() == [2, 3]
+    assert quick.metadata == quick.results.metadata
+    assert quick.tokenization_texts == ("low", "low low")
     assert tokjax.quick_encode_batch(tokenizer, []).sequence_lengths.tolist() == []
     with pytest.raises(tokjax.InvalidArgumentError, match=r"pass \[text\]"):
         tokjax.quick_encode_batch(tokenizer, "low")
@@ -65,3 +70,112 @@ def test_quick_train_bundle(tmp_path, corpus):
     by_path = tokjax.quick_tokenize(bundle.directory, "low")
     assert by_path.token_ids.tolist() == tokjax.quick_tokenize(bundle.tokenizer, "low").token_ids.tolist()
     assert tokjax.quick_encode_batch(str(bundle.tokenizer_file), ["a"]).sequence_lengths.tolist() == [2]
+
+
+def test_all_fields_of_a_causal_lm_batch(tokenizer):
+    low, low_, eos, pad = (
+        tokjax.token_to_id(tokenizer, t) for t in ("low", " low", "<|endoftext|>", "<|pad|>")
+    )
+    options = {"pad_side": "left", "multiple_of": 4, "return_offsets": True, "max_length": 3}
+    quick = tokjax.quick_causal_lm_batch(tokenizer, ["low", "low low low"], **options)
+    assert quick.ids.tolist() == [[pad, pad, low, eos], [pad, low, low_, eos]]
+    assert quick.attention_mask.tolist() == [[0, 0, 1, 1], [0, 1, 1, 1]]
+    assert quick.labels.tolist() == [[-100, -100, eos, -100], [-100, low_, eos, -100]]
+    assert quick.special_tokens_mask.tolist() == [[1, 1, 0, 1], [1, 0, 0, 1]]
+    assert quick.token_type_ids.tolist() == [[0] * 4] * 2
+    assert quick.offsets[1].tolist() == [[0, 0], [1, 4], [4, 8], [0, 0]]
+    assert quick.sequence_lengths.tolist() == [2, 3]
+    assert quick.tokenization_texts == ("low", "low low low")
+    assert (quick.pad_id, quick.ignore_index) == (pad, -100)
+    assert tokjax.quick_causal_lm_batch(tokenizer, ["low"]).offsets is None
+    count = jax.jit(lambda batch: (batch.labels >= 0).sum())
+    assert count(quick.batch) == 3
+    assert jax.tree.map(lambda a: a[:1], quick.batch).ids.shape == (1, 4)
+
+
+def test_columns_that_are_not_wanted(tokenizer):
+    quick = tokjax.quick_tokenize(tokenizer, "low", return_offsets=False, return_masks=False)
+    assert quick.token_pieces == ("low", "<|endoftext|>")
+    assert {quick.offsets, quick.attention_mask, quick.token_type_ids, quick.special_tokens_mask} == {None}
+    cut = tokjax.quick_tokenize(tokenizer, "low low", max_length=2, truncation_side="left")
+    assert cut.token_pieces == (" low", "<|endoftext|>")
+
+
+def test_texts_that_are_views_already():
+    wordpiece = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "low"])
+    assert tokjax.quick_tokenize(wordpiece, "LOW").token_pieces == ("[CLS]", "low", "[SEP]")
+    given = tokjax.quick_tokenize(wordpiece, "LOW", apply_tokenization_view=False)
+    assert given.token_pieces == ("[CLS]", "[UNK]", "[SEP]")
+    assert given.tokenization_text == "LOW"
+
+
+def test_special_tokens_in_texts(tokenizer):
+    text = "a<|endoftext|>"
+    for call in (
+        lambda **options: tokjax.quick_tokenize(tokenizer, text, **options).token_ids,
+        lambda **options: tokjax.quick_encode_batch(tokenizer, [text], **options).results.ids,
+        lambda **options: tokjax.quick_causal_lm_batch(tokenizer, [text], **options).ids[0],
+    ):
+        with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"disallowed_special=\(\)"):
+            call()
+        assert len(call(allowed_special={"<|endoftext|>"})) == 3
+        assert len(call(disallowed_special=())) > 10
+
+
+class TestWhatTheyTake:
+    """What `load_tokenizer` takes, and objects of other libraries."""
+
+    def same(self, given, tokenizer, text="low lower", **options):
+        expected = tokjax.encode(tokenizer, text).tolist()
+        assert tokjax.quick_tokenize(given, text, **options).token_ids.tolist() == expected
+        assert tokjax.quick_encode_batch(given, [text], **options).results[0].ids.tolist() == expected
+        assert tokjax.quick_causal_lm_batch(given, [text], pad_id=0, **options).ids[0].tolist() == expected
+
+    def test_files_and_directories(self, tmp_path, tokenizer):
+        for directory, kind in (("hf", "huggingface"), ("gpt2", "gpt2")):
+            (tmp_path / directory).mkdir()
+            tokjax.export_tokenizer(tokenizer, tmp_path / directory, kind)
+            self.same(tmp_path / directory, tokjax.load_tokenizer(tmp_path / directory))
+        self.same(str(tmp_path / "hf" / "tokenizer.json"), tokjax.load_tokenizer(tmp_path / "hf"))
+        pair = [tmp_path / "gpt2" / "vocab.json", tmp_path / "gpt2" / "merges.txt"]
+        self.same(pair, tokjax.load_tokenizer(pair))
+        (tmp_path / "words.txt").write_text("[UNK]\nlow\nlower\n")
+        options = {"format": "wordpiece"}
+        self.same(tmp_path / "words.txt", tokjax.load_tokenizer(tmp_path / "words.txt", **options), **options)
+
+    def test_objects_of_other_libraries(self):
+        theirs, ours = pair_of("GPT-2")
+        self.same(theirs, ours)
+        sentence_piece = sentence_models()["unigram"]
+        bare = tokjax.from_sentencepiece(sentence_piece.processor)
+        self.same(sentence_piece.processor, bare)
+        tiktoken = pytest.importorskip("tiktoken")
+        ranks = {bytes([i]): i for i in range(256)} | {b"lo": 256}
+        encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
+        self.same(encoding, tokjax.from_tiktoken(encoding))
+
+    def test_what_they_do_not(self, tokenizer):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match="format='gpt2' is for paths, not for a ByteLevel"
+        ):
+            tokjax.quick_tokenize(tokenizer, "a", format="gpt2")
+        with pytest.raises(tokjax.UnsupportedTokenizerError, match="no implementation for 'int'"):
+            tokjax.quick_tokenize(5, "a")
+        with pytest.raises(FileNotFoundError):
+            tokjax.quick_tokenize("no/such/file", "a")
+        with pytest.raises(tokjax.InvalidArgumentError, match="for many texts use quick_encode_batch"):
+            tokjax.quick_tokenize(tokenizer, ["a"])
+
+
+@pytest.mark.parametrize("trainer", ["wordpiece", "word_level", "sentencepiece"])
+def test_bundles_of_other_trainers(tmp_path, corpus, trainer):
+    bundle = tokjax.quick_train_bundle(
+        corpus, vocab_size=200, directory=tmp_path / "bundle", trainer=trainer, sample="the low"
+    )
+    assert bundle.tokenizer == tokjax.load_tokenizer(bundle.directory)
+    assert bundle.tokenizer_file in bundle.files
+    assert bundle.sample_text == "the low"
+    expected = tokjax.encode(bundle.tokenizer, "the low", add_special_tokens=False)
+    assert bundle.sample_ids.tolist() == expected.tolist()
+    with pytest.raises(tokjax.InvalidArgumentError, match="trainer must be one of .*, not 'unigram'"):
+        tokjax.quick_train_bundle(corpus, vocab_size=200, directory=tmp_path, trainer="unigram")

@@ -60,6 +60,39 @@ class TestSampling:
         )
         assert [len(result) for result in tokjax.nbest_encode(tokenizer, "", 5)] == [1]
 
+    def test_special_tokens_in_texts(self, models):
+        """They take the options that the error advises; texts beside them are split on their own."""
+        tokenizer = models["unigram"]
+        text = "low </s>the inner meaning"
+        id_ = tokjax.token_to_id(tokenizer, "</s>")
+        for call in (
+            lambda **options: tokjax.sample_encode(tokenizer, text, alpha=1e6, seed=1, **options),
+            lambda **options: tokjax.nbest_encode(tokenizer, text, 4, **options)[0],
+        ):
+            with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"pass disallowed_special=\(\)"):
+                call()
+            for options in ({"allowed_special": "all"}, {"disallowed_special": ()}):
+                result = call(add_special_tokens=False, **options)
+                expected = tokjax.encode_result(tokenizer, text, add_special_tokens=False, **options)
+                assert result == expected
+                assert (id_ in result.ids) == ("allowed_special" in options)
+
+    def test_the_likeliest_ways_of_several_stretches(self, models):
+        """As many as all ways of each stretch make together, the likeliest first."""
+        tokenizer = models["unigram"]
+        first, second = "low", " inner"
+        options = {"add_special_tokens": False}
+        alone = [list(tokjax.nbest_encode(tokenizer, text, 512, **options)) for text in (first, second)]
+        whole = tokjax.nbest_encode(tokenizer, f"{first}</s>{second}", 512, allowed_special="all", **options)
+        assert len(whole) == min(512, len(alone[0]) * len(alone[1]))
+        id_ = tokjax.token_to_id(tokenizer, "</s>")
+        likely = [[*alone[0][0].ids.tolist(), id_, *row.ids.tolist()] for row in alone[1]]
+        order = [row.ids.tolist() for row in whole]
+        assert order[0] == likely[0]
+        places = [order.index(ids) for ids in likely if ids in order]
+        assert len(places) > 1
+        assert places == sorted(places)
+
     @pytest.mark.parametrize(
         ("name", "options", "message"),
         [

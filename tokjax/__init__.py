@@ -18,6 +18,10 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> Any:
+    if name not in __all__ and not name.startswith("_"):
+        from tokjax.models._other_names import advise  # noqa: PLC0415 (only for an error)
+
+        raise AttributeError(f"tokjax has no attribute {name!r}{advise(name)}")
     value = _load(name)
     globals()[name] = value  # the next use does not come here
     return value

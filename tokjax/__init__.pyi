@@ -454,6 +454,9 @@ from .quick import (
     QuickBundle as QuickBundle,
 )
 from .quick import (
+    QuickCausalLMBatch as QuickCausalLMBatch,
+)
+from .quick import (
     QuickTokens as QuickTokens,
 )
 from .quick import (

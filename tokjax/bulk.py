@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from tokjax import protocol
 from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
+from tokjax.encoding import encode_batch_result
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import TextFiles, as_they_are, text_files
 from tokjax.text.opening import check_are_text
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax._arranging import Truncation
     from tokjax.protocol import Special
     from tokjax.ragged import Ragged
     from tokjax.records import TokenizationBatch
@@ -32,14 +34,20 @@ _BATCH_BYTES = 1 << 23
 
 def encode_to_array(
     tokenizer: Any,
-    texts: Sequence[Text],
+    texts: Sequence[Text] | Sequence[Sequence[Text]],
+    pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
     *,
     add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation: Truncation = "longest_first",
+    truncation_side: Literal["left", "right"] = "right",
+    is_pretokenized: bool = False,
+    assume_normalized: bool = False,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> Ragged:
-    """Encode many texts to their ids alone.
+    """Encodes many texts to arrays of their ids alone: `encode_batch_result` without offsets and masks.
 
     The arguments are those of `encode_batch_result`.
 
@@ -53,17 +61,22 @@ def encode_to_array(
     >>> ids.tolist(), row_splits.tolist()
     ([256, 256, 121], [0, 1, 1, 3])
     """
-    batch = protocol.encode_texts(
+    return encode_batch_result(
         tokenizer,
         texts,
+        pairs,
         add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation=truncation,
+        truncation_side=truncation_side,
+        is_pretokenized=is_pretokenized,
         return_offsets=False,
         return_masks=False,
+        assume_normalized=assume_normalized,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
         threads=threads,
-    )
-    return batch.ragged
+    ).ragged
 
 
 def encode_files(
@@ -72,8 +85,11 @@ def encode_files(
     *,
     separator: str | None,
     add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation_side: Literal["left", "right"] = "right",
     return_offsets: bool = False,
     return_masks: bool = False,
+    assume_normalized: bool = False,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
     threads: int | None = None,
@@ -89,8 +105,11 @@ def encode_files(
         separator: what stands between documents, `"<|endoftext|>"` or `"\n"`, say; `None` if each file is
             one document. Empty documents are left out.
         add_special_tokens: as in `encode_batch_result`, like all arguments from here to `threads`.
+        max_length: how many tokens a document has at most.
+        truncation_side: at which end a document is cut.
         return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
         return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: the documents are `tokenization_view`s already.
         allowed_special: special tokens that are recognised in documents.
         disallowed_special: special tokens that raise an error in documents.
         threads: how many threads share the work.
@@ -107,21 +126,27 @@ def encode_files(
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
     check_are_text(files)
 
+    encode = partial(
+        encode_batch_result,
+        tokenizer,
+        add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation_side=truncation_side,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
+        assume_normalized=assume_normalized,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+        threads=threads,
+    )
+    encode([])  # (an error for options that make no sense)
+
     def batches() -> Iterator[TokenizationBatch]:
         total = sum(file.nbytes for file in as_they_are(files))
         gap = len((separator or "").encode("utf-8"))
         with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
             for documents in groups_of_texts(read_documents(files, separator)):
-                yield protocol.encode_texts(
-                    tokenizer,
-                    documents,
-                    add_special_tokens=add_special_tokens,
-                    return_offsets=return_offsets,
-                    return_masks=return_masks,
-                    allowed_special=allowed_special,
-                    disallowed_special=disallowed_special,
-                    threads=threads,
-                )
+                yield encode(documents)
                 advance(sum(len(document) + gap for document in documents))
 
     return batches()

@@ -1,29 +1,37 @@
-"""One call each, for the common cases: composition of the other floors, nothing of its own."""
+"""The `quick_` functions: one call each for the common cases, made of the other modules' functions."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax import encoding, protocol
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
-from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax
+from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
+from tokjax.formats.huggingface_json import from_huggingface
+from tokjax.formats.loading import load_tokenizer
+from tokjax.formats.tokjax_json import TOKENIZER_FILE
+from tokjax.text.sources import checked_text, checked_texts
 from tokjax.trainer.bpe import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
+from tokjax.trainer.sentence_piece import train_sentencepiece
+from tokjax.trainer.word_level import train_word_level
+from tokjax.trainer.wordpiece import train_wordpiece
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     import numpy as np
     from numpy.typing import NDArray
 
+    from tokjax._namespace import Array
+    from tokjax.formats.detection import Format
     from tokjax.protocol import Special
     from tokjax.records import ResultMetadata, TokenizationBatch
     from tokjax.text.sources import Source
-    from tokjax.trainer.records import TrainingStats
     from tokjax.utf8 import Text
 
 
@@ -57,14 +65,53 @@ class QuickBatch(NamedTuple):
     """Many texts' tokens.
 
     Attributes:
-        results: flat columns, and a sequence of one result a text.
-        sequence_lengths: tokens a text, `int64`, shape `(texts,)`.
+        results: flat columns, and a sequence of one result per text.
+        sequence_lengths: tokens of each text, `int64`, shape `(texts,)`.
         tokenization_texts: the texts that the offsets refer to.
+        metadata: what the offsets mean, and which model made them.
     """
 
     results: TokenizationBatch
     sequence_lengths: NDArray[np.int64]
     tokenization_texts: tuple[Text, ...]
+    metadata: ResultMetadata
+
+
+class QuickCausalLMBatch(NamedTuple):
+    """A padded batch for a causal language model, with what it was made of.
+
+    It holds strings, so it is not passed to a jitted step; `batch` is.
+
+    Attributes:
+        ids: the inputs, `int32`, shape `(texts, length)`.
+        attention_mask: 1 on tokens, 0 on padding, `int32`, shape `(texts, length)`.
+        labels: the id that follows each position, `ignore_index` where none does, `int32`, shape `(texts,
+            length)`.
+        token_type_ids: `int32`, shape `(texts, length)`; 0 on padding.
+        special_tokens_mask: 1 on special tokens and on padding, `int32`, shape `(texts, length)`.
+        offsets: 1-based byte spans, `int64`, shape `(texts, length, 2)`, with `return_offsets=True`, else
+            `None`.
+        sequence_lengths: tokens of each text, `int64`, shape `(texts,)`.
+        tokenization_texts: the texts that the offsets refer to.
+        pad_id: the id on padding.
+        ignore_index: the label where none is.
+    """
+
+    ids: Array
+    attention_mask: Array
+    labels: Array
+    token_type_ids: Array | None
+    special_tokens_mask: Array | None
+    offsets: Array | None
+    sequence_lengths: NDArray[np.int64]
+    tokenization_texts: tuple[Text, ...]
+    pad_id: int
+    ignore_index: int
+
+    @property
+    def batch(self) -> CausalLMBatch:
+        """The arrays that a training step takes: ids, mask and labels."""
+        return CausalLMBatch(self.ids, self.attention_mask, self.labels)
 
 
 class QuickBundle(NamedTuple):
@@ -72,17 +119,19 @@ class QuickBundle(NamedTuple):
 
     Attributes:
         directory: where it is.
+        files: the files in it.
         tokenizer: read back from there.
         tokenizer_file: the file that holds it.
-        stats: what training saw.
+        stats: the statistics of the training.
         sample_ids: the ids of a short sample, `int32`, shape `(n,)`.
-        sample_text: what they decode to; it was checked to be the sample.
+        sample_text: what they decode to.
     """
 
     directory: Path
+    files: tuple[Path, ...]
     tokenizer: Any
     tokenizer_file: Path
-    stats: TrainingStats
+    stats: Any
     sample_ids: NDArray[np.int32]
     sample_text: str
 
@@ -91,34 +140,52 @@ def quick_tokenize(
     tokenizer_or_path: Any,
     text: Text,
     *,
+    format: Format | Literal["auto"] = "auto",  # noqa: A002 (as in load_tokenizer)
+    apply_tokenization_view: bool = True,
     add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation_side: Literal["left", "right"] = "right",
+    return_offsets: bool = True,
+    return_masks: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> QuickTokens:
-    """Tokenize one text and get everything about its tokens.
+    """Tokenizes one text and returns everything about its tokens.
 
     Args:
-        tokenizer_or_path: a tokenizer, or the path of a saved one.
+        tokenizer_or_path: a tokenizer, a path (or a pair of paths) as `load_tokenizer` takes it, or a live
+            object of `tokenizers`, `transformers`, `tiktoken` or `sentencepiece`.
         text: `str` or `bytes`.
-        add_special_tokens: put the declared BOS before and the declared EOS after it.
-        allowed_special: as in `encode_batch_result`.
-        disallowed_special: as in `encode_batch_result`.
+        format: as in `load_tokenizer`; for paths.
+        apply_tokenization_view: encode `tokenization_view(tokenizer, text)`, which offsets then refer to.
+            `False` if the text is that already.
+        add_special_tokens: as in `encode_batch_result`, like all arguments from here on.
+        max_length: how many tokens there are at most.
+        truncation_side: at which end the text is cut.
+        return_offsets: give `offsets`.
+        return_masks: give the masks and `token_type_ids`.
+        allowed_special: special tokens that are recognised in the text.
+        disallowed_special: special tokens that raise an error in the text.
     """
-    tokenizer = _resolve(tokenizer_or_path)
-    view = protocol.tokenization_view(tokenizer, text)
-    result = encoding.encode_result(
-        tokenizer,
-        view,
-        assume_normalized=True,
+    checked_text(text, "text", "; for many texts use quick_encode_batch")
+    quick = quick_encode_batch(
+        tokenizer := _resolve(tokenizer_or_path, format),
+        [text],
+        apply_tokenization_view=apply_tokenization_view,
         add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation_side=truncation_side,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
+    result = quick.results[0]
     return QuickTokens(
         token_pieces=result.tokens,
         token_ids=result.ids,
         decoded_text=protocol.decode(tokenizer, result.ids, skip_special_tokens=True),
-        tokenization_text=view,
+        tokenization_text=quick.tokenization_texts[0],
         offsets=result.offsets,
         attention_mask=result.attention_mask,
         token_type_ids=result.token_type_ids,
@@ -131,73 +198,125 @@ def quick_encode_batch(
     tokenizer_or_path: Any,
     texts: Sequence[Text],
     *,
+    format: Format | Literal["auto"] = "auto",  # noqa: A002 (as in load_tokenizer)
+    apply_tokenization_view: bool = True,
     add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation_side: Literal["left", "right"] = "right",
+    return_offsets: bool = True,
+    return_masks: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
+    threads: int | None = None,
 ) -> QuickBatch:
-    """Tokenize many texts.
+    """Tokenizes many texts.
 
     Args:
-        tokenizer_or_path: a tokenizer, or the path of a saved one.
+        tokenizer_or_path: as in `quick_tokenize`.
         texts: each `str` or `bytes`.
-        add_special_tokens: put the declared BOS before and the declared EOS after each.
-        allowed_special: as in `encode_batch_result`.
-        disallowed_special: as in `encode_batch_result`.
+        format: as in `load_tokenizer`; for paths.
+        apply_tokenization_view: as in `quick_tokenize`.
+        add_special_tokens: as in `encode_batch_result`, like all arguments from here on.
+        max_length: how many tokens each text has at most.
+        truncation_side: at which end a text is cut.
+        return_offsets: give `offsets`.
+        return_masks: give the masks and `token_type_ids`.
+        allowed_special: special tokens that are recognised in texts.
+        disallowed_special: special tokens that raise an error in texts.
+        threads: how many threads share the work.
     """
-    tokenizer = _resolve(tokenizer_or_path)
-    if isinstance(texts, (str, bytes)):
-        raise InvalidArgumentError("texts must be a sequence of texts; for one text pass [text]")
-    views = tuple(protocol.tokenization_view(tokenizer, text) for text in texts)
+    tokenizer = _resolve(tokenizer_or_path, format)
+    checked_texts(texts)
+    if apply_tokenization_view:
+        texts = [protocol.tokenization_view(tokenizer, text) for text in texts]
     results = encoding.encode_batch_result(
         tokenizer,
-        views,
+        texts,
         assume_normalized=True,
         add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation_side=truncation_side,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
+        threads=threads,
     )
-    return QuickBatch(results, results.lengths, views)
+    return QuickBatch(results, results.lengths, tuple(texts), results.metadata)
 
 
 def quick_causal_lm_batch(
     tokenizer_or_path: Any,
     texts: Sequence[Text],
     *,
-    pad_id: int | None = None,
-    ignore_index: int = -100,
+    format: Format | Literal["auto"] = "auto",  # noqa: A002 (as in load_tokenizer)
+    apply_tokenization_view: bool = True,
     add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation_side: Literal["left", "right"] = "right",
+    return_offsets: bool = False,
+    pad_id: int | None = None,
+    pad_side: Literal["left", "right"] = "right",
+    multiple_of: int | None = None,
+    ignore_index: int = -100,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
-) -> CausalLMBatch:
-    """From texts to what a causal language model trains on.
+    threads: int | None = None,
+) -> QuickCausalLMBatch:
+    """Makes a padded batch for a causal language model, with labels, from texts.
 
     Args:
-        tokenizer_or_path: a tokenizer, or the path of a saved one.
+        tokenizer_or_path: as in `quick_tokenize`.
         texts: each `str` or `bytes`.
+        format: as in `load_tokenizer`; for paths.
+        apply_tokenization_view: as in `quick_tokenize`.
+        add_special_tokens: as in `encode_batch_result`.
+        max_length: how many tokens each text has at most.
+        truncation_side: at which end a text is cut.
+        return_offsets: give `offsets`.
         pad_id: the id on padding; by default the tokenizer's, else its EOS id.
+        pad_side: where padding goes, as in `collate_padded_batch`.
+        multiple_of: pad to the next multiple of this.
         ignore_index: the label of padding and of each last token.
-        add_special_tokens: put the declared BOS before and the declared EOS after each.
         allowed_special: as in `encode_batch_result`.
         disallowed_special: as in `encode_batch_result`.
+        threads: as in `encode_batch_result`.
 
     Returns:
-        `int32` arrays of shape `(texts, longest)`; labels are already shifted.
+        Arrays of shape `(texts, length)`; labels are already shifted. Its `batch` is what a training step
+        takes.
 
     Raises:
         MissingSpecialTokenError: no `pad_id` is given, and the tokenizer declares neither pad nor EOS.
     """
-    tokenizer = _resolve(tokenizer_or_path)
+    tokenizer = _resolve(tokenizer_or_path, format)
     padding = _pad_id(tokenizer) if pad_id is None else pad_id
-    batch = quick_encode_batch(
+    quick = quick_encode_batch(
         tokenizer,
         texts,
+        apply_tokenization_view=apply_tokenization_view,
         add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation_side=truncation_side,
+        return_offsets=return_offsets,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
+        threads=threads,
     )
-    padded = collate_padded_batch(batch.results, pad_id=padding, columns=())
+    padded = collate_padded_batch(quick.results, pad_id=padding, pad_side=pad_side, multiple_of=multiple_of)
     labels = causal_lm_labels(padded.ids, padded.attention_mask, ignore_index=ignore_index)
-    return CausalLMBatch(padded.ids, padded.attention_mask, labels)
+    return QuickCausalLMBatch(
+        padded.ids,
+        padded.attention_mask,
+        labels,
+        padded.token_type_ids,
+        padded.special_tokens_mask,
+        padded.offsets,
+        quick.sequence_lengths,
+        quick.tokenization_texts,
+        padding,
+        ignore_index,
+    )
 
 
 def quick_train_bundle(
@@ -205,43 +324,60 @@ def quick_train_bundle(
     *,
     vocab_size: int,
     directory: str | os.PathLike[str],
-    special_tokens: Sequence[str] = (END_OF_TEXT,),
+    trainer: Literal["bpe", "wordpiece", "word_level", "sentencepiece"] = "bpe",
+    sample: str = "Hello, wörld: 1, 2, 3.",
     overwrite: bool = False,
     progress: bool = False,
     **train_options: Any,
 ) -> QuickBundle:
-    """Train a tokenizer, save it as a bundle, read it back, and check that it encodes and decodes a sample.
+    """Trains a tokenizer, saves it as a bundle, and checks that a sample has the same ids once it is read.
 
     Args:
         texts: a path, a list of paths, or an iterable of texts.
         vocab_size: as in `trainer.train_bpe`.
         directory: where to save it, as `trainer.save_training_bundle` does.
-        special_tokens: as in `trainer.train_bpe`.
+        trainer: what to train: with `trainer.train_bpe`, `train_wordpiece`, `train_word_level` or
+            `train_sentencepiece`.
+        sample: the text that is encoded.
         overwrite: replace a bundle that is there already.
         progress: show bars on standard error.
-        **train_options: any other option of `trainer.train_bpe`.
+        **train_options: any other option of the trainer. `train_bpe` has `special_tokens=("<|endoftext|>",)`
+            unless told otherwise.
     """
-    trained = train_bpe(
-        texts,
-        vocab_size=vocab_size,
-        special_tokens=special_tokens,
-        progress=progress,
-        **train_options,
-    )
+    if trainer not in _TRAINERS:
+        raise InvalidArgumentError(f"trainer must be one of {list(_TRAINERS)}, not {trainer!r}")
+    if trainer == "bpe":
+        train_options = {"special_tokens": (END_OF_TEXT,)} | train_options
+    trained = _TRAINERS[trainer](texts, vocab_size=vocab_size, progress=progress, **train_options)
     bundle = save_training_bundle(trained, directory, overwrite=overwrite)
     tokenizer = bundle.trained.tokenizer
-    sample = "Hello, wörld: 1, 2, 3."
-    ids = protocol.encode(tokenizer, sample, add_special_tokens=False, disallowed_special=())
-    decoded = protocol.decode(tokenizer, ids)
-    if decoded != sample:
-        raise TokjaxError(f"the saved tokenizer decodes {sample!r} as {decoded!r}")
-    return QuickBundle(bundle.path, tokenizer, bundle.path / TOKENIZER_FILE, trained.stats, ids, decoded)
+    ids, expected = (
+        protocol.encode(some, sample, add_special_tokens=False, disallowed_special=())
+        for some in (tokenizer, trained.tokenizer)
+    )
+    if ids.tolist() != expected.tolist():
+        raise TokjaxError(
+            f"the saved tokenizer encodes {sample!r} as {ids.tolist()}, not {expected.tolist()}"
+        )
+    return QuickBundle(
+        bundle.path,
+        tuple(sorted(bundle.path.iterdir())),
+        tokenizer,
+        bundle.path / TOKENIZER_FILE,
+        trained.stats,
+        ids,
+        protocol.decode(tokenizer, ids),
+    )
 
 
-def _resolve(tokenizer_or_path: Any) -> Any:
-    if isinstance(tokenizer_or_path, (str, os.PathLike)):
-        return read_tokjax(tokenizer_or_path)
-    return tokenizer_or_path
+def _resolve(given: Any, format_: Any) -> Any:
+    """The tokenizer that is given, in a file or as an object of another library."""
+    if isinstance(given, (str, os.PathLike, list, tuple)):
+        return load_tokenizer(given, format_)
+    if format_ != "auto":
+        raise InvalidArgumentError(f"format={format_!r} is for paths, not for a {type(given).__name__}")
+    adapter = _ADAPTERS.get(type(given).__module__.partition(".")[0])
+    return given if adapter is None else adapter(given)
 
 
 def _pad_id(tokenizer: Any) -> int:
@@ -249,3 +385,17 @@ def _pad_id(tokenizer: Any) -> int:
         if id_ is not None:
             return id_
     raise MissingSpecialTokenError("the tokenizer declares neither a pad nor an eos token; pass pad_id=ID")
+
+
+_TRAINERS: dict[str, Callable[..., Any]] = {
+    "bpe": train_bpe,
+    "wordpiece": train_wordpiece,
+    "word_level": train_word_level,
+    "sentencepiece": train_sentencepiece,
+}
+_ADAPTERS: dict[str, Callable[[Any], Any]] = {
+    "tokenizers": from_huggingface,
+    "transformers": from_huggingface,
+    "tiktoken": from_tiktoken,
+    "sentencepiece": from_sentencepiece,
+}

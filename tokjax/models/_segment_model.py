@@ -14,10 +14,11 @@ import numpy as np
 from tokjax import protocol
 from tokjax._threads import num_threads
 from tokjax.models._assembly import Rows, assemble, sources_end_to_end, sources_from_spans
+from tokjax.models._other_names import WithoutMethods
 from tokjax.models.engine.chunks import as_segments
 from tokjax.ragged import Ragged
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
-from tokjax.text.sources import checked_text, checked_texts
+from tokjax.text.sources import MANY_TEXTS, checked_text, checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special, split_at_special, with_white_space
 from tokjax.utf8 import from_characters, nbytes_of, to_characters, to_utf8
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from tokjax.vocabulary import Vocabulary
 
 
-class SegmentModel(ABC):
+class SegmentModel(WithoutMethods, ABC):
     """A tokenizer that says what becomes of ordinary text.
 
     A type that inherits from it has `vocabulary_of`, `encode_texts` and all that follows from them.
@@ -229,7 +230,7 @@ def encode_ids(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     """What `encode` does for these models, without a batch and its records."""
-    checked_text(text, "text")
+    checked_text(text, "text", MANY_TEXTS)
     segments, rows = split_rows(
         tokenizer,
         [text],

@@ -36,6 +36,7 @@ from tokjax.models._definitions import (
 )
 from tokjax.models._format_errors import as_format_errors, check_vocab_size
 from tokjax.models._growth import check_growth
+from tokjax.models._other_names import WithoutMethods
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.sources import checked_text, checked_texts
@@ -57,7 +58,7 @@ _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 @dataclass(frozen=True)
-class HuggingFaceTokenizer:
+class HuggingFaceTokenizer(WithoutMethods):
     """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
 
     Offsets are places in the text as given, however the library normalises it; a byte that is no UTF-8 and a

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import secrets
+import struct
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,13 +16,14 @@ import numpy as np
 from tokjax._checks import checked_float, checked_int
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._protobuf import fields_of
-from tokjax.models._segment_model import batch_of, split_rows
+from tokjax.models._segment_model import SplitRows, batch_of, split_rows
 from tokjax.models.sentence_piece import SentencePieceTokenizer
-from tokjax.utf8 import to_utf8
+from tokjax.utf8 import from_characters, to_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
+    from tokjax.protocol import Special
     from tokjax.records import TokenizationBatch, TokenizationResult
     from tokjax.utf8 import Text
 
@@ -35,6 +39,8 @@ def sample_encode(
     seed: int,
     nbest_size: int = -1,
     add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
 ) -> TokenizationResult:
     """Encode a text in one of the ways that are possible, chosen by chance.
 
@@ -44,17 +50,19 @@ def sample_encode(
 
     Args:
         tokenizer: a `"unigram"` or `"bpe"` model.
-        text: `str` or `bytes`; special tokens in it are refused.
+        text: `str` or `bytes`.
         alpha: for unigram models how much likelier ways are preferred, 0 for all alike; for BPE models the
             chance of a merge to be left out, from 0 to 1.
         seed: a number from 0 to 2**32 - 2.
         nbest_size: choose among so many of the likeliest ways, from 2 to 512; -1 for all. BPE models don't
             look at it.
-        add_special_tokens: put the declared BOS before and the declared EOS after it.
+        add_special_tokens: as in `encode_batch_result`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
 
     Raises:
         InvalidArgumentError: an option makes no sense, or the model is of another type.
-        DisallowedSpecialTokenError: the text holds a special token.
+        DisallowedSpecialTokenError: the text holds a special token that is disallowed.
     """
     _check_type(tokenizer, ("unigram", "bpe"), "sample_encode")
     seed = checked_int("seed", seed, least=0)
@@ -66,54 +74,82 @@ def sample_encode(
     if checked_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MOST:
         raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MOST}, not {nbest_size}")
 
-    def draw() -> bytes:
-        sample: bytes = tokenizer.processor.encode(
-            to_utf8(text),
-            out_type="serialized_proto",
-            enable_sampling=True,
-            alpha=alpha,
-            nbest_size=nbest_size,
-        )
-        return sample
+    split = _split(tokenizer, [text], add_special_tokens, allowed_special, disallowed_special)
+    texts = _texts_of(split)
 
-    sample = [_in_a_new_thread(draw, seed)] if len(text) else [b""]
-    return _batch_of_splits(tokenizer, text, sample, add_special_tokens)[0]
+    def draw() -> list[bytes]:
+        return [
+            tokenizer.processor.encode(
+                text,
+                out_type="serialized_proto",
+                enable_sampling=True,
+                alpha=alpha,
+                nbest_size=nbest_size,
+            )
+            if text
+            else b""
+            for text in texts
+        ]
+
+    return _batch_of_splits(tokenizer, split, _in_a_new_thread(draw, seed) if any(texts) else draw())[0]
 
 
 def nbest_encode(
-    tokenizer: SentencePieceTokenizer, text: Text, nbest_size: int, *, add_special_tokens: bool = True
+    tokenizer: SentencePieceTokenizer,
+    text: Text,
+    nbest_size: int,
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
 ) -> TokenizationBatch:
     """Encode a text in the likeliest ways, the best one first.
 
     Args:
         tokenizer: a `"unigram"` model.
-        text: `str` or `bytes`; special tokens in it are refused.
+        text: `str` or `bytes`.
         nbest_size: how many ways, from 1 to 512. There are fewer results where a text has fewer.
-        add_special_tokens: put the declared BOS before and the declared EOS after each.
+        add_special_tokens: as in `encode_batch_result`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
 
     Raises:
         InvalidArgumentError: an option makes no sense, or the model is of another type.
-        DisallowedSpecialTokenError: the text holds a special token.
+        DisallowedSpecialTokenError: the text holds a special token that is disallowed.
     """
     _check_type(tokenizer, ("unigram",), "nbest_encode")
     if not 1 <= checked_int("nbest_size", nbest_size) <= _MOST:
         raise InvalidArgumentError(f"nbest_size must be from 1 to {_MOST}, not {nbest_size}")
-    ranked = tokenizer.processor.nbest_encode(
-        to_utf8(text), nbest_size=nbest_size, out_type="serialized_proto"
-    )
-    splits = [value for _, value in fields_of(ranked) if isinstance(value, bytes)]
-    return _batch_of_splits(tokenizer, text, splits or [b""], add_special_tokens)
+    options = add_special_tokens, allowed_special, disallowed_special
+    ranked: list[tuple[float, list[bytes]]] = [(0.0, [])]
+    for stretch in _texts_of(_split(tokenizer, [text], *options)):
+        ways = _ranked_ways(tokenizer, stretch, nbest_size)
+        both = ((score + more, [*done, way]) for score, done in ranked for more, way in ways)
+        ranked = heapq.nlargest(nbest_size, both, key=itemgetter(0))
+    split = _split(tokenizer, [text] * len(ranked), *options)
+    return _batch_of_splits(tokenizer, split, [way for _, ways in ranked for way in ways])
 
 
-def _in_a_new_thread(draw: Any, seed: int) -> bytes:
+def _ranked_ways(
+    tokenizer: SentencePieceTokenizer, text: bytes, nbest_size: int
+) -> list[tuple[float, bytes]]:
+    """The likeliest ways to split a text, each a score and a serialized `SentencePieceText`."""
+    if not text:
+        return [(0.0, b"")]
+    found = tokenizer.processor.nbest_encode(text, nbest_size=nbest_size, out_type="serialized_proto")
+    ways = [value for _, value in fields_of(found) if isinstance(value, bytes)]
+    scores = [struct.unpack("<f", dict(fields_of(way)).get(3, bytes(4)))[0] for way in ways]
+    return list(zip(scores, ways, strict=True))
+
+
+def _in_a_new_thread(draw: Callable[[], list[bytes]], seed: int) -> list[bytes]:
     """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
     from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
 
     with _sampling, ThreadPoolExecutor(1) as pool:
         set_random_generator_seed(seed)
         try:
-            sample: bytes = pool.submit(draw).result()
-            return sample
+            return pool.submit(draw).result()
         finally:
             set_random_generator_seed(secrets.randbelow(2**32 - 1))
 
@@ -130,24 +166,39 @@ def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], funct
         )
 
 
-def _batch_of_splits(
-    tokenizer: SentencePieceTokenizer, text: Text, splits: Sequence[bytes], add_special_tokens: bool
-) -> TokenizationBatch:
-    """Several ways to split one text, each a serialized `SentencePieceText`, as a batch."""
-    split = split_rows(
+def _split(
+    tokenizer: SentencePieceTokenizer,
+    texts: list[Text],
+    add_special_tokens: bool,
+    allowed_special: Special,
+    disallowed_special: Special,
+) -> SplitRows:
+    return split_rows(
         tokenizer,
-        [text] * len(splits),
+        texts,
         add_special_tokens=add_special_tokens,
         assume_normalized=False,
-        allowed_special=(),
-        disallowed_special="all",
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
     )
-    pieces = [_pieces_of(serialized) for serialized in splits]
+
+
+def _texts_of(split: SplitRows) -> list[bytes]:
+    """The ordinary text before, between and after special tokens."""
+    as_bytes = from_characters if split.segments.hold_bytes else to_utf8
+    return [as_bytes(text) for text in split.segments.texts]
+
+
+def _batch_of_splits(
+    tokenizer: SentencePieceTokenizer, split: SplitRows, ways: Sequence[bytes]
+) -> TokenizationBatch:
+    """A batch of texts whose ordinary text is split in these ways, each a serialized `SentencePieceText`."""
+    pieces = [_pieces_of(serialized) for serialized in ways]
     rows = [np.array([id_ for id_, _ in row], np.int32) for row in pieces]
     nbytes = np.array([len(piece) for row in pieces for _, piece in row], np.int64)
     ids = np.concatenate(rows)
     lengths = np.where(ids == tokenizer.vocabulary.role_id("unk"), nbytes, tokenizer.piece_lengths.take(ids))
-    return batch_of(tokenizer, split, tokenizer.located([to_utf8(text)] * len(rows), rows, lengths))
+    return batch_of(tokenizer, split, tokenizer.located(_texts_of(split), rows, lengths))
 
 
 def _pieces_of(serialized: bytes) -> list[tuple[int, bytes]]:

@@ -31,6 +31,11 @@ _READ_SIZE = 1 << 22
 _LOOKED_AT = 100
 _OBJECT_BYTES = 64
 """About what a text takes in memory besides its bytes."""
+MANY_TEXTS = (
+    "; a list of texts is passed to encode_batch_result, or to encode_to_array for ids alone, and the words "
+    "of a text with is_pretokenized=True"
+)
+"""What to do where one text is expected and a list is given: the end of an error."""
 
 
 def files_of(source: Source, *, takes_records: bool = False) -> TextFiles | None:
@@ -217,13 +222,19 @@ def readable_again(source: Source) -> AbstractContextManager[Source]:
     return nullcontext(source)
 
 
-def checked_text(text: object, what: str) -> Text:
-    """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`."""
+def checked_text(text: object, what: str, advice: str = "") -> Text:
+    """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`.
+
+    Args:
+        text: what is checked.
+        what: what to call it in the error.
+        advice: the end of the error where a list is given.
+    """
     if isinstance(text, (str, bytes)):
         return text
     if isinstance(text, os.PathLike):
         raise InvalidArgumentError(f"{what} is a path; several paths are passed as a list: list(paths)")
-    hint = ""
+    hint = advice if isinstance(text, (list, tuple)) else ""
     if isinstance(text, Mapping):
         texts = f"[record[{_likely(text)!r}] for record in records]"
         hint = f" with the keys {_listed(text)}; pass the texts alone, such as {texts}"
@@ -288,4 +299,4 @@ def checked_texts(texts: Any) -> None:
         )
     if not {str, bytes}.issuperset(map(type, texts)):
         for i, text in enumerate(texts):
-            checked_text(text, f"text {i}")
+            checked_text(text, f"text {i}", MANY_TEXTS)
