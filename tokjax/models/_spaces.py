@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from tokjax.models._assembly import Corrections
-from tokjax.utf8 import from_characters, to_characters
+from tokjax.text.special import WHITE_SPACE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +31,7 @@ def without_prefixes(
 ) -> Corrections:
     """What blanks that were put before segments change in the spans of their first ids.
 
-    Such a blank, if it is a token by itself, has the span of the first character.
+    If such a space is a token by itself, its span is empty.
 
     Args:
         encoded: the ids.
@@ -42,27 +42,23 @@ def without_prefixes(
     added = (len(new) > len(old) for old, new in zip(given.texts, split.texts, strict=True))
     prefixed = np.flatnonzero(np.fromiter(added, bool, len(given.texts)))
     places = encoded.splits.take(prefixed)
-    lengths = byte_lengths.take(encoded.ids.take(places)) - 1
-    spans = lengths.copy()
-    for alone in np.flatnonzero(lengths == 0).tolist():
-        text = given.texts[prefixed[alone]][:2]  # (that may be the halves of one character)
-        character = text[:1] if given.hold_bytes else to_characters(text)[:1]
-        spans[alone] = len(from_characters(character))
-    return Corrections(places, lengths, spans)
+    return Corrections(places, byte_lengths.take(encoded.ids.take(places)) - 1)
 
 
 class Blanks(NamedTuple):
-    """The blanks at the ends of each id of a vocabulary.
+    """The spaces at the ends of each id of a vocabulary; all white space of added tokens.
 
     Attributes:
-        leading: how many it begins with, `int64`, shape `(size,)`.
-        trailing: how many it ends with.
-        only: which tokens are nothing but blanks, `bool`, shape `(size,)`.
+        leading: how many bytes of them it begins with, `int64`, shape `(size,)`.
+        trailing: how many bytes of them it ends with.
+        only: which tokens are nothing else, `bool`, shape `(size,)`.
+        begins_with_one: which tokens begin with a single one, `bool`, shape `(size,)`.
     """
 
     leading: NDArray[np.int64]
     trailing: NDArray[np.int64]
     only: NDArray[np.bool_]
+    begins_with_one: NDArray[np.bool_]
 
     def trimmed(self, ids: NDArray[np.int32], offsets: NDArray[np.int64], trim: Trim) -> NDArray[np.int64]:
         """Spans without the blanks at the ends of tokens, as Hugging Face's `trim_offsets` does.
@@ -74,8 +70,9 @@ class Blanks(NamedTuple):
         """
         starts, stops = offsets[:, 0], offsets[:, 1]
         leading, trailing = self.leading.take(ids), self.trailing.take(ids)
-        only = self.only.take(ids)  # their spans may be longer: those of blanks that were put before texts
-        kept = (starts <= 1) & (leading == 1) if trim == "but_first" else np.zeros(len(ids), bool)
+        only = self.only.take(ids)
+        is_kept = trim == "but_first"
+        kept = (starts <= 1) & self.begins_with_one.take(ids) & is_kept
         leading[kept] = 0
         first = np.where(only & ~kept, stops, np.minimum(starts + leading, stops))
         last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
@@ -83,11 +80,18 @@ class Blanks(NamedTuple):
 
 
 def blanks_of(vocabulary: Vocabulary) -> Blanks:
-    """The blanks at the ends of each id."""
+    """Returns the spaces at the ends of each id."""
     leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
     only = np.zeros(vocabulary.size, bool)
     for id_, token in vocabulary.bytes_by_id.items():
         leading[id_] = len(token) - len(token.lstrip(b" "))
         trailing[id_] = len(token) - len(token.rstrip(b" "))
         only[id_] = leading[id_] == len(token)
-    return Blanks(leading, trailing, only)
+    begins_with_one = leading == 1
+    for name in vocabulary.parting:
+        id_, rest = vocabulary.id_of(name), name.lstrip(WHITE_SPACE)
+        leading[id_] = len(name.encode("utf-8")) - len(rest.encode("utf-8"))
+        trailing[id_] = len(name.encode("utf-8")) - len(name.rstrip(WHITE_SPACE).encode("utf-8"))
+        only[id_] = not rest
+        begins_with_one[id_] = len(name) - len(rest) == 1
+    return Blanks(leading, trailing, only, begins_with_one)

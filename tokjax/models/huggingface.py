@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,7 +18,7 @@ from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
-from tokjax.models._byte_spans import exact_spans
+from tokjax.models._byte_spans import separate_spans
 from tokjax.models._definitions import (
     NotOursError,
     bytes_of_forms,
@@ -31,13 +32,14 @@ from tokjax.models._definitions import (
 from tokjax.models._format_errors import as_format_errors
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
 from tokjax.text.sources import checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -89,10 +91,41 @@ class HuggingFaceTokenizer:
         parts: dict[str, Any] = json.loads(self.definition)
         return parts
 
-    @property
+    @cached_property
     def is_byte_level(self) -> bool:
-        """Whether tokens are written in stand-ins for bytes."""
+        """Whether tokens are written as `bytes_to_unicode` writes bytes."""
         return is_byte_level(self.parts)
+
+    @cached_property
+    def prefixes(self) -> frozenset[int]:
+        """Ids of the tokens that are only what a pre-tokenizer or a normalizer puts before texts."""
+        steps = [*parts_of(self.parts, "normalizer"), *parts_of(self.parts, "pre_tokenizer")]
+        forms = {" "} | {part.get("prepend") or part.get("replacement") or " " for part in steps}
+        if self.is_byte_level:
+            forms = {to_stand_ins(form.encode("utf-8")) for form in forms}
+        ids = map(self.library_tokenizer.token_to_id, forms)
+        return frozenset(id_ for id_ in ids if id_ is not None)
+
+    @cached_property
+    def decoded_bytes(self) -> Mapping[int, bytes] | None:
+        """What a byte-level decoder makes of each id; `None` if the definition has another decoder.
+
+        It reads each token as `bytes_to_unicode` writes bytes, added tokens as well: `é` is one byte.
+        """
+        decoder = self.parts.get("decoder")
+        if decoder is None or decoder.get("type") != "ByteLevel":
+            return None
+        around = {*self.library_tokenizer.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in around}
+        read = {id_: from_stand_ins(form) or form.encode("utf-8") for id_, form in forms.items()}
+        return {**self.vocabulary.bytes_by_id, **read}
+
+    @cached_property
+    def skipped_ids(self) -> frozenset[int]:
+        """The ids that the library leaves out with `skip_special_tokens`."""
+        added: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
+        special = {token.content for token in added.values() if token.special}
+        return frozenset(id_ for id_ in added if self.library_tokenizer.id_to_token(id_) in special)
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -156,13 +189,15 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
+    in_model = library.get_vocab(with_added_tokens=False)
+    byte_level = is_byte_level(parts)
     added = {
         token.content: id_
         for id_, token in library.get_added_tokens_decoder().items()
-        if token.content not in names
+        if token.content not in names and not (byte_level and token.content in in_model)
     }
     own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
-    in_bytes = bytes_of_forms(own) if is_byte_level(parts) else in_utf8(own)
+    in_bytes = bytes_of_forms(own) if byte_level else in_utf8(own)
     ordinary, twins = with_added(in_bytes, added)
     vocabulary = make_vocabulary(
         ordinary,
@@ -300,11 +335,20 @@ def _library_for(
 
 def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool) -> list[Any]:
     encode = library.encode_batch if offsets else library.encode_batch_fast
-    try:
+    with _as_argument_error("encode these texts"):
         found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
-    except Exception as error:  # the library raises no other kind
-        raise InvalidArgumentError(f"the tokenizers library can't encode these texts: {error}") from error
     return found
+
+
+@contextmanager
+def _as_argument_error(action: str) -> Iterator[None]:
+    """Raises `InvalidArgumentError` for an error of the library, and for a panic, which is no `Exception`."""
+    try:
+        yield
+    except (KeyboardInterrupt, MemoryError, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise InvalidArgumentError(f"the tokenizers library can't {action}: {error}") from error
 
 
 def _found(tokenizer: HuggingFaceTokenizer, encodings: list[Any], names: frozenset[str]) -> dict[str, int]:
@@ -348,12 +392,14 @@ def _source_columns(
     offsets = [np.zeros((0, 2), np.int64)]
     sequences = [np.zeros(0, np.int32)]
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
-        of_row = _array([-1 if i is None else i for i in encoding.sequence_ids])
+        # The mask tells what is inserted; the library's own ids of sequences do not after two processors.
+        of_row = -_array(encoding.special_tokens_mask)
         characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
         spans = character_starts(data).take(characters) + 1
-        inserted = of_row < 0
-        spans[inserted] = 0
-        offsets.append(exact_spans(spans, ids, tokenizer.pieces, data))
+        own = of_row == 0
+        spans[~own] = 0
+        spans[own] = separate_spans(spans[own], ids[own], tokenizer.pieces, tokenizer.prefixes, data)
+        offsets.append(spans)
         sequences.append(of_row)
     words = [_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
     return {
@@ -373,10 +419,13 @@ def _decode_bytes(
 ) -> bytes:
     flat = protocol.flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    if tokenizer.is_byte_level:
-        kept = flat[~tokenizer.vocabulary.is_special.take(flat)] if skip_special_tokens else flat
-        return b"".join(map(tokenizer.vocabulary.bytes_by_id.__getitem__, kept.tolist()))
-    text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    given: list[int] = flat.tolist()
+    of_ids = tokenizer.decoded_bytes
+    if of_ids is not None:
+        skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+        return b"".join([of_ids[id_] for id_ in given if id_ not in skipped])
+    with _as_argument_error("decode these ids"):
+        text: str = tokenizer.library_tokenizer.decode(given, skip_special_tokens=skip_special_tokens)
     return text.encode("utf-8")
 
 
