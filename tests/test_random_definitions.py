@@ -157,9 +157,11 @@ def check(definition, text, pair, ids):
     for sequence, given_text in enumerate([text] if pair is None else [text, pair]):
         spans = spans_in_text(ours, given_text, result, sequence)
         theirs = [span for span, of in zip(expected.offsets, sequences, strict=True) if of == sequence]
+        theirs = np.minimum(np.array(theirs, int).reshape(-1, 2), len(given_text))  # (suffixes may reach beyond)
         check_offsets(given_text, spans, tokjax.char_to_byte_spans(given_text, theirs).tolist())
     assert (result.offsets[result.sequence_ids < 0] == 0).all()
-    assert result.word_ids.tolist() == or_minus_one(expected.word_ids)
+    if not isinstance(ours, tokjax.MetaspaceBPE) or ours.split_words:
+        assert result.word_ids.tolist() == or_minus_one(expected.word_ids)
     for row in (result.ids.tolist(), [id_ for id_ in ids if library.id_to_token(id_) is not None]):
         for skip in (False, True):
             check_decoded(library, ours, row, skip)

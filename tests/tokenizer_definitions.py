@@ -59,7 +59,7 @@ normalizers = sequence(
 )
 byte_level = step("ByteLevel", add_prefix_space=flags, trim_offsets=flags, use_regex=flags)
 metaspace = step(
-    "Metaspace", replacement=one_of("▁", "_"), prepend_scheme=one_of("always", "first", "never"), split=flags
+    "Metaspace", replacement=one_of("▁", "▁", "▁", "_"), prepend_scheme=one_of("always", "first", "never"), split=flags
 )
 split = step("Split", pattern=patterns, behavior=st.sampled_from(SPLITS), invert=flags)
 pre_tokenizers = sequence(
@@ -102,13 +102,13 @@ def numbered(forms):
 
 
 @st.composite
-def merges(draw, alphabet, prefix="", suffix=""):
-    """Merges of an alphabet, each of two tokens that there are, and all tokens."""
+def merges(draw, alphabet, prefix):
+    """Merges of an alphabet, each of two tokens that there are, and all tokens; the second has the prefix."""
     tokens, made = list(alphabet), []
     for _ in range(draw(st.integers(0, 12))):
         left, right = draw(st.sampled_from(tokens[-24:])), draw(st.sampled_from(tokens[-24:]))
         token = left + right.removeprefix(prefix)
-        if len(token) <= 12 and (left, right) not in made:
+        if right.startswith(prefix) and len(token) <= 12 and (left, right) not in made:
             made.append((left, right))
             tokens += [token] if token not in tokens else []
     return tokens, [list(pair) for pair in made]
@@ -116,12 +116,13 @@ def merges(draw, alphabet, prefix="", suffix=""):
 
 @st.composite
 def bpe(draw, alphabet, more=(), **options):
-    tokens, made = draw(merges(alphabet))
+    prefix = options.get("continuing_subword_prefix", draw(one_of(None, None, None, "", "##")))
+    tokens, made = draw(merges(alphabet, prefix or ""))
     return {
         "type": "BPE",
         "dropout": None,
         "unk_token": draw(one_of(None, "[UNK]", "a")),
-        "continuing_subword_prefix": draw(one_of(None, None, None, "", "##")),
+        "continuing_subword_prefix": prefix,
         "end_of_word_suffix": draw(one_of(None, None, None, "", "</w>")),
         "fuse_unk": draw(flags),
         "byte_fallback": draw(flags),
@@ -147,7 +148,7 @@ any_bpe = bpe([*LETTERS, "▁", "Ġ", "_", " ", "</w>", "##a"]) | bpe(BYTES) | b
 @st.composite
 def wordpiece(draw):
     tokens = draw(words(LETTERS))
-    prefix = draw(one_of("##", "##", "@", ""))
+    prefix = draw(one_of("##", "##", "##", "##", "@", ""))
     going_on = [prefix + token for token in draw(words(LETTERS))]
     return {
         "type": "WordPiece",
@@ -193,7 +194,7 @@ def added_tokens(draw, model):
     names = draw(st.lists(contents, max_size=4, unique=True))
     usual = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokens, next_id = [], max(forms.values()) + 1
-    if draw(flags):  # (as most files have it)
+    if draw(one_of(True, True, False)):  # (as most files have it)
         names = [*CONTROL, *(name for name in names if name not in CONTROL)]
         drawn = st.sampled_from([("lstrip",), ("rstrip",), (), (), ()]).map(dict.fromkeys)
         drawn = drawn.map(lambda some: usual | dict.fromkeys(some, True))
@@ -335,7 +336,7 @@ def definitions(draw):
     layout = _LAYOUTS[draw(st.sampled_from(sorted(_LAYOUTS)))]
     any_model = st.one_of(any_bpe, byte_level_bpe, byte_fallback_bpe, wordpiece(), word_level(), unigram())
     anything = (any_model, normalizers, pre_tokenizers, decoders)
-    exchanged = draw(one_of([], [], [0], [1], [2], [3], [1, 3], [0, 1, 2, 3]))
+    exchanged = draw(one_of(*[[]] * 6, [0], [1], [2], [3], [1, 3], [0, 1, 2, 3]))
     model, *steps = (
         draw((anything if place in exchanged else layout)[place] if place == 0 else usual)
         for place, usual in enumerate(

@@ -8,8 +8,11 @@ import numpy as np
 
 from tokjax.models._assembly import Corrections
 from tokjax.text.special import WHITE_SPACE
+from tokjax.utf8 import nbytes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tokjax.models._assembly import EncodedSegments
@@ -46,33 +49,40 @@ def without_prefixes(
 
 
 class Blanks(NamedTuple):
-    """The spaces at the ends of each id of a vocabulary; all white space of added tokens.
+    """The spaces at the ends of each id of a vocabulary.
 
     Attributes:
-        leading: how many bytes of them it begins with, `int64`, shape `(size,)`.
-        trailing: how many bytes of them it ends with.
-        only: which tokens are nothing else, `bool`, shape `(size,)`.
-        begins_with_one: which tokens begin with a single one, `bool`, shape `(size,)`.
+        leading: how many it begins with, `int64`, shape `(size,)`.
+        trailing: how many it ends with.
+        only: which tokens are nothing but spaces, `bool`, shape `(size,)`.
     """
 
     leading: NDArray[np.int64]
     trailing: NDArray[np.int64]
     only: NDArray[np.bool_]
-    begins_with_one: NDArray[np.bool_]
 
-    def trimmed(self, ids: NDArray[np.int32], offsets: NDArray[np.int64], trim: Trim) -> NDArray[np.int64]:
-        """Spans without the blanks at the ends of tokens, as Hugging Face's `trim_offsets` does.
+    def trimmed(
+        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes], trim: Trim
+    ) -> NDArray[np.int64]:
+        """Returns spans without the spaces at the ends of tokens, as Hugging Face's `trim_offsets`.
 
         Args:
-            ids: of all tokens.
-            offsets: their 1-based spans.
-            trim: `"but_first"` to keep a single blank where a text begins.
+            ids: of all tokens, `int32`, shape `(n,)`.
+            offsets: their 1-based spans, `int64`, shape `(n, 2)`.
+            found: positions of special and added tokens that were found in a text, and the bytes of their
+                spans. They are trimmed of all white space.
+            trim: `"but_first"` to keep a single space where a text begins.
         """
         starts, stops = offsets[:, 0], offsets[:, 1]
-        leading, trailing = self.leading.take(ids), self.trailing.take(ids)
-        only = self.only.take(ids)
-        is_kept = trim == "but_first"
-        kept = (starts <= 1) & self.begins_with_one.take(ids) & is_kept
+        leading, trailing, only = self.leading.take(ids), self.trailing.take(ids), self.only.take(ids)
+        single = leading == 1
+        for position, data in found.items():
+            text = data.decode("utf-8")
+            leading[position] = len(data) - nbytes_of(text.lstrip(WHITE_SPACE))
+            trailing[position] = len(data) - nbytes_of(text.rstrip(WHITE_SPACE))
+            only[position] = leading[position] == len(data)
+            single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
+        kept = (starts <= 1) & single & (trim == "but_first")
         leading[kept] = 0
         first = np.where(only & ~kept, stops, np.minimum(starts + leading, stops))
         last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
@@ -87,11 +97,4 @@ def blanks_of(vocabulary: Vocabulary) -> Blanks:
         leading[id_] = len(token) - len(token.lstrip(b" "))
         trailing[id_] = len(token) - len(token.rstrip(b" "))
         only[id_] = leading[id_] == len(token)
-    begins_with_one = leading == 1
-    for name in vocabulary.parting:
-        id_, rest = vocabulary.id_of(name), name.lstrip(WHITE_SPACE)
-        leading[id_] = len(name.encode("utf-8")) - len(rest.encode("utf-8"))
-        trailing[id_] = len(name.encode("utf-8")) - len(name.rstrip(WHITE_SPACE).encode("utf-8"))
-        only[id_] = not rest
-        begins_with_one[id_] = len(name) - len(rest) == 1
-    return Blanks(leading, trailing, only, begins_with_one)
+    return Blanks(leading, trailing, only)

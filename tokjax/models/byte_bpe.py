@@ -95,9 +95,11 @@ class ByteLevelBPE(SegmentModel):
         corrections = without_prefixes(encoded, segments, split, self.vocabulary.byte_lengths)
         return encoded._replace(corrections=corrections)
 
-    def adjusted_offsets(self, ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Spans of shape `(n, 2)` without blanks, if they are to be trimmed."""
-        return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, self.trim)
+    def adjusted_offsets(
+        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes]
+    ) -> NDArray[np.int64]:
+        """Returns spans of shape `(n, 2)`, without spaces if they are to be trimmed."""
+        return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, found, self.trim)
 
     @cached_property
     def _engine(self) -> array_engine.ArrayEngine:

@@ -175,8 +175,9 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         MissingExtraError: the library is not installed.
         TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
     """
-    library = library_tokenizer(definition)
     parts: dict[str, Any] = json.loads(definition)
+    _check_merges(parts["model"])
+    library = library_tokenizer(definition)
     _refuse_repeated_pieces(parts["model"])
     unknown = unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
@@ -264,6 +265,23 @@ def _refuse_repeated_pieces(model: Mapping[str, Any]) -> None:
                 "one (the library's trainer learns it from text that spells a special token out)"
             )
         seen.add(piece)
+
+
+def _check_merges(model: Any) -> None:
+    """Raises `TokenizerFormatError` for merges that abort the process when the library reads them.
+
+    It drops as many bytes of the second token as the prefix has characters, and may cut a character.
+    """
+    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
+    if not isinstance(prefix, str) or not isinstance(model.get("merges"), list):
+        return
+    for merge in model["merges"]:
+        second = merge.partition(" ")[2] if isinstance(merge, str) else merge[-1]
+        if isinstance(second, str) and not second.startswith(prefix):
+            raise TokenizerFormatError(
+                f"the merge {merge!r}: the second token does not begin with the continuing_subword_prefix "
+                f"{prefix!r} of the model"
+            )
 
 
 @protocol.vocabulary_of.register(HuggingFaceTokenizer)
@@ -395,7 +413,7 @@ def _source_columns(
         # The mask tells what is inserted; the library's own ids of sequences do not after two processors.
         of_row = -_array(encoding.special_tokens_mask)
         characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
-        spans = character_starts(data).take(characters) + 1
+        spans = character_starts(data).take(characters, mode="clip") + 1  # (a suffix of words may reach beyond)
         own = of_row == 0
         spans[~own] = 0
         spans[own] = separate_spans(spans[own], ids[own], tokenizer.pieces, tokenizer.prefixes, data)
