@@ -221,7 +221,7 @@ def encode_ids(
 ) -> NDArray[np.int32]:
     """What `encode` does for these models, without a batch and its records."""
     checked_text(text, "text")
-    segments, rows = split_rows(
+    segments, rows, _ = split_rows(
         tokenizer,
         [text],
         add_special_tokens=add_special_tokens,

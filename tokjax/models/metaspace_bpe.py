@@ -49,7 +49,7 @@ class MetaspaceBPE(SegmentModel):
     there is, not for each byte.
 
     Offsets refer to the text as given. If the space that is put before a text is a token by itself, its span
-    is empty. A token that begins with a space begins a word.
+    is empty, and it belongs to the first word. Any other token that begins with a space begins a word.
 
     Equal tokenizers have equal vocabularies, merges and options. It pickles without its caches, and threads
     can share it.
@@ -88,6 +88,8 @@ class MetaspaceBPE(SegmentModel):
         begins = self._begins_word.take(encoded.ids)
         begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
         corrections = without_prefixes(encoded, segments, split, self.lengths_in_text)
+        after_prefixes = corrections.places[corrections.lengths == 0] + 1
+        begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # (a prefix alone is no word)
         corrections = _with_marks(corrections, encoded, segments, self.lengths_in_text)
         return encoded._replace(begins_word=begins, corrections=corrections)
 
