@@ -59,7 +59,10 @@ normalizers = sequence(
 )
 byte_level = step("ByteLevel", add_prefix_space=flags, trim_offsets=flags, use_regex=flags)
 metaspace = step(
-    "Metaspace", replacement=one_of("▁", "▁", "▁", "_"), prepend_scheme=one_of("always", "first", "never"), split=flags
+    "Metaspace",
+    replacement=one_of("▁", "▁", "▁", "_"),
+    prepend_scheme=one_of("always", "first", "never"),
+    split=flags,
 )
 split = step("Split", pattern=patterns, behavior=st.sampled_from(SPLITS), invert=flags)
 pre_tokenizers = sequence(
@@ -189,7 +192,24 @@ def added_tokens(draw, model):
     """Some added tokens: of the model's vocabulary, and new ones, with ids as the library gives them."""
     forms = forms_of(model)
     contents = st.sampled_from(
-        [*CONTROL, "a", "<new>", "New", "ab", " ", "\n", "  a", "b ", "é", "日本", "Ġ", "▁", "<new", "É", "n-e"]
+        [
+            *CONTROL,
+            "a",
+            "<new>",
+            "New",
+            "ab",
+            " ",
+            "\n",
+            "  a",
+            "b ",
+            "é",
+            "日本",
+            "Ġ",
+            "▁",
+            "<new",
+            "É",
+            "n-e",
+        ]
     )
     names = draw(st.lists(contents, max_size=4, unique=True))
     usual = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
@@ -358,7 +378,21 @@ def definitions(draw):
 
 
 SPACES = [" ", " ", "  ", "\n", "\t", "\xa0", "\u3000", "\u2028"]
-HARD = [*"Zß½ﬁÉ日本🙂", "e\u0301", "\u0301", "\x00", "\u200b", "\x85", "\xad", "İ", "ｱ", "'s", "12", "n't", "<0x41>"]
+HARD = [
+    *"Zß½ﬁÉ日本🙂",
+    "e\u0301",
+    "\u0301",
+    "\x00",
+    "\u200b",
+    "\x85",
+    "\xad",
+    "İ",
+    "ｱ",
+    "'s",
+    "12",
+    "n't",
+    "<0x41>",
+]
 
 
 @st.composite

@@ -183,6 +183,8 @@ def _bert_steps(contents: Mapping[str, Any]) -> dict[str, Any]:
 def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes: bool) -> Vocabulary:
     """A vocabulary of words, of which the unknown is special in any case."""
     model = contents["model"]
+    if trim_of(contents) is not None:
+        raise NotOursError("its post-processor trims offsets")
     added = added_tokens_of(contents, normalizes=normalizes)
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)

@@ -47,8 +47,8 @@ def read_wordpiece(
     for number, token in read_lines(source):
         if number == 1 and _RWKV.fullmatch(token):
             raise TokenizerFormatError(
-                f"{source}: a vocabulary of RWKV (lines of an id, a Python literal and a length), which is not "
-                "supported; wrap its tokenizer in a type of your own and register that (docs/extending.md)"
+                f"{source}: a vocabulary of RWKV (lines of an id, a Python literal and a length), which is "
+                "not supported; register a type of your own that wraps its tokenizer (docs/extending.md)"
             )
         if not token or token in tokens:
             what = "is empty" if not token else f"holds {token!r} once more, after line {tokens[token] + 1}"

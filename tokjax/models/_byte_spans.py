@@ -1,9 +1,9 @@
 """Spans that do not overlap, where the library that encoded a text gives several tokens the same characters.
 
-    text "日", bytes 1 to 3        library     here
-    byte tokens E6 97 A5          [1, 4) x3   [1, 2) [2, 3) [3, 4)
-    "▁", put there, and "日"       [1, 4) x2   [1, 1) [1, 4)
-    "½" as the tokens 1 ⁄ 2       [1, 3) x3   [1, 3) [3, 3) [3, 3)
+text "日", bytes 1 to 3        library     here
+byte tokens E6 97 A5          [1, 4) x3   [1, 2) [2, 3) [3, 4)
+"▁", put there, and "日"       [1, 4) x2   [1, 1) [1, 4)
+"½" as the tokens 1 ⁄ 2       [1, 3) x3   [1, 3) [3, 3) [3, 3)
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def _separate_run(
         return empty + list(zip(bounds, bounds[1:], strict=False))
     rest, reach = [], begin
     for start, stop in spans[skipped:]:
-        start, reach = max(start, reach), max(stop, reach)
-        rest.append((start, reach))
+        before, reach = reach, max(stop, reach)
+        rest.append((max(start, before), reach))
     return empty + rest
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,6 +29,7 @@ from tokjax.models._definitions import (
     with_added,
 )
 from tokjax.models._format_errors import as_format_errors
+from tokjax.models._library_errors import as_argument_error, check_merges, check_pieces
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
@@ -39,7 +39,7 @@ from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -176,9 +176,9 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
         TokenizerFormatError: the library can't read the definition, or its tokens make no vocabulary.
     """
     parts: dict[str, Any] = json.loads(definition)
-    _check_merges(parts["model"])
+    check_merges(parts["model"])
     library = library_tokenizer(definition)
-    _refuse_repeated_pieces(parts["model"])
+    check_pieces(parts["model"])
     unknown = unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
@@ -253,37 +253,6 @@ def library_tokenizer(definition: str) -> Any:
     return made
 
 
-def _refuse_repeated_pieces(model: Mapping[str, Any]) -> None:
-    """Refuse a unigram vocabulary in which an id has no token of its own."""
-    if model.get("type") != "Unigram":
-        return
-    seen: set[str] = set()
-    for piece, _ in model["vocab"]:
-        if piece in seen:
-            raise TokenizerFormatError(
-                f"the model's vocab has {piece!r} twice, so that two ids have one token; leave out the later "
-                "one (the library's trainer learns it from text that spells a special token out)"
-            )
-        seen.add(piece)
-
-
-def _check_merges(model: Any) -> None:
-    """Raises `TokenizerFormatError` for merges that abort the process when the library reads them.
-
-    It drops as many bytes of the second token as the prefix has characters, and may cut a character.
-    """
-    prefix = model.get("continuing_subword_prefix") if isinstance(model, dict) else None
-    if not isinstance(prefix, str) or not isinstance(model.get("merges"), list):
-        return
-    for merge in model["merges"]:
-        second = merge.partition(" ")[2] if isinstance(merge, str) else merge[-1]
-        if isinstance(second, str) and not second.startswith(prefix):
-            raise TokenizerFormatError(
-                f"the merge {merge!r}: the second token does not begin with the continuing_subword_prefix "
-                f"{prefix!r} of the model"
-            )
-
-
 @protocol.vocabulary_of.register(HuggingFaceTokenizer)
 def _vocabulary(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
     return tokenizer.vocabulary
@@ -353,20 +322,9 @@ def _library_for(
 
 def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool) -> list[Any]:
     encode = library.encode_batch if offsets else library.encode_batch_fast
-    with _as_argument_error("encode these texts"):
+    with as_argument_error("encode these texts"):
         found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
     return found
-
-
-@contextmanager
-def _as_argument_error(action: str) -> Iterator[None]:
-    """Raises `InvalidArgumentError` for an error of the library, and for a panic, which is no `Exception`."""
-    try:
-        yield
-    except (KeyboardInterrupt, MemoryError, SystemExit, GeneratorExit):
-        raise
-    except BaseException as error:
-        raise InvalidArgumentError(f"the tokenizers library can't {action}: {error}") from error
 
 
 def _found(tokenizer: HuggingFaceTokenizer, encodings: list[Any], names: frozenset[str]) -> dict[str, int]:
@@ -413,7 +371,9 @@ def _source_columns(
         # The mask tells what is inserted; the library's own ids of sequences do not after two processors.
         of_row = -_array(encoding.special_tokens_mask)
         characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
-        spans = character_starts(data).take(characters, mode="clip") + 1  # (a suffix of words may reach beyond)
+        spans = (
+            character_starts(data).take(characters, mode="clip") + 1
+        )  # (a suffix of words may reach beyond)
         own = of_row == 0
         spans[~own] = 0
         spans[own] = separate_spans(spans[own], ids[own], tokenizer.pieces, tokenizer.prefixes, data)
@@ -442,7 +402,7 @@ def _decode_bytes(
     if of_ids is not None:
         skipped = tokenizer.skipped_ids if skip_special_tokens else ()
         return b"".join([of_ids[id_] for id_ in given if id_ not in skipped])
-    with _as_argument_error("decode these ids"):
+    with as_argument_error("decode these ids"):
         text: str = tokenizer.library_tokenizer.decode(given, skip_special_tokens=skip_special_tokens)
     return text.encode("utf-8")
 
