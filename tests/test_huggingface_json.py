@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import tokjax
 from tests.conftest import CORPUS
@@ -105,6 +105,31 @@ def test_bytes_of_one_character_have_spans_of_their_own():
     assert result.offsets[-3:].tolist() == [[2, 3], [3, 4], [4, 5]]
     result = tokjax.encode_result(pair_of("digits")[1], "1\U0001f9e0", add_special_tokens=False)
     assert result.offsets.tolist() == [[1, 2], [2, 4], [4, 5], [5, 6]]
+
+
+def test_white_space_is_taken_from_the_text_as_given():
+    """Control characters stand between a token and the white space, and are dropped by the normalizer."""
+    theirs = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "[L]": 2, "[R]": 3}, unk_token="[UNK]"))
+    theirs.normalizer = normalizers.BertNormalizer()
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs.decoder = decoders.WordPiece()
+    tokens = [AddedToken("[L]", lstrip=True), AddedToken("[R]", rstrip=True), "[UNK]"]
+    theirs.add_special_tokens(tokens)
+    ours = tokjax.from_huggingface(theirs)
+    assert isinstance(ours, tokjax.WordPieceTokenizer)
+    for text in (
+        "a \x00[L]",
+        "a\x00 [L]",
+        "a \u200b [L]",
+        "[R]\x00 a",
+        "[R] \x00a",
+        "a\u3000\n[L][R]\t\xa0a",
+    ):
+        for given_text in (text, text.encode()):
+            result = tokjax.encode_result(ours, given_text, allowed_special="all")
+            spans = tokjax.map_offsets_to_input(ours, given_text, result.offsets)
+            assert result.ids.tolist() == theirs.encode(text).ids
+            assert_spans_agree(text, spans.tolist(), theirs.encode(text).offsets)
 
 
 @pytest.mark.parametrize("name", ["unigram", "GPT-2", "digits", "Llama 2"])

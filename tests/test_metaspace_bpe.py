@@ -84,6 +84,16 @@ def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
     assert again.vocabulary.ordinary == ours.vocabulary.ordinary
 
 
+def test_a_space_at_the_beginning_is_part_of_the_first_word():
+    tokens = [*BYTE_FORMS, "▁", "a", "b", "▁a"]
+    ids = {token: id_ for id_, token in enumerate(tokens)}
+    ours = tokjax.metaspace_bpe(ids, [("▁", "a")])
+    result = tokjax.encode_result(ours, " a b")
+    assert result.tokens == ("▁", "▁a", "▁", "b")
+    assert result.offsets.tolist() == [[1, 1], [1, 3], [3, 4], [4, 5]]
+    assert result.word_ids.tolist() == [0, 0, 1, 1]
+
+
 @lru_cache
 def piece_model():
     """A model of SentencePiece, and ours of its pieces and all pairs that make them, by their scores."""
