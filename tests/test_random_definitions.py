@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 import tokjax
 from tests.library_spans import assert_contract, assert_spans_agree
 from tests.tokenizer_definitions import BYTE_PIECES, definitions, texts
+from tokjax.text.byte_alphabet import from_stand_ins
 
 
 class Definition:
@@ -100,6 +101,20 @@ def has_byte_suffix(model):
     return model["type"] == "BPE" and model["byte_fallback"] and bool(model["end_of_word_suffix"])
 
 
+def bare_ids(library, text):
+    return library.encode(text, add_special_tokens=False).ids
+
+
+def check_tokens(definition, library, ours, ids):
+    """The bytes of the model's own tokens are those of their forms."""
+    added = {token["id"] for token in definition["added_tokens"]} | {*tokjax.special_tokens(ours).values()}
+    steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
+    for id_ in {*ids} - added:
+        form = library.id_to_token(id_)
+        data = from_stand_ins(form) if '"ByteLevel"' in steps else None
+        assert tokjax.id_to_bytes(ours, id_) == (form.encode() if data is None else data)
+
+
 def check_decoded(library, ours, ids, skip):
     """What ids are decoded to is the library's."""
     expected = of_library(library.decode, ids, skip_special_tokens=skip)
@@ -143,6 +158,8 @@ def check(definition, text, pair, ids):
         return "library can't encode"
     result = tokjax.encode_result(ours, text, pair, allowed_special="all")
     assert result.ids.tolist() == expected.ids
+    assert tokjax.encode(ours, text, allowed_special="all").tolist() == bare_ids(library, text)
+    check_tokens(definition, library, ours, result.ids.tolist())
     assert result.token_type_ids.tolist() == expected.type_ids
     sequences = sequences_in(definition, expected, text, pair)
     assert result.sequence_ids.tolist() == sequences

@@ -4,10 +4,14 @@ A definition is drawn around one of the layouts that are published (`_LAYOUTS`),
 exchanged for any other of the format. So some run on tokjax's own types, and others on the library.
 """
 
+import base64
 import string
+from functools import cache
 
 from hypothesis import strategies as st
 
+from tests.sentence_models import train_by_library
+from tokjax.models._protobuf import fields_of
 from tokjax.text.byte_alphabet import to_stand_ins
 from tokjax.text.patterns import PATTERNS
 
@@ -38,6 +42,13 @@ def sequence(name, steps, maximum=3):
     return steps | st.fixed_dictionaries({"type": st.just("Sequence"), name: rows})
 
 
+@cache
+def character_map():
+    """SentencePiece's table of NMT and NFKC, as a `tokenizer.json` holds it."""
+    [rules] = [value for number, value in fields_of(train_by_library(vocab_size=300)) if number == 3]
+    return base64.b64encode(dict(fields_of(rules))[2]).decode("ascii")
+
+
 patterns = st.fixed_dictionaries({"String": one_of(" ", "a", "-", "▁", "é", "  ")}) | st.fixed_dictionaries(
     {"Regex": one_of(r"\s+", r"[aé]", r"\d", *(PATTERNS[name] for name in ("llama3", "o200k")))}
 )
@@ -55,6 +66,7 @@ normalizers = sequence(
         one_of("StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt", "ByteLevel").flatmap(step),
         step("Replace", pattern=patterns, content=one_of("", " ", "▁", "ab", "é")),
         step("Prepend", prepend=one_of("▁", " ", "x", "ab")),
+        step("Precompiled", precompiled_charsmap=st.builds(character_map)),
     ),
 )
 byte_level = step("ByteLevel", add_prefix_space=flags, trim_offsets=flags, use_regex=flags)

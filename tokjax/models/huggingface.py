@@ -55,9 +55,10 @@ _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 class HuggingFaceTokenizer:
     """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
 
-    Offsets are places in the text as given, however the library normalises it; a byte that is no UTF-8 and a
-    lone surrogate are encoded as U+FFFD, each with its own span. Where several tokens are parts of one
-    character and it is known of which bytes, each has the span of its own bytes.
+    Offsets refer to the text as given, also if the library normalizes it; a byte that is not UTF-8 and a lone
+    surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the bytes of
+    one character have one byte each, a `▁` or space that is put before a text is empty, and of other tokens
+    that the library gives the same characters the first has them.
 
     Equal tokenizers have equal definitions. It pickles as its definition, and threads can share it.
 
