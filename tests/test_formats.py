@@ -156,7 +156,7 @@ def test_words_are_plain_json(tmp_path):
         "lowercase": True,
         "continuing_prefix": "##",
         "max_word_characters": 100,
-        "cleanup": False,
+        "cleanup": True,
         "tokens": [["a", 2], ["##b", 3]],
         "special_tokens": {"[UNK]": 0, "[SEP]": 1},
         "bos_token": None,

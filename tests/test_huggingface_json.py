@@ -4,14 +4,16 @@ import json
 import pickle
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.huggingface_tokenizers import OURS, SPECIAL, THEIRS, pair_of
+from tests.library_spans import assert_spans_agree
 from tests.strategies import byte_strings, hard_texts
 from tokjax.utf8 import to_characters
 
@@ -20,11 +22,6 @@ from tokjax.utf8 import to_characters
 def test_which_are_ours(name):
     _, ours = pair_of(name)
     assert isinstance(ours, tokjax.HuggingFaceTokenizer) == (name in THEIRS)
-
-
-def characters_of(text, result):
-    spans = tokjax.byte_to_char_spans(text, result.offsets).tolist()
-    return [[max(span[0], 0), max(span[1], 0)] for span in spans]
 
 
 def plain(text):
@@ -55,9 +52,9 @@ def test_ids_and_offsets_are_the_library_s(name, text, pair):
         spans = tokjax.map_offsets_to_input(ours, text, spans) if pair is None else None
     composes = name == "Qwen 2" and not unicodedata.is_normalized("NFC", text)
     if pair is None and not composes:  # (the library's spans leave out the marks that were composed)
-        assert characters_of(text, tokjax.TokenizationResult(result.ids, result.tokens, spans)) == [
-            list(span) for span in expected.offsets
-        ]
+        own = result.sequence_ids == 0
+        of_text = np.array(expected.offsets).reshape(-1, 2)[own]
+        assert_spans_agree(plain(text), spans[own].tolist(), of_text)
     alone = tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False)
     assert alone.tolist() == theirs.encode(plain(text), add_special_tokens=False).ids
 
@@ -109,6 +106,31 @@ def test_bytes_of_one_character_have_spans_of_their_own():
     assert result.offsets[-3:].tolist() == [[2, 3], [3, 4], [4, 5]]
     result = tokjax.encode_result(pair_of("digits")[1], "1\U0001f9e0", add_special_tokens=False)
     assert result.offsets.tolist() == [[1, 2], [2, 4], [4, 5], [5, 6]]
+
+
+def test_white_space_is_taken_from_the_text_as_given():
+    """Control characters stand between a token and the white space, and are dropped by the normalizer."""
+    theirs = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "[L]": 2, "[R]": 3}, unk_token="[UNK]"))
+    theirs.normalizer = normalizers.BertNormalizer()
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs.decoder = decoders.WordPiece()
+    tokens = [AddedToken("[L]", lstrip=True), AddedToken("[R]", rstrip=True), "[UNK]"]
+    theirs.add_special_tokens(tokens)
+    ours = tokjax.from_huggingface(theirs)
+    assert isinstance(ours, tokjax.WordPieceTokenizer)
+    for text in (
+        "a \x00[L]",
+        "a\x00 [L]",
+        "a \u200b [L]",
+        "[R]\x00 a",
+        "[R] \x00a",
+        "a\u3000\n[L][R]\t\xa0a",
+    ):
+        for given_text in (text, text.encode()):
+            result = tokjax.encode_result(ours, given_text, allowed_special="all")
+            spans = tokjax.map_offsets_to_input(ours, given_text, result.offsets)
+            assert result.ids.tolist() == theirs.encode(text).ids
+            assert_spans_agree(text, spans.tolist(), theirs.encode(text).offsets)
 
 
 @pytest.mark.parametrize("name", ["unigram", "GPT-2", "digits", "Llama 2"])

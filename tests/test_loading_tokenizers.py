@@ -5,6 +5,7 @@ import json
 import os
 
 import pytest
+import tokenizers
 
 import tokjax
 from tests.conftest import CORPUS
@@ -258,6 +259,40 @@ class TestVocabTxt:
     def test_files_that_are_none(self, tmp_path, text, message):
         with pytest.raises(FormatError, match=message):
             self.load(tmp_path, text, format="wordpiece")
+
+    def test_it_is_cleaned_up_as_in_the_libraries(self, tmp_path):
+        tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", ",", "world", "!"]
+        ours = self.load(tmp_path, "\n".join(tokens).encode())
+        theirs = tokenizers.BertWordPieceTokenizer.from_file(str(tmp_path / "vocab.txt"))
+        ids = theirs.encode("hello, world!").ids
+        assert tokjax.decode(ours, ids, skip_special_tokens=True) == theirs.decode(ids) == "hello, world!"
+        plain = tokjax.load_tokenizer(tmp_path / "vocab.txt", cleanup=False)
+        assert tokjax.decode(plain, ids, skip_special_tokens=True) == "hello , world !"
+        with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"a vocab.txt can't say cleanup=False"):
+            tokjax.export_tokenizer(plain, tmp_path, "wordpiece")
+
+    @pytest.mark.parametrize("merges", ["merges.txt", "bpe.codes"])
+    def test_a_bpe_of_words(self, tmp_path, merges):
+        (tmp_path / merges).write_text("#version: 0.2\nl o\n")
+        (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\nl\no\nlo\n")
+        for path in (tmp_path, tmp_path / "vocab.txt"):
+            with pytest.raises(
+                FormatError, match=rf"with {merges} beside it is a BPE of words, which is not"
+            ):
+                tokjax.load_tokenizer(path)
+        with pytest.raises(
+            FormatError, match="are a BPE of words, which is not supported; convert them to a"
+        ):
+            tokjax.load_tokenizer([tmp_path / "vocab.txt", tmp_path / merges])
+        loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")
+        assert tokjax.tokenize(loaded, "lo") == ["lo"]
+
+    def test_a_vocabulary_of_rwkv(self, tmp_path):
+        text = b"1 '\\x00' 1\n2 ' a' 2\n3 b'\\xe3\\x81' 2\n4 \"it's\" 4\n"
+        with pytest.raises(FormatError, match=r"vocab\.txt: a vocabulary of RWKV .* which is not supported;"):
+            self.load(tmp_path, text)
+        with pytest.raises(FormatError, match="a vocabulary of RWKV"):
+            tokjax.load_tokenizer(tmp_path)
 
 
 class TestSentencePiece:

@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.library_spans import assert_spans_agree
 from tests.strategies import byte_strings, hard_texts
 from tokjax.formats import _huggingface_export
 from tokjax.models.engine import array_engine, chunks, joined_cutter
@@ -73,8 +74,7 @@ def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
         alone = tokjax.encode_result(ours, text, allowed_special="all")
         assert alone == of_arrays
         assert alone.ids.tolist() == expected.ids
-        places = tokjax.byte_to_char_spans(text, alone.offsets)[1:].tolist()
-        assert places == [list(span) for span in expected.offsets[1:]]
+        assert_spans_agree(text, alone.offsets[1:].tolist(), expected.offsets[1:])
         ids = expected.ids[1:]
         assert tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False).tolist() == ids
         assert tokjax.decode(ours, ids) == theirs.decode(ids, skip_special_tokens=False)
@@ -82,6 +82,16 @@ def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
     for name in ("merges", "prefix_space", "split_words", "strip"):
         assert getattr(again, name) == getattr(ours, name)
     assert again.vocabulary.ordinary == ours.vocabulary.ordinary
+
+
+def test_a_space_at_the_beginning_is_part_of_the_first_word():
+    tokens = [*BYTE_FORMS, "▁", "a", "b", "▁a"]
+    ids = {token: id_ for id_, token in enumerate(tokens)}
+    ours = tokjax.metaspace_bpe(ids, [("▁", "a")])
+    result = tokjax.encode_result(ours, " a b")
+    assert result.tokens == ("▁", "▁a", "▁", "b")
+    assert result.offsets.tolist() == [[1, 1], [1, 3], [3, 4], [4, 5]]
+    assert result.word_ids.tolist() == [0, 0, 1, 1]
 
 
 @lru_cache

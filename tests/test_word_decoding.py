@@ -16,7 +16,7 @@ from tests.test_word_models import OPTIONS, wordpieces
 @given(data=st.data(), skip=st.booleans())
 def test_decoding_is_the_library_s(name, data, skip):
     ours, theirs = wordpieces(name)
-    theirs.decoder = decoders.WordPiece(prefix=OPTIONS[name].get("continuing_prefix", "##"), cleanup=False)
+    theirs.decoder = decoders.WordPiece(prefix=OPTIONS[name].get("continuing_prefix", "##"), cleanup=True)
     rows = data.draw(st.lists(st.lists(st.integers(0, tokjax.vocab_size(ours) - 1), max_size=9), max_size=4))
     marked = [
         theirs.decoder.decode([theirs.id_to_token(i) for i in row if i > 4 or not skip]) for row in rows

@@ -9,7 +9,7 @@ import numpy as np
 from tokjax import protocol
 from tokjax._arranging import Filled
 from tokjax._presplit import join_words, words_of_tokens
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.records import TokenizationBatch, adopt_batch
 
 if TYPE_CHECKING:
@@ -91,9 +91,19 @@ def encode_bare(
 
 
 def template_places(tokenizer: Any, is_pair: bool, add_special_tokens: bool) -> list[Filled]:
-    """The tokenizer's template, or its texts alone."""
+    """The tokenizer's template, or its texts alone.
+
+    Raises:
+        UnsupportedTokenizerError: the tokenizer has no template for pairs.
+    """
     table = protocol.vocabulary_of(tokenizer)
     places: tuple[Place, ...] = table.template.pair if is_pair else table.template.single
+    if not places:
+        raise UnsupportedTokenizerError(
+            f"{type(tokenizer).__name__} can't encode pairs: in its file the template of pairs does not hold "
+            "each of the two texts once; encode the texts separately, or give it another template, with "
+            "with_template(tokenizer, SINGLE, PAIR) or in the file"
+        )
     return [
         Filled(place.text, 0 if place.token is None else table.special[place.token], place.type_id)
         for place in places

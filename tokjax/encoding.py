@@ -87,8 +87,8 @@ def encode_batch_result(
     if pairs is None and room is None and not is_pretokenized:
         plain: Any = texts
         return protocol.encode_texts(tokenizer, plain, add_special_tokens=add_special_tokens, **options)
-    encoded = encode_bare(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
     places = template_places(tokenizer, pairs is not None, add_special_tokens)
+    encoded = encode_bare(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
     kept = encoded.lengths
     if room is not None:
         kept = kept_lengths(kept, room_for_texts(room, places), truncation)

@@ -42,7 +42,8 @@ class Template:
 
     Attributes:
         single: the places of a text alone, in order; one of them is the text.
-        pair: those of a pair of texts.
+        pair: those of a pair of texts; empty if pairs can't be encoded, since the template of the file leaves
+            a text out or repeats it.
     """
 
     single: tuple[Place, ...]
@@ -89,7 +90,10 @@ def template_to_json(template: Template | None) -> Any:
 
 def template_from_json(described: Any) -> Template | None:
     """The template that `template_to_json` described."""
-    return None if described is None else make_template(described["single"], described["pair"])
+    if described is None:
+        return None
+    template = make_template(described["single"], described["pair"] or None)
+    return template if described["pair"] else Template(template.single, ())
 
 
 def _places(name: str, given: str | Sequence[str], texts: int) -> tuple[Place, ...]:

@@ -84,6 +84,7 @@ def encode_windows(
             f"truncation must be 'only_first' or 'only_second' for windows, not {truncation!r}"
         )
     stride = checked_int("stride", stride, least=0)
+    places = template_places(tokenizer, pairs is not None, add_special_tokens)
     encoded = encode_bare(
         tokenizer,
         texts,
@@ -96,7 +97,6 @@ def encode_windows(
         disallowed_special=disallowed_special,
         threads=threads,
     )
-    places = template_places(tokenizer, pairs is not None, add_special_tokens)
     room = room_for_texts(checked_int("max_length", max_length, least=1), places)
     cut = 0 if pairs is None or truncation == "only_first" else 1
     rooms = np.full(len(texts), room)

@@ -75,6 +75,7 @@ def _bpe(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE
 
 def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteLevelBPE:
     model = contents["model"]
+    _check_decoder(contents, "ByteLevel")
     normalizer = one_type(contents, "normalizer")
     if normalizer not in (None, "NFC"):
         raise NotOursError(f"its normaliser is {normalizer}")
@@ -82,8 +83,8 @@ def _byte_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> ByteL
     added = added_tokens_of(contents, normalizes=normalizer is not None)
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     around = {**added.special, **added.ordinary}
-    if any(from_stand_ins(name) not in (None, name.encode("utf-8")) for name in around if name in forms):
-        raise NotOursError("an added token looks like one that stands for other bytes")
+    if any(from_stand_ins(name) not in (None, name.encode("utf-8")) for name in around):
+        raise NotOursError("an added token is decoded to other bytes than its own")
     check_added_ids(contents.get("added_tokens") or [], forms)
     own = {form: id_ for form, id_ in forms.items() if form not in around}
     ordinary, twins = with_added(bytes_of_forms(own), added.ordinary)
@@ -145,17 +146,25 @@ def _wordpiece(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordPi
     )
 
 
+def _check_decoder(contents: Mapping[str, Any], kind: str | None) -> None:
+    """Raises `NotOursError` unless the decoder is of this type, or there is none."""
+    decoder = contents.get("decoder")
+    found = None if decoder is None else one_type(contents, "decoder") or "an empty Sequence"
+    if found != kind:
+        raise NotOursError(f"its decoder is {found or 'none'}")
+
+
 def _cleans_up(contents: Mapping[str, Any], prefix: str) -> bool:
-    """Whether what is decoded is cleaned up; without a decoder words are put together as they are."""
-    if one_type(contents, "decoder") is None:
-        return False
+    """Returns whether decoding removes the space before punctuation."""
+    _check_decoder(contents, "WordPiece")
     [decoder] = parts_of(contents, "decoder")
-    if decoder.get("type") != "WordPiece" or decoder.get("prefix") != prefix:
-        raise NotOursError(f"its decoder is {decoder.get('type')} with the prefix {decoder.get('prefix')!r}")
+    if decoder.get("prefix") != prefix:
+        raise NotOursError(f"its decoder is WordPiece with the prefix {decoder.get('prefix')!r}")
     return flag_of(decoder, "cleanup", True)
 
 
 def _word_level(contents: Mapping[str, Any], roles: Mapping[Role, str]) -> WordLevelTokenizer:
+    _check_decoder(contents, None)
     steps = _bert_steps(contents)
     lowercase = steps.pop("lowercase")
     splitter = _SPLITTERS.get(one_type(contents, "pre_tokenizer") or "")
@@ -179,6 +188,8 @@ def _bert_steps(contents: Mapping[str, Any]) -> dict[str, Any]:
 def _words(contents: Mapping[str, Any], roles: Mapping[Role, str], *, normalizes: bool) -> Vocabulary:
     """A vocabulary of words, of which the unknown is special in any case."""
     model = contents["model"]
+    if trim_of(contents) is not None:
+        raise NotOursError("its post-processor trims offsets")
     added = added_tokens_of(contents, normalizes=normalizes)
     forms = ids_of_forms(model["vocab"], "the model's vocab")
     check_added_ids(contents.get("added_tokens") or [], forms)

@@ -30,6 +30,7 @@ _SENTENCE_PIECE_NAMES = (
 )
 _TEKKEN_NAME = "tekken.json"
 _CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
+_CLASSIC_MERGES = ("merges.txt", "bpe.codes")
 _BEGINNING = 1 << 12
 _MODEL_FIELD = b"\x0a"  # a serialized SentencePiece model begins with its first piece
 
@@ -100,7 +101,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     if beginning.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
         return _with_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(beginning):
-        return DetectedTokenizer("wordpiece", (source,), "it is text, a token in each line")
+        return _word_piece(source, "it is text, a token in each line")
     raise TokenizerFormatError(
         f"{source}: holds no tokenizer that is known: it begins with {beginning[:30]!r}; known are "
         f"{', '.join(FORMATS)}: if it is one of them, pass format="
@@ -125,12 +126,24 @@ def _detected_in(directory: Path) -> DetectedTokenizer:
     if _CLIP_NAME in present:
         return _by_name("clip", directory, _CLIP_NAME)
     if "vocab.txt" in present:
-        return _by_name("wordpiece", directory, "vocab.txt")
+        return _word_piece(directory / "vocab.txt", f"{directory} has vocab.txt")
     raise TokenizerFormatError(
         f"{directory}: holds no tokenizer that is known; it has {sorted(present)[:20]}. Looked for "
         f"{TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
         f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken, {_TEKKEN_NAME}, {_CLIP_NAME} and vocab.txt"
     )
+
+
+def _word_piece(source: Path, reason: str) -> DetectedTokenizer:
+    """Returns a `vocab.txt` as WordPiece, unless merges beside it make it a BPE."""
+    merges = [name for name in _CLASSIC_MERGES if (source.parent / name).is_file()]
+    if source.name == "vocab.txt" and merges and not (source.parent / "vocab.json").is_file():
+        raise TokenizerFormatError(
+            f"{source} with {merges[0]} beside it is a BPE of words, which is not supported; convert it to a "
+            "tokenizer.json and load that. If vocab.txt is a WordPiece vocabulary, pass its path and "
+            "format='wordpiece'"
+        )
+    return DetectedTokenizer("wordpiece", (source,), reason)
 
 
 def _by_name(format_: Format, directory: Path, *names: str) -> DetectedTokenizer:
@@ -179,6 +192,11 @@ def _detected_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     if len(files) != 2:
         raise InvalidArgumentError(f"two files make up a tokenizer at most, not {len(files)}: {files}")
     vocab, merges = sorted(files, key=lambda file: file.suffix != ".json")
+    if {"vocab.txt"} < {file.name for file in files} <= {"vocab.txt", *_CLASSIC_MERGES}:
+        raise TokenizerFormatError(
+            f"{files[0]} and {files[1]} are a BPE of words, which is not supported; convert them to a "
+            "tokenizer.json and load that"
+        )
     if vocab.suffix != ".json" or merges.suffix == ".json":
         raise TokenizerFormatError(
             f"of two files one is a table of tokens and ids (.json), the other a list of merges; got {vocab} "

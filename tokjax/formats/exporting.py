@@ -134,7 +134,7 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 
 def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_kind(tokenizer, WordPieceTokenizer, "wordpiece")
-    _check_plain(tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100)
+    _check_plain(tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100, cleanup=True)
     _check_plain(tokenizer.normalizer, "a vocab.txt", clean_text=True)
     if tokenizer.vocabulary.always_found:
         name = min(tokenizer.vocabulary.always_found)

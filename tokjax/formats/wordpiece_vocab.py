@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.errors import TokenizerFormatError
@@ -14,6 +15,8 @@ from tokjax.text.special import check_comparisons
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
+
+_RWKV = re.compile(r"""\d+ b?(['"]).*\1 \d+""")
 
 
 def read_wordpiece(
@@ -43,6 +46,11 @@ def read_wordpiece(
     source = as_path(path)
     tokens: dict[str, int] = {}
     for number, token in read_lines(source):
+        if number == 1 and _RWKV.fullmatch(token):
+            raise TokenizerFormatError(
+                f"{source}: a vocabulary of RWKV (lines of an id, a Python literal and a length), which is "
+                "not supported; register a type of your own that wraps its tokenizer (docs/extending.md)"
+            )
         if not token or token in tokens:
             what = "is empty" if not token else f"holds {token!r} once more, after line {tokens[token] + 1}"
             raise TokenizerFormatError(f"{source}, line {number}: {what}; each line is a token of its own")

@@ -24,15 +24,13 @@ class Corrections(NamedTuple):
     Attributes:
         places: where they stand among the ids of all segments, rising, `int64`, shape `(corrected,)`.
         lengths: how many bytes of a text each is, `int64`.
-        spans: how many each spans, `int64`: more than that, if it spans bytes that the next one is.
     """
 
     places: NDArray[np.int64]
     lengths: NDArray[np.int64]
-    spans: NDArray[np.int64]
 
 
-_NO_CORRECTIONS = Corrections(*np.zeros((3, 0), np.int64))
+_NO_CORRECTIONS = Corrections(*np.zeros((2, 0), np.int64))
 
 
 class EncodedSegments(NamedTuple):
@@ -168,7 +166,6 @@ def sources_end_to_end(
         stops = _sums_by_row(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
-        offsets[part][corrected, 1] = offsets[part][corrected, 0] + corrections.spans[of_part]
         offsets[part][inserted] = 0
         word_ids[part] = _sums_by_row(begins[part].astype(np.int64), splits - part.start, first=-1)
         word_ids[part][inserted] = -1

@@ -25,8 +25,9 @@ class NotOursError(Exception):
 
 
 def is_byte_level(parts: Mapping[str, Any]) -> bool:
-    """Whether the tokens of a definition are written in stand-ins for bytes."""
-    return any(part.get("type") == "ByteLevel" for part in parts_of(parts, "decoder"))
+    """Returns whether the tokens of a definition are written as `bytes_to_unicode` writes bytes."""
+    places: tuple[StepPlace, ...] = ("normalizer", "pre_tokenizer", "decoder")
+    return any(part.get("type") == "ByteLevel" for place in places for part in parts_of(parts, place))
 
 
 def parts_of(contents: Mapping[str, Any], place: StepPlace) -> list[dict[str, Any]]:
@@ -128,13 +129,18 @@ def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Temp
     if len(templates) > 1:
         raise NotOursError("it has several post-processors that put tokens around texts")
     template = templates[0] if templates else NOTHING_AROUND
+    if _texts_in(template.single) != [0]:
+        raise TokenizerFormatError("the single template of its post-processor must hold the text A once")
+    if _texts_in(template.pair) != [0, 1]:
+        template = Template(template.single, ())
     for place in (*template.single, *template.pair):
         if place.token is not None and place.token not in special:
             raise NotOursError(f"it puts {place.token!r} around texts, which is no special token")
-    for places, texts in ((template.single, [0]), (template.pair, [0, 1])):
-        if sorted(place.text for place in places if place.text is not None) != texts:
-            raise TokenizerFormatError("a template of its post-processor lacks a text, or has one twice")
     return template
+
+
+def _texts_in(places: Sequence[Place]) -> list[int]:
+    return sorted(place.text for place in places if place.text is not None)
 
 
 def _template_of_part(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:

@@ -23,7 +23,7 @@ from tokjax.text.special import refuse_special_in, resolve_special, split_at_spe
 from tokjax.utf8 import from_characters, nbytes_of, to_characters, to_utf8
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -85,12 +85,15 @@ class SegmentModel(WithoutMethods, ABC):
         self,
         ids: NDArray[np.int32],  # noqa: ARG002 (models that override this look at them)
         offsets: NDArray[np.int64],
+        found: Mapping[int, bytes],  # noqa: ARG002 (likewise)
     ) -> NDArray[np.int64]:
-        """The spans that tokens are said to have; those of the bytes that they are made of, unless told.
+        """Returns the spans that tokens are given: by default, those of the bytes that they are made of.
 
         Args:
-            ids: of all tokens, inserted ones among them.
-            offsets: their 1-based spans, `(n, 2)`.
+            ids: of all tokens, inserted ones among them, `int32`, shape `(n,)`.
+            offsets: their 1-based spans, `int64`, shape `(n, 2)`.
+            found: positions of special and added tokens that were found in a text, and the bytes of their
+                spans.
         """
         return offsets
 
@@ -101,10 +104,12 @@ class SplitRows(NamedTuple):
     Attributes:
         segments: the ordinary text of all rows.
         rows: the tokens between and around the segments.
+        found: the bytes of text that each token between the segments spans.
     """
 
     segments: Segments
     rows: Rows
+    found: Sequence[bytes] = ()
 
 
 def split_rows(
@@ -133,44 +138,28 @@ def split_rows(
             segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
         nothing = np.zeros(0, np.int64)
         return SplitRows(segments, Rows(nothing, nothing, np.zeros(len(texts), np.int64), before, after))
-    if normalizes:
-        pieces = [_normalized(tokenizer, text, parting, segments.hold_bytes) for text in segments.texts]
-    else:
-        pieces = [split_at_special(text, parting) for text in segments.texts]
+    pieces = [split_at_special(text, parting) for text in segments.texts]
     found_ids = np.array([table.id_of(name) for row in pieces for name in row[1::2]], np.int64)
     if table.added:
         pieces = [with_white_space(row, table.added) for row in pieces]
+    if normalizes:
+        pieces = [[_normalized(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces]
     as_bytes = from_characters if segments.hold_bytes else to_utf8
-    nbytes = [len(as_bytes(found)) for row in pieces for found in row[1::2]]
+    found = [as_bytes(piece) for row in pieces for piece in row[1::2]]
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
     begins_text = np.zeros(int(per_row.sum()) + len(per_row), bool)
     begins_text[np.cumsum(per_row + 1) - per_row - 1] = True
     stretches = [piece for row in pieces for piece in row[::2]]
     segments = segments._replace(texts=stretches, begins_text=begins_text)
-    return SplitRows(segments, Rows(found_ids, np.array(nbytes, np.int64), per_row, before, after))
+    found_nbytes = np.fromiter(map(len, found), np.int64, len(found))
+    return SplitRows(segments, Rows(found_ids, found_nbytes, per_row, before, after), found)
 
 
-def _normalized(tokenizer: SegmentModel, text: str, parting: frozenset[str], hold_bytes: bool) -> list[str]:
-    """What `split_at_special(text, parting)` gives, ordinary text normalised.
-
-    What only normalisation makes look like a special token is ordinary text.
-    """
-
-    def normalized(ordinary: str) -> str:
-        if not hold_bytes:
-            return protocol.normalize(tokenizer, ordinary)  # type: ignore[return-value]
-        return to_characters(protocol.normalize(tokenizer, from_characters(ordinary)))
-
-    first, *others = split_at_special(
-        text, tokenizer.vocabulary.parting
-    )  # (which normalising keeps as they are)
-    pieces = [normalized(first)]
-    for name, ordinary in zip(others[::2], others[1::2], strict=True):
-        if name in parting:
-            pieces += [name, normalized(ordinary)]
-        else:
-            pieces[-1] += name + normalized(ordinary)
-    return pieces
+def _normalized(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> str:
+    """Returns a piece of a text, normalized but for the special tokens in it."""
+    if not hold_bytes:
+        return protocol.normalize(tokenizer, piece)  # type: ignore[return-value]
+    return to_characters(protocol.normalize(tokenizer, from_characters(piece)))
 
 
 def _parting(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
@@ -231,7 +220,7 @@ def encode_ids(
 ) -> NDArray[np.int32]:
     """What `encode` does for these models, without a batch and its records."""
     checked_text(text, "text", MANY_TEXTS)
-    segments, rows = split_rows(
+    segments, rows, _ = split_rows(
         tokenizer,
         [text],
         add_special_tokens=add_special_tokens,
@@ -295,7 +284,8 @@ def _source_columns(
         offsets, word_ids = sources_from_spans(assembled, encoded, split.rows, nbytes)
     sequence_ids = np.zeros(len(assembled.ids), np.int32)
     sequence_ids[assembled.inserted] = -1
-    offsets = tokenizer.adjusted_offsets(assembled.ids, offsets)
+    found = dict(zip(assembled.found.tolist(), split.found, strict=True))
+    offsets = tokenizer.adjusted_offsets(assembled.ids, offsets, found)
     return {"offsets": offsets, "word_ids": word_ids, "sequence_ids": sequence_ids}
 
 

@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from tokjax.models._assembly import Corrections
-from tokjax.utf8 import from_characters, to_characters
+from tokjax.text.special import WHITE_SPACE
+from tokjax.utf8 import nbytes_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from numpy.typing import NDArray
 
     from tokjax.models._assembly import EncodedSegments
@@ -31,7 +34,7 @@ def without_prefixes(
 ) -> Corrections:
     """What blanks that were put before segments change in the spans of their first ids.
 
-    Such a blank, if it is a token by itself, has the span of the first character.
+    If such a space is a token by itself, its span is empty.
 
     Args:
         encoded: the ids.
@@ -42,40 +45,44 @@ def without_prefixes(
     added = (len(new) > len(old) for old, new in zip(given.texts, split.texts, strict=True))
     prefixed = np.flatnonzero(np.fromiter(added, bool, len(given.texts)))
     places = encoded.splits.take(prefixed)
-    lengths = byte_lengths.take(encoded.ids.take(places)) - 1
-    spans = lengths.copy()
-    for alone in np.flatnonzero(lengths == 0).tolist():
-        text = given.texts[prefixed[alone]][:2]  # (that may be the halves of one character)
-        character = text[:1] if given.hold_bytes else to_characters(text)[:1]
-        spans[alone] = len(from_characters(character))
-    return Corrections(places, lengths, spans)
+    return Corrections(places, byte_lengths.take(encoded.ids.take(places)) - 1)
 
 
 class Blanks(NamedTuple):
-    """The blanks at the ends of each id of a vocabulary.
+    """The spaces at the ends of each id of a vocabulary.
 
     Attributes:
         leading: how many it begins with, `int64`, shape `(size,)`.
         trailing: how many it ends with.
-        only: which tokens are nothing but blanks, `bool`, shape `(size,)`.
+        only: which tokens are nothing but spaces, `bool`, shape `(size,)`.
     """
 
     leading: NDArray[np.int64]
     trailing: NDArray[np.int64]
     only: NDArray[np.bool_]
 
-    def trimmed(self, ids: NDArray[np.int32], offsets: NDArray[np.int64], trim: Trim) -> NDArray[np.int64]:
-        """Spans without the blanks at the ends of tokens, as Hugging Face's `trim_offsets` does.
+    def trimmed(
+        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes], trim: Trim
+    ) -> NDArray[np.int64]:
+        """Returns spans without the spaces at the ends of tokens, as Hugging Face's `trim_offsets`.
 
         Args:
-            ids: of all tokens.
-            offsets: their 1-based spans.
-            trim: `"but_first"` to keep a single blank where a text begins.
+            ids: of all tokens, `int32`, shape `(n,)`.
+            offsets: their 1-based spans, `int64`, shape `(n, 2)`.
+            found: positions of special and added tokens that were found in a text, and the bytes of their
+                spans. They are trimmed of all white space.
+            trim: `"but_first"` to keep a single space where a text begins.
         """
         starts, stops = offsets[:, 0], offsets[:, 1]
-        leading, trailing = self.leading.take(ids), self.trailing.take(ids)
-        only = self.only.take(ids)  # their spans may be longer: those of blanks that were put before texts
-        kept = (starts <= 1) & (leading == 1) if trim == "but_first" else np.zeros(len(ids), bool)
+        leading, trailing, only = self.leading.take(ids), self.trailing.take(ids), self.only.take(ids)
+        single = leading == 1
+        for position, data in found.items():
+            text = data.decode("utf-8")
+            leading[position] = len(data) - nbytes_of(text.lstrip(WHITE_SPACE))
+            trailing[position] = len(data) - nbytes_of(text.rstrip(WHITE_SPACE))
+            only[position] = leading[position] == len(data)
+            single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
+        kept = (starts <= 1) & single & (trim == "but_first")
         leading[kept] = 0
         first = np.where(only & ~kept, stops, np.minimum(starts + leading, stops))
         last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
@@ -83,7 +90,7 @@ class Blanks(NamedTuple):
 
 
 def blanks_of(vocabulary: Vocabulary) -> Blanks:
-    """The blanks at the ends of each id."""
+    """Returns the spaces at the ends of each id."""
     leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
     only = np.zeros(vocabulary.size, bool)
     for id_, token in vocabulary.bytes_by_id.items():

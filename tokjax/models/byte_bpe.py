@@ -95,9 +95,11 @@ class ByteLevelBPE(SegmentModel):
         corrections = without_prefixes(encoded, segments, split, self.vocabulary.byte_lengths)
         return encoded._replace(corrections=corrections)
 
-    def adjusted_offsets(self, ids: NDArray[np.int32], offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Spans of shape `(n, 2)` without blanks, if they are to be trimmed."""
-        return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, self.trim)
+    def adjusted_offsets(
+        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes]
+    ) -> NDArray[np.int64]:
+        """Returns spans of shape `(n, 2)`, without spaces if they are to be trimmed."""
+        return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, found, self.trim)
 
     @cached_property
     def _engine(self) -> array_engine.ArrayEngine:
@@ -175,8 +177,8 @@ def byte_level_bpe(
     Args:
         ranks: bytes to id, every single byte among them; of two merges, the lower id comes first, unless
             `merges` says otherwise.
-        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
-            `"whitespace"`, or a regular expression. Text that an expression leaves unmatched is split off as words of its own.
+        pattern: `"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`, `"whitespace"`, or a
+            regular expression. Text that an expression leaves unmatched is split off as words of its own.
         special_tokens: name to id. They are never merged, and never made from text that is not allowed to.
         bos_token: which special token begins a text, if any.
         eos_token: which special token ends a text, if any.

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,13 +16,8 @@ import numpy as np
 from tokjax import protocol
 from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
-from tokjax.errors import (
-    DisallowedSpecialTokenError,
-    InvalidArgumentError,
-    TokenizerFormatError,
-    TokjaxError,
-)
-from tokjax.models._byte_spans import exact_spans
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.models._byte_spans import separate_spans
 from tokjax.models._definitions import (
     NotOursError,
     bytes_of_forms,
@@ -36,16 +30,18 @@ from tokjax.models._definitions import (
 )
 from tokjax.models._format_errors import as_format_errors, check_vocab_size
 from tokjax.models._growth import check_growth
+from tokjax.models._library_errors import check_merges, check_pieces, raise_as
 from tokjax.models._other_names import WithoutMethods
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
 from tokjax.text.sources import checked_text, checked_texts
 from tokjax.text.special import check_comparisons, holds_special, refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Container, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
@@ -61,9 +57,10 @@ _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 class HuggingFaceTokenizer(WithoutMethods):
     """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
 
-    Offsets are places in the text as given, however the library normalises it; a byte that is no UTF-8 and a
-    lone surrogate are encoded as U+FFFD, each with its own span. Where several tokens are parts of one
-    character and it is known of which bytes, each has the span of its own bytes.
+    Offsets refer to the text as given, also if the library normalizes it; a byte that is not UTF-8 and a lone
+    surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the
+    bytes of one character have one byte each, a `▁` or space that is put before a text is empty, and of other
+    tokens that the library gives the same characters the first has them.
 
     Equal tokenizers have equal definitions. It pickles as its definition, and threads can share it.
 
@@ -110,8 +107,39 @@ class HuggingFaceTokenizer(WithoutMethods):
 
     @cached_property
     def is_byte_level(self) -> bool:
-        """Whether tokens are written in stand-ins for bytes."""
+        """Whether tokens are written as `bytes_to_unicode` writes bytes."""
         return is_byte_level(self.steps)
+
+    @cached_property
+    def prefixes(self) -> frozenset[int]:
+        """Ids of the tokens that are only what a pre-tokenizer or a normalizer puts before texts."""
+        steps = [*parts_of(self.steps, "normalizer"), *parts_of(self.steps, "pre_tokenizer")]
+        forms = {" "} | {part.get("prepend") or part.get("replacement") or " " for part in steps}
+        if self.is_byte_level:
+            forms = {to_stand_ins(form.encode("utf-8")) for form in forms}
+        ids = map(self.library_tokenizer.token_to_id, forms)
+        return frozenset(id_ for id_ in ids if id_ is not None)
+
+    @cached_property
+    def decoded_bytes(self) -> Mapping[int, bytes] | None:
+        """What a byte-level decoder makes of each id; `None` if the definition has another decoder.
+
+        It reads each token as `bytes_to_unicode` writes bytes, added tokens as well: `é` is one byte.
+        """
+        decoder = self.steps.get("decoder")
+        if decoder is None or decoder.get("type") != "ByteLevel":
+            return None
+        around = {*self.library_tokenizer.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in around}
+        read = {id_: from_stand_ins(form) or form.encode("utf-8") for id_, form in forms.items()}
+        return {**self.vocabulary.bytes_by_id, **read}
+
+    @cached_property
+    def skipped_ids(self) -> frozenset[int]:
+        """The ids that the library leaves out with `skip_special_tokens`."""
+        added: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
+        special = {token.content for token in added.values() if token.special}
+        return frozenset(id_ for id_ in added if self.library_tokenizer.id_to_token(id_) in special)
 
     @cached_property
     def pieces(self) -> list[bytes]:
@@ -166,8 +194,9 @@ def huggingface_tokenizer(
     """
     parts = json.loads(definition) if parts is None else parts
     _check_limits(parts)
+    check_merges(parts["model"])
     library = library_tokenizer(definition)
-    _refuse_repeated_pieces(parts["model"])
+    check_pieces(parts["model"])
     unknown = unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
@@ -180,9 +209,15 @@ def huggingface_tokenizer(
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
-    added = {token.content: id_ for id_, token in listed.items() if token.content not in names}
+    byte_level = is_byte_level(parts)
+    own_forms = _forms_of_model(parts["model"]) if byte_level else ()
+    added = {
+        token.content: id_
+        for id_, token in listed.items()
+        if token.content not in names and token.content not in own_forms
+    }
     own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
-    in_bytes = bytes_of_forms(own) if is_byte_level(parts) else in_utf8(own)
+    in_bytes = bytes_of_forms(own) if byte_level else in_utf8(own)
     ordinary, twins = with_added(in_bytes, added)
     vocabulary = make_vocabulary(
         ordinary,
@@ -234,14 +269,14 @@ def library_tokenizer(definition: str) -> Any:
         TokenizerFormatError: the library can't read the definition.
     """
     tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
-    with _library_errors(TokenizerFormatError, "the tokenizers library can't read it"):
+    with raise_as(TokenizerFormatError, "the tokenizers library can't read it"):
         made = tokenizers.Tokenizer.from_str(definition)
     made.no_padding()
     made.no_truncation()
     return made
 
 
-def _check_limits(parts: dict[str, Any]) -> None:
+def _check_limits(parts: Mapping[str, Any]) -> None:
     """Rejects a definition that costs too much, before the library reads it."""
     model = parts.get("model")
     vocab = model.get("vocab") if isinstance(model, dict) else None
@@ -250,32 +285,10 @@ def _check_limits(parts: dict[str, Any]) -> None:
     check_growth(parts)
 
 
-@contextmanager
-def _library_errors(kind: type[TokjaxError], about: str) -> Iterator[None]:
-    """Raises errors of the library as errors of tokjax.
-
-    A panic in Rust, such as a pattern that backtracks for too long, is a `BaseException` there.
-    """
-    try:
-        yield
-    except (KeyboardInterrupt, SystemExit, GeneratorExit, MemoryError):
-        raise
-    except BaseException as error:
-        raise kind(f"{about}: {error}") from error
-
-
-def _refuse_repeated_pieces(model: Mapping[str, Any]) -> None:
-    """Refuse a unigram vocabulary in which an id has no token of its own."""
-    if model.get("type") != "Unigram":
-        return
-    seen: set[str] = set()
-    for piece, _ in model["vocab"]:
-        if piece in seen:
-            raise TokenizerFormatError(
-                f"the model's vocab has {piece!r} twice, so that two ids have one token; leave out the later "
-                "one (the library's trainer learns it from text that spells a special token out)"
-            )
-        seen.add(piece)
+def _forms_of_model(model: Mapping[str, Any]) -> Container[str]:
+    """Returns the tokens of the model alone, without added tokens."""
+    vocab = model["vocab"]
+    return vocab if isinstance(vocab, dict) else frozenset(piece for piece, _ in vocab)
 
 
 @protocol.vocabulary_of.register(HuggingFaceTokenizer)
@@ -390,7 +403,7 @@ def _library_for(
 
 def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool) -> list[Any]:
     encode = library.encode_batch if offsets else library.encode_batch_fast
-    with _library_errors(InvalidArgumentError, "the tokenizers library can't encode these texts"):
+    with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
         found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
     return found
 
@@ -438,12 +451,16 @@ def _source_columns(
     offsets = [np.zeros((0, 2), np.int64)]
     sequences = [np.zeros(0, np.int32)]
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
-        of_row = _array([-1 if i is None else i for i in encoding.sequence_ids])
+        # The mask tells what is inserted; the library's own ids of sequences do not after two processors.
+        of_row = -_array(encoding.special_tokens_mask)
         characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
-        spans = character_starts(data).take(characters) + 1
-        inserted = of_row < 0
-        spans[inserted] = 0
-        offsets.append(exact_spans(spans, ids, tokenizer.pieces, data))
+        spans = (
+            character_starts(data).take(characters, mode="clip") + 1
+        )  # (a suffix of words may reach beyond)
+        own = of_row == 0
+        spans[~own] = 0
+        spans[own] = separate_spans(spans[own], ids[own], tokenizer.pieces, tokenizer.prefixes, data)
+        offsets.append(spans)
         sequences.append(of_row)
     words = [_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
     return {
@@ -463,11 +480,13 @@ def _decode_bytes(
 ) -> bytes:
     flat = protocol.flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    if tokenizer.is_byte_level and len(parts_of(tokenizer.steps, "decoder")) == 1:
-        kept = flat[~tokenizer.vocabulary.is_special.take(flat)] if skip_special_tokens else flat
-        return b"".join(map(tokenizer.vocabulary.bytes_by_id.__getitem__, kept.tolist()))
-    with _library_errors(InvalidArgumentError, "the tokenizers library can't decode these ids"):
-        text: str = tokenizer.library_tokenizer.decode(flat.tolist(), skip_special_tokens=skip_special_tokens)
+    given: list[int] = flat.tolist()
+    of_ids = tokenizer.decoded_bytes
+    if of_ids is not None:
+        skipped = tokenizer.skipped_ids if skip_special_tokens else ()
+        return b"".join([of_ids[id_] for id_ in given if id_ not in skipped])
+    with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
+        text: str = tokenizer.library_tokenizer.decode(given, skip_special_tokens=skip_special_tokens)
     return text.encode("utf-8")
 
 

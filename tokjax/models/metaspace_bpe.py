@@ -50,8 +50,8 @@ class MetaspaceBPE(SegmentModel):
     one that was not put there. Where bytes make no character, decoding has one U+FFFD for as much of one as
     there is, not for each byte.
 
-    Offsets are places in the text as given. A blank put before a text that is a token by itself has the span
-    of the first character. A token that begins with a blank begins a word.
+    Offsets refer to the text as given. If the space that is put before a text is a token by itself, its span
+    is empty, and it belongs to the first word. Any other token that begins with a space begins a word.
 
     Equal tokenizers have equal vocabularies, merges and options. It pickles without its caches, and threads
     can share it.
@@ -90,6 +90,8 @@ class MetaspaceBPE(SegmentModel):
         begins = self._begins_word.take(encoded.ids)
         begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
         corrections = without_prefixes(encoded, segments, split, self.lengths_in_text)
+        after_prefixes = corrections.places[corrections.lengths == 0] + 1
+        begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # (a prefix alone is no word)
         corrections = _with_marks(corrections, encoded, segments, self.lengths_in_text)
         return encoded._replace(begins_word=begins, corrections=corrections)
 
@@ -293,9 +295,7 @@ def _with_marks(
         return corrections
     as_bytes = from_characters if given.hold_bytes else to_utf8
     more = len(MARK.encode("utf-8")) - 1
-    lengths, spans = (
-        dict(zip(corrections.places.tolist(), column.tolist(), strict=True)) for column in corrections[1:]
-    )
+    lengths = dict(zip(corrections.places.tolist(), corrections.lengths.tolist(), strict=True))
     for segment in marked:
         first, stop = encoded.splits[segment : segment + 2].tolist()
         of_ids = byte_lengths.take(encoded.ids[first:stop])
@@ -304,9 +304,8 @@ def _with_marks(
         marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
         counts = np.diff(np.searchsorted(marks, np.cumsum(of_ids)), prepend=0)
         for i in np.flatnonzero(counts).tolist():
-            lengths[first + i] = spans[first + i] = int(of_ids[i] + more * counts[i])
-    rows = [(place, lengths[place], spans[place]) for place in sorted(lengths)]
-    return Corrections(*np.array(rows, np.int64).reshape(-1, 3).T)
+            lengths[first + i] = int(of_ids[i] + more * counts[i])
+    return Corrections(*np.array(sorted(lengths.items()), np.int64).reshape(-1, 2).T)
 
 
 @protocol.fingerprint.register

@@ -22,6 +22,7 @@ from tokjax._limits import no_limits
 from tokjax._threads import map_in_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import EncodedSegments
+from tokjax.models._byte_spans import clip_spans
 from tokjax.models._format_errors import as_format_errors
 from tokjax.models._piece_spans import (
     begins_word,
@@ -60,9 +61,9 @@ class SentencePieceTokenizer(SegmentModel):
     ordinary, user-defined symbols and byte pieces too, and stand for themselves in the vocabulary: `▁the`,
     `<0x41>`. User-defined symbols are found in texts wherever they stand.
 
-    Offsets are places in the text as given. A piece has the span of all that it came from: where one
-    character became several (`½` is `1⁄2`), each piece that holds any of them has the span of that character,
-    and where several became one, so does that. White space that is left out belongs to the piece with the
+    Offsets refer to the text as given. A piece has the span of all that it came from. Where one character
+    became several (`½` is `1⁄2`), the first piece that holds any of them has the span of that character, and
+    the others have an empty span at its end. White space that is left out belongs to the piece with the
     space that is kept. The space that the model puts before a text has an empty span, unless it is part of a
     longer piece. If a character is encoded as bytes and was not changed, each has the span of its own byte.
 
@@ -128,7 +129,8 @@ class SentencePieceTokenizer(SegmentModel):
         stops = piece_stops(normalized, lengths, splits)
         starts = stops - lengths
         spans = spans_of_pieces(texts, normalized, starts, stops, self._is_byte.take(ids))
-        return EncodedSegments(ids, splits, begins_word(normalized, starts, splits, spaces), spans)
+        begins = begins_word(normalized, starts, splits, spaces)
+        return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
     @cached_property
     def processor(self) -> Any:

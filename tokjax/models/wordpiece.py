@@ -50,7 +50,7 @@ class WordPieceTokenizer(WordModel):
     normalizer: BertNormalizer
     continuing_prefix: str
     max_word_characters: int
-    cleanup: bool = False
+    cleanup: bool = True
 
     @property
     def normalization(self) -> str | None:
@@ -101,7 +101,7 @@ def wordpiece(
     handle_chinese_chars: bool = True,
     continuing_prefix: str = "##",
     max_word_characters: int = 100,
-    cleanup: bool = False,
+    cleanup: bool = True,
     unk_token: str = "[UNK]",
     bos_token: str | None = "[CLS]",
     eos_token: str | None = "[SEP]",
@@ -124,8 +124,8 @@ def wordpiece(
         handle_chinese_chars: CJK ideographs become words of their own.
         continuing_prefix: what tokens begin with that go on in a word.
         max_word_characters: longer words are unknown.
-        cleanup: decoding puts no blank before `.`, `,`, `!` and `?`, nor before `n't`, `'s` and the like, as
-            BERT's `tokenizer.json` has it.
+        cleanup: whether decoding removes the space before `.`, `,`, `!`, `?`, `n't`, `'s` and the like, as in
+            Hugging Face's libraries.
         unk_token: stands for a word that the vocabulary can't express.
         bos_token: begins a text. (This one and the next three are left out where `tokens` has none of the
             default name.)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _DEEPEST = 40
 """Expressions of more groups in groups are not taken."""
-_WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
 )
 """All characters that Unicode calls white space. (Python's own notion has four more.)"""
@@ -145,11 +145,11 @@ def with_white_space(pieces: list[str], strips: Mapping[str, Strips]) -> list[st
     for i in range(1, len(pieces), 2):
         left, right = strips.get(pieces[i], (False, False))
         if left:
-            ordinary = moved[i - 1].rstrip(_WHITE_SPACE)
+            ordinary = moved[i - 1].rstrip(WHITE_SPACE)
             moved[i] = moved[i - 1][len(ordinary) :] + moved[i]
             moved[i - 1] = ordinary
         if right:
-            ordinary = moved[i + 1].lstrip(_WHITE_SPACE)
+            ordinary = moved[i + 1].lstrip(WHITE_SPACE)
             moved[i] += moved[i + 1][: len(moved[i + 1]) - len(ordinary)]
             moved[i + 1] = ordinary
     return moved

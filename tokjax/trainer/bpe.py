@@ -73,8 +73,9 @@ def train_bpe(
             text has too few pairs, training stops early, logs that, and sets `stats.exhausted`.
         special_tokens: they split the text, are never merged, and get the ids from 256 on. `None` for
             those of the counts, or none.
-        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
-            `"whitespace"`) or a regular expression: the words inside which pairs are merged. `None` for that of the counts, or `"gpt2"`.
+        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`, `"whitespace"`)
+            or a regular expression: the words inside which pairs are merged. `None` for that of the counts,
+            or `"gpt2"`.
         min_frequency: pairs that are rarer are not merged.
         max_token_length: pairs that would have more bytes are not merged; `None` for no such limit. (Of a
             text with one very long word that stands once, tokens grow without end, and with them memory.

@@ -130,7 +130,7 @@ def train_wordpiece(
     vocab_size = int(vocab_size)
     special_ids = {name: i for i, name in enumerate(special)}
     vocabulary = make_vocabulary({}, special_ids, declared)
-    untrained = wordpiece_of(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=False)
+    untrained = wordpiece_of(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=True)
     begin = time.perf_counter()
     counts = counts_by_white_space(source, special, workers=workers, executor=executor, progress=progress)
     words = normalized_words(counts, normalizer, "bert")

@@ -1,0 +1,117 @@
+"""One contract of offsets for the tokenizers of every format, on strings that are hard to map back."""
+
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+import tokjax
+from tests.huggingface_tokenizers import OURS, THEIRS, pair_of
+from tests.library_spans import assert_contract
+from tests.sentence_models import sentence_models
+
+EDGES = [
+    *["", " ", "   ", "\n", "\t\t", "\r\n", " \n\t ", "\u3000", "\u200b", "\x00", "\x85", "\ufeffa"],
+    *[
+        "zzz",
+        " zzz",
+        "zzz ",
+        "  zzz  ",
+        "a zzz b",
+        "zzz\nqqq",
+        "\tzzz",
+        "a\u00a0b",
+        "a  b   c",
+        "▁",
+        "a▁b",
+        "▁ ▁",
+    ],
+    *["½", "½ cup", "①②③", "ﬁne", "ﬃ", "㌔", "™", "…", "Ⅷ", "x²", "ﷺ", "ｶﾞ", "ｱｲｳ", "Å", "ﬀ½ﬀ"],
+    *["e\u0301", "\u0301", "a\u0301\u0302\u0303", "İstanbul", "ß", "Σας", "ǅ", "한국", "\u1112\u1161\u11ab"],
+    *[
+        "日本語",
+        "飞机",
+        "ไทย",
+        "العربية",
+        "हिन्दी",
+        "שלום",
+        "🙂",
+        "👍🏽",
+        "👩\u200d👩\u200d👧",
+        "🇩🇪🇫🇷",
+        "\u202eabc\u202c",
+    ],
+    *[
+        "don't",
+        "it's 12,345.67!",
+        "https://a.example/?q=1&r=é#x",
+        "a_b-c/d\\e",
+        "C++",
+        "<0x41>",
+        "</w>",
+        "##ing",
+    ],
+    *[
+        "x" * 40,
+        "é" * 20,
+        "日" * 15,
+        "a " * 15,
+        "?!" * 10,
+        "\u0e33",
+        "e\u0301é",
+        "AaÀ",
+        "0x1F600",
+        "\U000e0041",
+    ],
+]
+NAMES = ["unigram", "unigram with bytes", "bpe", "identity", "case folded", "suffixes"]
+
+
+def unigram_of_characters():
+    """Writes `▁` before texts, changes characters, and has no token for most of them."""
+    pieces = [("<unk>", -9.0), ("▁hello", -0.1), ("▁", -2.0), *((letter, -5.0) for letter in "helo12")]
+    made = Tokenizer(models.Unigram(pieces, 0))
+    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.StripAccents()])
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokjax.from_huggingface(made)
+
+
+TOKENIZERS = {
+    **{f"tokenizer.json, {name}": lambda name=name: pair_of(name)[1] for name in OURS | THEIRS},
+    **{f"SentencePiece, {name}": lambda name=name: sentence_models()[name] for name in NAMES},
+    "tokenizer.json, characters": unigram_of_characters,
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_spans_keep_the_contract(name):
+    tokenizer = TOKENIZERS[name]()
+    batch = tokjax.encode_batch_result(tokenizer, EDGES, disallowed_special=())
+    for text, row in zip(EDGES, batch, strict=True):
+        in_text = row.metadata.offsets_reference == "input_text"
+        view = text if in_text else tokjax.tokenization_view(tokenizer, text)
+        from_text = row.sequence_ids == 0
+        assert_contract(view, row.offsets[from_text].tolist())
+        assert (row.offsets[from_text] >= 1).all()
+        assert (row.offsets[~from_text] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("zzz", [[1, 1], [1, 4]]),
+        (" zzz", [[1, 2], [2, 5]]),
+        ("hello zzz", [[1, 6], [6, 7], [7, 10]]),
+        ("½", [[1, 1], [1, 3], [3, 3], [3, 3]]),
+        ("日", [[1, 1], [1, 4]]),
+    ],
+)
+def test_a_prefix_has_no_text_of_its_own(text, spans):
+    assert tokjax.encode_result(unigram_of_characters(), text).offsets.tolist() == spans
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json, with a blank", "tokenizer.json, Llama 2"])
+def test_a_prefix_that_is_a_token_is_empty(name):
+    tokenizer = TOKENIZERS[name]()
+    result = tokjax.encode_result(tokenizer, "Zq", add_special_tokens=False)
+    assert tokjax.id_to_token(tokenizer, int(result.ids[0])).strip(" ▁") == ""
+    assert result.offsets[:2].tolist() == [[1, 1], [1, 2]]
+    assert result.word_ids.max() == 0

@@ -1,0 +1,206 @@
+"""Random `tokenizer.json` definitions: all that tokjax makes of them, against the `tokenizers` library."""
+
+import json
+from unicodedata import is_normalized
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tokenizers import Tokenizer
+
+import tokjax
+from tests.library_spans import assert_contract, assert_spans_agree
+from tests.tokenizer_definitions import BYTE_PIECES, definitions, texts
+from tokjax.text.byte_alphabet import from_stand_ins
+
+
+class Definition:
+    """Stands for a tokenizer of the library with this definition, which the library would write anew."""
+
+    encode_batch = None
+
+    def __init__(self, parts):
+        self.parts = parts
+
+    def to_str(self):
+        return json.dumps(self.parts)
+
+
+def of_library(function, *arguments, **options):
+    """What a function of the library returns; `None` if it raises an error, or panics."""
+    try:
+        return function(*arguments, **options)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException:
+        return None
+
+
+def library_tokenizer(definition):
+    """The library's tokenizer, or `None` where it can't read the definition."""
+    made = of_library(Tokenizer.from_str, json.dumps(definition))
+    if made is None:
+        return None
+    made.no_padding()
+    made.no_truncation()
+    return made
+
+
+def is_ambiguous(definition):
+    """Whether the vocabulary of a byte-level tokenizer has a space beside the one that is written `Ġ`."""
+    steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
+    added = {token["content"] for token in definition["added_tokens"]}
+    model = definition["model"]
+    forms = {form for form, _ in model["vocab"]} if model["type"] == "Unigram" else model["vocab"].keys()
+    return '"ByteLevel"' in steps and {"Ġ", " "} <= forms - added - {model.get("unk_token")}
+
+
+def sequences_in(definition, encoding, text, pair):
+    """Of which text each token is, -1 for inserted ones; after two processors the library's own are wrong."""
+    processor = definition["post_processor"]
+    if processor and processor["type"] == "Sequence":
+        inserting = [part for part in processor["processors"] if part["type"] != "ByteLevel"]
+        library = library_tokenizer(definition | {"post_processor": (inserting or [None])[0]})
+        encoding = library.encode(text, pair)
+    inserted = np.array(encoding.special_tokens_mask, bool)
+    return np.where(inserted, -1, or_minus_one(encoding.sequence_ids)).tolist()
+
+
+def or_minus_one(numbers):
+    return [-1 if number is None else number for number in numbers]
+
+
+def spans_in_text(ours, text, result, sequence):
+    """The byte spans in a text of the tokens that come from it."""
+    chosen = np.flatnonzero(result.sequence_ids == sequence)
+    spans = result.offsets[chosen]
+    if result.metadata.offsets_reference == "tokenizer_normalized_text":
+        spans = tokjax.map_offsets_to_input(ours, text, spans)
+    return spans.tolist()
+
+
+def is_random(definition, expected, text, pair):
+    """Whether the library gives something else when it reads the definition again.
+
+    It takes any one of several added tokens that normalizing makes the same.
+    """
+    if len({token["content"].lower() for token in definition["added_tokens"] if token["normalized"]}) < 2:
+        return False
+    again = (library_tokenizer(definition).encode(text, pair) for _ in range(8))
+    return any(encoding.ids != expected.ids for encoding in again)
+
+
+def trims_twice(definition):
+    """Whether two processors trim offsets: the second takes off letters."""
+    return json.dumps(definition["post_processor"]).count('"trim_offsets": true') > 1
+
+
+def has_byte_suffix(model):
+    """Whether words end with bytes that are in no text: the library gives them spans of other bytes."""
+    return model["type"] == "BPE" and model["byte_fallback"] and bool(model["end_of_word_suffix"])
+
+
+def bare_ids(library, text):
+    return library.encode(text, add_special_tokens=False).ids
+
+
+def check_tokens(definition, library, ours, ids):
+    """The bytes of the model's own tokens are those of their forms."""
+    added = {token["id"] for token in definition["added_tokens"]} | {*tokjax.special_tokens(ours).values()}
+    steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
+    for id_ in {*ids} - added:
+        form = library.id_to_token(id_)
+        data = from_stand_ins(form) if '"ByteLevel"' in steps else None
+        assert tokjax.id_to_bytes(ours, id_) == (form.encode() if data is None else data)
+
+
+def check_decoded(library, ours, ids, skip):
+    """What ids are decoded to is the library's."""
+    expected = of_library(library.decode, ids, skip_special_tokens=skip)
+    if expected is None:
+        with pytest.raises(tokjax.InvalidArgumentError, match="can't decode these ids"):
+            tokjax.decode(ours, ids, skip_special_tokens=skip)
+        return
+    decoded = tokjax.decode(ours, ids, skip_special_tokens=skip)
+    if isinstance(ours, tokjax.MetaspaceBPE) and "\ufffd" in expected:
+        # The library makes U+FFFD of each byte token in a row that is no UTF-8, ours of those that are none.
+        special = tokjax.special_tokens(ours).values()
+        forms = [library.id_to_token(id_) for id_ in ids if not (skip and id_ in special)]
+        data = b"".join(
+            bytes([BYTE_PIECES.index(form)]) if form in BYTE_PIECES else form.replace("▁", " ").encode()
+            for form in forms
+        )
+        expected = (data.removeprefix(b" ") if ours.strip else data).decode(errors="replace")
+    assert decoded == expected
+
+
+def check(definition, text, pair, ids):
+    """Raise `AssertionError` if ours differs from the library."""
+    library = library_tokenizer(definition)
+    if library is None:
+        return "library rejects"
+    if is_ambiguous(definition):
+        with pytest.raises(tokjax.TokenizerFormatError, match="are both for the bytes"):
+            tokjax.from_huggingface(Definition(definition))
+        return "two tokens with the same bytes"
+    ours = tokjax.from_huggingface(Definition(definition))
+    if pair is not None and not tokjax.vocabulary_of(ours).template.pair:
+        with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't encode pairs"):
+            tokjax.encode_result(ours, text, pair, allowed_special="all")
+        pair = None
+    expected = of_library(library.encode, text, pair)
+    if expected is not None and is_random(definition, expected, text, pair):
+        return "library is random"
+    if expected is None:
+        with pytest.raises(tokjax.InvalidArgumentError):
+            tokjax.encode_result(ours, text, pair, allowed_special="all")
+        return "library can't encode"
+    result = tokjax.encode_result(ours, text, pair, allowed_special="all")
+    assert result.ids.tolist() == expected.ids
+    assert tokjax.encode(ours, text, allowed_special="all").tolist() == bare_ids(library, text)
+    check_tokens(definition, library, ours, result.ids.tolist())
+    assert result.token_type_ids.tolist() == expected.type_ids
+    sequences = sequences_in(definition, expected, text, pair)
+    assert result.sequence_ids.tolist() == sequences
+    special = [*tokjax.special_tokens(ours).values()]
+    mask = np.isin(result.ids, special) | (result.sequence_ids < 0)
+    assert result.special_tokens_mask.tolist() == mask.astype(int).tolist()
+    for sequence, given_text in enumerate([text] if pair is None else [text, pair]):
+        spans = spans_in_text(ours, given_text, result, sequence)
+        theirs = [span for span, of in zip(expected.offsets, sequences, strict=True) if of == sequence]
+        composes = getattr(ours, "normalizer", None) == "nfc" and not is_normalized("NFC", given_text)
+        if composes:  # (of characters that were composed, the library's spans have only the first)
+            view = tokjax.tokenization_view(ours, given_text)
+            assert_contract(view, result.offsets[result.sequence_ids == sequence].tolist())
+        elif has_byte_suffix(definition["model"]) or trims_twice(definition):
+            assert_contract(given_text, spans)
+        else:
+            assert_spans_agree(given_text, spans, theirs)
+    assert (result.offsets[result.sequence_ids < 0] == 0).all()
+    if not isinstance(ours, tokjax.MetaspaceBPE) or ours.split_words:
+        assert result.word_ids.tolist() == or_minus_one(expected.word_ids)
+    for row in (result.ids.tolist(), [id_ for id_ in ids if library.id_to_token(id_) is not None]):
+        for skip in (False, True):
+            check_decoded(library, ours, row, skip)
+    return type(ours).__name__
+
+
+@st.composite
+def cases(draw):
+    definition = draw(definitions())
+    text, pair = draw(texts(definition)), draw(st.none() | texts(definition))
+    return definition, text, pair, draw(st.lists(st.integers(0, 300), max_size=5))
+
+
+@given(cases())
+@settings(max_examples=60)
+def test_a_random_definition(case):
+    check(*case)
+
+
+@pytest.mark.slow
+@given(cases())
+@settings(max_examples=3000)
+def test_many_random_definitions(case):
+    check(*case)
