@@ -17,6 +17,7 @@ FLOORS = {
     "_arrays": 0,
     "_namespace": 0,
     "_files": 0,
+    "_locks": 0,
     "_directories": 0,
     "_checks": 0,
     "_progress": 0,

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tokjax._files import get_identity, open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ def read_bytes(path: Path) -> bytes:
         TokenizerFormatError: it is empty, or larger than any tokenizer.
     """
     check_is_file(path)
-    size = path.stat().st_size
-    if size > MOST_BYTES:
-        raise TokenizerFormatError(
-            f"{path}: has {size:,} bytes; a tokenizer's file has {MOST_BYTES:,} at most"
-        )
-    data = path.read_bytes()
+    with open_regular(path) as file:
+        size = get_identity(file).nbytes
+        if size > MOST_BYTES:
+            raise TokenizerFormatError(
+                f"{path}: has {size:,} bytes; a tokenizer's file has {MOST_BYTES:,} at most"
+            )
+        data = file.read()
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
     return data

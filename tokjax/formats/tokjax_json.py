@@ -30,7 +30,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import checksum_of_json, write_atomically
+from tokjax._files import NotRegularFileError, checksum_of_json, read_regular, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.models import (
     byte_bpe,
@@ -123,7 +123,24 @@ def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceToken
         TokenizerFormatError: the file is of another format or version, damaged, or altered.
     """
     source = _file_of(path)
-    contents = _read_object(source)
+    try:
+        data = read_regular(source)
+    except NotRegularFileError:
+        raise TokenizerFormatError(f"{source}: is no regular file") from None
+    return parse_tokjax(data, str(source))
+
+
+def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenizer:
+    """Returns the tokenizer that `save_tokenizer` wrote.
+
+    Args:
+        data: contents of the file.
+        source: the name of the file in errors.
+
+    Raises:
+        TokenizerFormatError: as in `read_tokjax`.
+    """
+    contents = _parse_object(data, source)
     if contents.get("format") != FORMAT:
         raise TokenizerFormatError(
             f"{source}: not a tokjax tokenizer: its 'format' is {contents.get('format')!r}, not {FORMAT!r}"
@@ -155,9 +172,9 @@ def _file_of(path: str | os.PathLike[str]) -> Path:
     return given / TOKENIZER_FILE if given.is_dir() else given
 
 
-def _read_object(source: Path) -> dict[str, Any]:
+def _parse_object(data: bytes, source: str) -> dict[str, Any]:
     try:
-        contents = json.loads(source.read_bytes())
+        contents = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise TokenizerFormatError(f"{source}: not JSON, or cut short: {error}") from error
     if not isinstance(contents, dict):

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tokjax._checks import checked_int
+from tokjax._locks import ThreadLock
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.store.dataset import Dataset
 
@@ -43,6 +44,7 @@ class Loader(ABC, Generic[Source, Batch]):
         self._check_datasets()
         self.seed = checked_int("seed", seed)
         self.step = 0
+        self._lock = ThreadLock()
         self._process_index, self._process_count = 0, 1
 
     def _check_datasets(self) -> None:
@@ -141,6 +143,7 @@ class Loader(ABC, Generic[Source, Batch]):
                 f"make it a multiple of {count}"
             )
         part = copy.copy(self)
+        part._lock = ThreadLock()
         part._process_index, part._process_count = index, count
         return part
 
@@ -164,7 +167,8 @@ class Loader(ABC, Generic[Source, Batch]):
                     f"the state's {name} is {state.get(name)!r}, this loader's is {value!r}; make the "
                     "loader as it was when the state was taken"
                 )
-        self.step = checked_int("the state's step", state.get("step", -1), least=0)
+        with self._lock.current:
+            self.step = checked_int("the state's step", state.get("step", -1), least=0)
 
     def _identity(self) -> dict[str, Any]:
         return {
@@ -181,7 +185,10 @@ class Loader(ABC, Generic[Source, Batch]):
 
 
 class Batches(Generic[Batch]):
-    """Batches of a loader, one after the other; the loader's step goes with them."""
+    """Iterator over the batches of a loader, which advances the loader's step.
+
+    Threads can share it, and several iterators of one loader: each batch is returned once.
+    """
 
     def __init__(self, loader: Loader[Any, Batch], stop: int | None) -> None:
         self._loader = loader
@@ -194,10 +201,11 @@ class Batches(Generic[Batch]):
     def __next__(self) -> Batch:
         """The next batch."""
         loader = self._loader
-        if self._stop is not None and loader.step >= self._stop:
-            raise StopIteration
-        batch = loader.batch_at(loader.step)
-        loader.step += 1
+        with loader._lock.current:
+            if self._stop is not None and loader.step >= self._stop:
+                raise StopIteration
+            batch = loader.batch_at(loader.step)
+            loader.step += 1
         return batch
 
     def get_state(self) -> dict[str, Any]:

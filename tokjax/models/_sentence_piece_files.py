@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax.errors import InvalidArgumentError
+from tokjax._files import NotRegularFileError, read_regular
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._piece_spans import SPACE, SpaceRules
 from tokjax.models._protobuf import fields_of
 
@@ -41,7 +42,10 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
             f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
             "of a SentencePieceProcessor, pass processor.serialized_model_proto()"
         ) from None
-    return path.read_bytes(), str(path)
+    try:
+        return read_regular(path), str(path)
+    except NotRegularFileError:
+        raise TokenizerFormatError(f"{path}: is no regular file") from None
 
 
 def processor_of(proto: bytes) -> Any:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokjax._checks import checked_float, checked_int
+from tokjax._locks import ThreadLock
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._protobuf import fields_of
 from tokjax.models._segment_model import batch_of, split_rows
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tokjax.utf8 import Text
 
 _MOST = 512
-_sampling = threading.Lock()
+_sampling = ThreadLock()
 
 
 def sample_encode(
@@ -109,7 +109,7 @@ def _in_a_new_thread(draw: Any, seed: int) -> bytes:
     """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
     from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
 
-    with _sampling, ThreadPoolExecutor(1) as pool:
+    with _sampling.current, ThreadPoolExecutor(1) as pool:
         set_random_generator_seed(seed)
         try:
             sample: bytes = pool.submit(draw).result()

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
+from tokjax._files import NotRegularFileError, get_identity, open_regular
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError
 from tokjax.store.fields import FIELDS, BucketedTokenField, RawTextField
 from tokjax.store.manifest import (
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from tokjax._files import FileIdentity
     from tokjax.store.manifest import Shard
 
 
@@ -36,14 +38,22 @@ def read_manifest(directory: Path) -> Manifest:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
+    return read_manifest_and_identity(directory)[0]
+
+
+def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]:
+    """Reads and checks a manifest; returns it with the identity of its file. Raises as `read_manifest`."""
     path = directory / MANIFEST_FILE
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            identity, data = get_identity(file), file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetIncompleteError(
             f"{directory} is no dataset: it has no {MANIFEST_FILE}; make one with write_dataset"
         ) from None
-    return manifest_of(data, path)
+    except NotRegularFileError:
+        raise DatasetCorruptError(f"{path} is not a regular file; write the dataset again") from None
+    return manifest_of(data, path), identity
 
 
 def manifest_of(data: bytes, path: object) -> Manifest:
