@@ -117,6 +117,14 @@ def empty_place(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> Non
             "overwrite=True"
         )
     for entry in directory.iterdir():
+        delete(entry)
+
+
+def delete(entry: Path) -> None:
+    """Deletes a file, or a directory with all in it."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
         entry.unlink()
 
 
@@ -205,10 +213,8 @@ def _remove_moved(moved: Path, kind: DirectoryKind) -> None:
     _refuse_foreign(moved, kind)
     (moved / _DELETED).touch()
     for entry in moved.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        elif entry.name != _DELETED:
-            entry.unlink()
+        if entry.name != _DELETED:
+            delete(entry)
     (moved / _DELETED).unlink()
     moved.rmdir()
 
