@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,6 +44,12 @@ _locks: weakref.WeakSet[ThreadLock] = weakref.WeakSet()
 def _renew_all() -> None:
     for lock in list(_locks):
         lock.current = threading.Lock()
+    if sys.version_info < (3, 12):  # (where a cached property has a lock, shared by all objects of its class)
+        modules = [module for name, module in list(sys.modules.items()) if name.startswith("tokjax.")]
+        classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+        for attribute in (attribute for kind in classes for attribute in vars(kind).values()):
+            if isinstance(attribute, cached_property):
+                attribute.lock = threading.RLock()
 
 
 if hasattr(os, "register_at_fork"):  # (Windows has no fork)
