@@ -11,6 +11,9 @@ from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+# The first call of `np.unique` imports this. A child forked while another thread does so would wait for ever.
+import numpy.ma  # noqa: F401
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -49,7 +52,7 @@ def _renew_all() -> None:
         classes = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
         for attribute in (attribute for kind in classes for attribute in vars(kind).values()):
             if isinstance(attribute, cached_property):
-                attribute.lock = threading.RLock()
+                setattr(attribute, "lock", threading.RLock())  # noqa: B010 (no attribute in the types)
 
 
 if hasattr(os, "register_at_fork"):  # (Windows has no fork)
