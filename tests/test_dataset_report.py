@@ -121,3 +121,10 @@ def test_the_command(tmp_path):
     assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
     tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")
     assert "bytes per document" in output_of("stats", tmp_path / "raw")
+
+
+def test_of_a_path(datasets):
+    dataset = datasets["packed"]
+    assert tokjax.dataset_report(str(dataset.path)) == tokjax.dataset_report(dataset)
+    with pytest.raises(tokjax.InvalidArgumentError, match="must be an open dataset or its path, not 3"):
+        tokjax.dataset_report(3)

@@ -93,7 +93,7 @@ def finish_replacement(target: Path, kind: DirectoryKind) -> None:
 
 
 def resolve(path: str | os.PathLike[str]) -> Path:
-    """Returns an absolute path without symbolic links; of links that form a loop, as far as they lead."""
+    """Returns an absolute path without symbolic links; links that form a loop stay."""
     return Path(os.path.realpath(path))
 
 
@@ -188,7 +188,7 @@ def _remove_own(directory: Path, kind: DirectoryKind) -> None:
 
 
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
-    """Finishes or undoes what a killed writer began; see the table above."""
+    """Finishes or undoes a replacement that a killed writer began; see the table above."""
     moved = replaced_path(target)
     if moved.is_dir() and not moved.is_symlink() and not any(moved.iterdir()):
         moved.rmdir()

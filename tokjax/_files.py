@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -163,8 +163,20 @@ def sync_directory(directory: Path) -> None:
 
 def checksum_of_json(values: object) -> str:
     """`"sha256:"` and the digest of JSON values, with sorted keys, no white space and ASCII escapes."""
-    canonical = json.dumps(values, sort_keys=True, separators=(",", ":"))
-    return "sha256:" + hashlib.sha256(canonical.encode("ascii")).hexdigest()
+    return checksum_of_pieces([canonical_json(values)])
+
+
+def canonical_json(values: object) -> str:
+    """Returns JSON values with sorted keys, no white space and ASCII escapes."""
+    return json.dumps(values, sort_keys=True, separators=(",", ":"))
+
+
+def checksum_of_pieces(pieces: Iterable[str]) -> str:
+    """Returns what `checksum_of_json` does, of canonical JSON that is made piece by piece."""
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece.encode("ascii"))
+    return "sha256:" + digest.hexdigest()
 
 
 def sha256_of_file(path: Path) -> str:

@@ -23,8 +23,8 @@ class ThreadLock:
     """Holder of a lock that a forked child process can acquire: `with lock.current:`.
 
     A child has only the thread that forked it. A lock that another thread held at that moment would stay
-    locked in the child for ever, so the child gets a new one. What it guards must therefore be usable after
-    any statement of the code that changes it.
+    locked in the child for ever, so the child gets a new one. The state that it guards must therefore be
+    usable after any statement of the code that changes it.
 
     It pickles and copies as one with a new lock.
 
@@ -63,7 +63,7 @@ if hasattr(os, "register_at_fork"):  # (Windows has no fork)
 def file_lock(path: Path) -> Iterator[bool]:
     """Locks a file between processes and threads, and deletes it at the end.
 
-    The lock ends with the process, however that ends. The file that a killed process leaves is no lock.
+    The lock ends with the process, however that ends. A file that a killed process leaves locks nothing.
 
     Yields:
         Whether the lock was acquired: `False` where another holds it.

@@ -87,8 +87,8 @@ class Dataset:
         self._lock = ThreadLock()
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
-        self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
-        self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
+        self._item_starts = splits_from_lengths(manifest.get_counts("num_items"))
+        self._document_starts = splits_from_lengths(manifest.get_counts("num_documents"))
         if remote is None:
             self._files.check_sizes()
 

@@ -1,10 +1,11 @@
-"""Files of an open dataset: what is opened is checked, and belongs to the manifest that the reader has."""
+"""Files of an open dataset, checked after they are opened against the manifest that the reader has."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import mmap
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,8 +31,8 @@ class DatasetFiles:
     """Opens, checks and reads the files of one dataset.
 
     Each file is opened once, and everything is checked on the open file: first that the directory still holds
-    the manifest that the reader has, then the file's size, then its checksum. So a file of another dataset,
-    put in place at any moment, is never read.
+    the manifest that the reader has, then the file's size, then its checksum. So a file of another dataset
+    that takes its name at any moment is never read.
 
     Attributes:
         path: the directory.
@@ -66,9 +67,10 @@ class DatasetFiles:
 
     def check_sizes(self) -> None:
         """Raises `DatasetCorruptError` where a file is missing or of another size; opens none."""
-        for name, record in self.manifest.all_files.items():
+        directory = str(self.path)
+        for name, record in self.manifest.iter_files():
             try:
-                nbytes = (self.path / name).stat().st_size
+                nbytes = os.stat(f"{directory}{os.sep}{name}").st_size  # noqa: PTH116 (many: a Path takes longer)
             except (FileNotFoundError, NotADirectoryError):
                 raise self._get_missing_error(name) from None
             except OSError as error:
@@ -100,7 +102,7 @@ class DatasetFiles:
     def verify(self) -> None:
         """Compares every file with its checksum, also those that were compared before."""
         self.check_not_replaced()
-        for name, record in self.manifest.all_files.items():
+        for name, record in self.manifest.iter_files():
             with self._open(name, record) as file:
                 self._compare(name, record, get_identity(file), sha256_of(file))
 
@@ -147,7 +149,7 @@ class DatasetFiles:
         except NotRegularFileError as error:
             raise self._get_unreadable_error(name, error) from error
         try:
-            # If the dataset is still in place now, after the file was opened, then it was in place before.
+            # If the directory still holds this dataset now, it did so when the file was opened.
             self.check_not_replaced()
             nbytes = get_identity(file).nbytes
             if nbytes != record.nbytes:
@@ -191,5 +193,5 @@ def _parse_npy(contents: bytes | mmap.mmap) -> NDArray[Any]:
     shape, _, dtype = np.lib.format.read_array_header_1_0(header)
     start, count = header.tell(), shape[0] if len(shape) == 1 else -1
     if count < 0 or dtype.hasobject or count * dtype.itemsize != len(contents) - start:
-        raise ValueError(f"{len(contents) - start} bytes are no array of shape {shape} and type {dtype}")
+        raise ValueError(f"{len(contents) - start} bytes, for an array of shape {shape} and type {dtype}")
     return np.frombuffer(contents, dtype, count, start)
