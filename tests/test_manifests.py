@@ -131,6 +131,8 @@ class TestManyShards:
         assert manifest.shards[-1] == manifest.shards[len(described) - 1]
         for name in ("num_items", "num_documents", "num_dropped"):
             assert list(manifest.get_counts(name)) == [shard[name] for shard in described]
+        assert manifest.shards == manifest.shards[:]
+        assert manifest.shards != manifest.shards[:-1]
         as_objects = dataclasses.replace(manifest, shards=manifest.shards[:])
         assert as_objects.fingerprint == manifest.fingerprint
         assert as_objects.num_bytes == manifest.num_bytes

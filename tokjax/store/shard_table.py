@@ -14,12 +14,13 @@ import json
 import re
 import struct
 from array import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 from tokjax.store.manifest import TOTALS, CompactShards, FileRecord, Shard
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
 _KEYS = {"name", "is_numbered", "bucket_documents", "source_sha256", "files", *TOTALS}
 _SHA256 = re.compile("[0-9a-f]{64}")
@@ -63,6 +64,16 @@ class ShardTable(CompactShards):
     def __iter__(self) -> Iterator[Shard]:
         """Iterates over the shards."""
         return map(self._get, range(len(self)))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether another sequence has equal shards."""
+        if not isinstance(other, Sequence) or len(self) != len(other):
+            return False
+        return all(shard == its for shard, its in zip(self, other, strict=True))
+
+    def __hash__(self) -> int:
+        """Returns a number that is the same for equal shards."""
+        return hash((len(self), self._counts.tobytes()))
 
     def get_counts(self, name: str) -> Sequence[int]:
         """Returns one of the counts named in `TOTALS` of each shard."""
