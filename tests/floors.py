@@ -18,6 +18,7 @@ FLOORS = {
     "_namespace": 0,
     "_compiling": 0,
     "_files": 0,
+    "_locks": 0,
     "_directories": 0,
     "_checks": 0,
     "_limits": 0,

@@ -133,3 +133,10 @@ def test_tables_and_pages_have_one_median(tmp_path):
     Console(file=shown, width=100).print(stats_table(dataset))
     assert "median 100, longest 100" in shown.getvalue()
     assert tokjax.dataset_report(dataset).lengths["median"] == 100
+
+
+def test_of_a_path(datasets):
+    dataset = datasets["packed"]
+    assert tokjax.dataset_report(str(dataset.path)) == tokjax.dataset_report(dataset)
+    with pytest.raises(tokjax.InvalidArgumentError, match="must be an open dataset or its path, not 3"):
+        tokjax.dataset_report(3)

@@ -1,6 +1,8 @@
 """Manifests that no writer wrote, with a checksum that is right: refused when they are opened, by name."""
 
+import dataclasses
 import json
+import pickle
 
 import pytest
 
@@ -8,6 +10,9 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.test_conversion import TOKENIZER
 from tokjax._files import checksum_of_json
+from tokjax.store.manifest import MANIFEST_FILE, shard_of, write_manifest
+from tokjax.store.manifest_reading import read_manifest
+from tokjax.store.shard_table import ShardTable, parse_with_shards
 
 FIELDS = {
     "raw": tokjax.RawTextField(),
@@ -114,3 +119,70 @@ def test_what_writers_write_is_accepted(tmp_path, field):
     tokjax.write_dataset(CORPUS, FIELDS[field], tmp_path / "data")
     forge(tmp_path / "data", lambda _: None)
     assert len(tokjax.open_dataset(tmp_path / "data")) == len(CORPUS)
+
+
+class TestManyShards:
+    """Shards are kept in a table, and come out of it as they were written."""
+
+    @pytest.fixture(params=["packed", "bucketed"])
+    def path(self, request, tmp_path):
+        tokjax.write_dataset(CORPUS * 3, FIELDS[request.param], tmp_path / "data", shard_size=40)
+        return tmp_path / "data"
+
+    def test_of_a_table(self, path):
+        manifest = read_manifest(path)
+        assert isinstance(manifest.shards, ShardTable)
+        described = json.loads((path / MANIFEST_FILE).read_text())["shards"]
+        assert len(manifest.shards) == len(described) > 5
+        assert manifest.shards[:] == tuple(map(shard_of, described)) == tuple(manifest.shards)
+        assert manifest.shards[-1] == manifest.shards[len(described) - 1]
+        for name in ("num_items", "num_documents", "num_dropped"):
+            assert list(manifest.get_counts(name)) == [shard[name] for shard in described]
+        assert manifest.shards == manifest.shards[:]
+        assert manifest.shards != manifest.shards[:-1]
+        as_objects = dataclasses.replace(manifest, shards=manifest.shards[:])
+        assert as_objects.fingerprint == manifest.fingerprint
+        assert as_objects.num_bytes == manifest.num_bytes
+        assert list(pickle.loads(pickle.dumps(manifest)).shards) == list(manifest.shards)
+        with pytest.raises(IndexError):
+            manifest.shards[len(described)]
+
+    def test_that_are_written_again(self, path):
+        before = (path / MANIFEST_FILE).read_bytes()
+        write_manifest(path, read_manifest(path))
+        assert (path / MANIFEST_FILE).read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda m: m["shards"][1].update(source_sha256="of another writer"),
+            lambda m: m["shards"][1].update(name="another name"),
+            lambda m: m.update(shards=m["shards"][::-1]),
+        ],
+    )
+    def test_of_another_writer(self, path, change):
+        forge(path, change)
+        described = json.loads((path / MANIFEST_FILE).read_text())["shards"]
+        assert list(read_manifest(path).shards) == list(map(shard_of, described))
+
+    def test_elsewhere_in_a_manifest(self, path):
+        """A description of a shard elsewhere takes no part."""
+        forge(path, lambda m: m["plan"]["options"].update(more=m["shards"][0]))
+        with pytest.raises(tokjax.DatasetCorruptError):
+            tokjax.open_dataset(path)
+
+    def test_take_little_memory(self, path):
+        described = json.loads((path / MANIFEST_FILE).read_text())["shards"][0]
+        many = [
+            {
+                **described,
+                "name": f"shard-{i:05d}",
+                "files": {
+                    name.replace("00000", f"{i:05d}"): record for name, record in described["files"].items()
+                },
+            }
+            for i in range(1000)
+        ]
+        table = parse_with_shards(json.dumps({"shards": many}).encode())["shards"]
+        assert len(pickle.dumps(table)) < 250 * 1000
+        assert list(table) == list(map(shard_of, many))

@@ -43,7 +43,7 @@ import threading
 import numpy as np
 import tokjax
 import tokjax.loading.prefetch
-tokjax.loading.prefetch._EXIT_SECONDS = 0.1
+tokjax.loading.prefetch._CLOSE_SECONDS = 0.1
 def source():
     yield np.zeros(2)
     threading.Event().wait()

@@ -271,7 +271,7 @@ class TestWhatIsThereAlready:
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
-    @pytest.mark.parametrize("contents", ["notes", "dataset", "nothing"])
+    @pytest.mark.parametrize("contents", ["notes", "dataset"])
     @pytest.mark.parametrize("exists", [False, True])
     def test_that_only_its_name_makes_look_replaced_stays(self, field, tmp_path, contents, exists):
         """Another dataset, too: it is neither put in the place of the one to write nor deleted."""
@@ -279,7 +279,7 @@ class TestWhatIsThereAlready:
         moved.mkdir()
         if contents == "notes":
             (moved / "notes.txt").write_text("mine")
-        elif contents == "dataset":
+        else:
             tokjax.write_dataset(["mine"], field, moved, overwrite=True)
         if exists:
             tokjax.write_dataset(["a"], field, tmp_path / "aside")

@@ -1,4 +1,16 @@
-"""Directories that are either whole or absent: written beside their place, then renamed to it."""
+"""Atomic directory writes: a directory is written under another name, then renamed to its own.
+
+Replacing a directory takes these steps. A process that is killed between two of them leaves a state that the
+next writer recognizes, and finishes or undoes before it begins:
+
+| step | left by a kill after it | next writer |
+|---|---|---|
+| write `NAME.incomplete` | `NAME`, `NAME.incomplete` | continues or deletes `NAME.incomplete` |
+| mark `NAME` as moved away | the same, and the mark in `NAME` | the same, and deletes the mark |
+| rename `NAME` to `NAME.replaced` | `NAME.replaced`, `NAME.incomplete` | renames `NAME.replaced` back |
+| rename `NAME.incomplete` to `NAME` | `NAME`, `NAME.replaced` | deletes `NAME.replaced` |
+| mark `NAME.replaced` as deleted, and delete it | `NAME`, part of `NAME.replaced` | deletes the rest |
+"""
 
 from __future__ import annotations
 
@@ -6,19 +18,22 @@ import errno
 import os
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._files import sync_directory
+from tokjax._locks import file_lock
 from tokjax.errors import TokjaxError
 
 if TYPE_CHECKING:
     import re
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
 
 _MOVED_AWAY = ".replaced.partial"
 """Marks a directory that a writer moves away to replace it."""
+_DELETED = ".deleted.partial"
+"""Marks a directory that a writer is deleting, so that no part of it is put back."""
 
 
 class DirectoryKind(NamedTuple):
@@ -50,20 +65,10 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
     that is worth keeping. A directory that is replaced is `TARGET.replaced` for the moment between two
     renames; should the writer be killed just there, the next one puts it back first.
     """
-    from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
-
     if target.exists() and not overwrite:
         raise _exists(target, kind)
     target.parent.mkdir(parents=True, exist_ok=True)
-    if not os.access(target.parent, os.W_OK):  # (a lock there would seem to be held by another process)
-        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(target.parent))
-    lock_path = target.with_name(target.name + ".lock")
-    lock = FileLock(lock_path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise kind.exists_error(f"another process is writing {target} (it holds {lock_path})") from None
-    try:
+    with _locked(target, kind):
         _finish_replacement(target, kind)
         _refuse_existing(target, kind, overwrite)
         directory = incomplete_path(target)
@@ -75,9 +80,33 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
             _remove_unless_kept(directory, kind)
             raise
         _move_into_place(directory, target, kind)
-    finally:
-        lock_path.unlink(missing_ok=True)
-        lock.release()
+
+
+def finish_replacement(target: Path, kind: DirectoryKind) -> None:
+    """Finishes or undoes the replacement of a directory whose writer was killed.
+
+    For functions that read `target` before they write it. `exclusive_place` does the same.
+    """
+    if os.path.lexists(replaced_path(target)):
+        with _locked(target, kind):
+            _finish_replacement(target, kind)
+
+
+def resolve(path: str | os.PathLike[str]) -> Path:
+    """Returns an absolute path without symbolic links; links that form a loop stay."""
+    return Path(os.path.realpath(path))
+
+
+@contextmanager
+def _locked(target: Path, kind: DirectoryKind) -> Iterator[None]:
+    """Keeps other writers of a directory out."""
+    if not os.access(target.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(target.parent))
+    lock_path = target.with_name(target.name + ".lock")
+    with file_lock(lock_path) as is_locked:
+        if not is_locked:
+            raise kind.exists_error(f"another process is writing {target} (it holds {lock_path})")
+        yield
 
 
 def empty_place(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> None:
@@ -88,6 +117,14 @@ def empty_place(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> Non
             "overwrite=True"
         )
     for entry in directory.iterdir():
+        delete(entry)
+
+
+def delete(entry: Path) -> None:
+    """Deletes a file, or a directory with all in it."""
+    if entry.is_dir() and not entry.is_symlink():
+        shutil.rmtree(entry)
+    else:
         entry.unlink()
 
 
@@ -106,6 +143,8 @@ def _exists(target: Path, kind: DirectoryKind) -> TokjaxError:
 
 
 def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
+    if target.is_symlink():  # (paths are resolved before)
+        raise kind.exists_error(f"{target} is a symbolic link in a loop; delete it")
     if not target.exists():
         return
     if not overwrite:
@@ -149,28 +188,43 @@ def _remove_own(directory: Path, kind: DirectoryKind) -> None:
 
 
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
-    """If a writer was killed while it replaced a directory, put back the one that it moved, or delete it."""
+    """Finishes or undoes a replacement that a killed writer began; see the table above."""
     moved = replaced_path(target)
-    if not moved.exists():
-        return
-    if not (moved / _MOVED_AWAY).is_file():
+    if moved.is_dir() and not moved.is_symlink() and not any(moved.iterdir()):
+        moved.rmdir()
+    if (moved / _DELETED).is_file() or ((moved / _MOVED_AWAY).is_file() and target.exists()):
+        _remove_moved(moved, kind)
+    elif (moved / _MOVED_AWAY).is_file():
+        moved.rename(target)
+        sync_directory(target.parent)
+    elif os.path.lexists(moved):
         raise kind.exists_error(
             f"{moved} is in the way: no writer put it there, so it is neither deleted nor put back as "
             f"{target.name}; move it away"
         )
-    if target.exists():
-        _remove_own(moved, kind)
-    else:
-        moved.rename(target)
-        sync_directory(target.parent)
-        (target / _MOVED_AWAY).unlink()
+    if target.is_dir():
+        (target / _MOVED_AWAY).unlink(missing_ok=True)
+
+
+def _remove_moved(moved: Path, kind: DirectoryKind) -> None:
+    """Deletes a directory that was replaced, its mark last."""
+    if not moved.exists():
+        return
+    _refuse_foreign(moved, kind)
+    (moved / _DELETED).touch()
+    for entry in moved.iterdir():
+        if entry.name != _DELETED:
+            delete(entry)
+    (moved / _DELETED).unlink()
+    moved.rmdir()
 
 
 def _move_into_place(directory: Path, target: Path, kind: DirectoryKind) -> None:
     sync_directory(directory)
     if target.exists():
         (target / _MOVED_AWAY).touch()
+        sync_directory(target)
         target.rename(replaced_path(target))
     directory.rename(target)
     sync_directory(target.parent)
-    _remove_own(replaced_path(target), kind)
+    _remove_moved(replaced_path(target), kind)

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tokjax._files import get_identity, open_regular
 from tokjax._limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._format_errors import check_vocab_size
@@ -25,11 +26,12 @@ def read_bytes(path: Path) -> bytes:
         TokenizerFormatError: it is empty, or larger than any tokenizer.
     """
     check_is_file(path)
-    size = path.stat().st_size
-    exceeded = exceeds_limit("file_bytes", size)
-    if exceeded:
-        raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
-    data = path.read_bytes()
+    with open_regular(path) as file:
+        size = get_identity(file).nbytes
+        exceeded = exceeds_limit("file_bytes", size)
+        if exceeded:
+            raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
+        data = file.read()
     if not data:
         raise TokenizerFormatError(f"{path}: is empty")
     return data

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from tokjax._files import open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats._json_ranks import describe_json_ranks
 from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
@@ -88,7 +89,7 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     """
     source = as_path(path)
     check_is_file(source)
-    with source.open("rb") as file:
+    with open_regular(source) as file:
         beginning = file.read(_BEGINNING).removeprefix(BYTE_ORDER_MARK)
     if beginning.lstrip().startswith(b"{") and source.suffix != ".txt":
         return _detected_json(source)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import write_atomically
+from tokjax._files import write_atomically, write_together
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats._all_merges import all_merges
 from tokjax.formats._huggingface_export import as_huggingface
@@ -26,6 +27,7 @@ from tokjax.text.patterns import word_splitter
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
+    from typing import BinaryIO
 
     from tokjax.formats.detection import Format
     from tokjax.vocabulary import Vocabulary
@@ -85,8 +87,8 @@ def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     else:
         contents = as_huggingface(tokenizer)
     target = _in_directory(path, "tokenizer.json")
-    _write_text(target, json.dumps(contents, ensure_ascii=False, indent=1))
-    return _with_config(tokenizer.vocabulary, path, "huggingface", target)
+    text = json.dumps(contents, ensure_ascii=False, indent=1)
+    return _write_with_config(tokenizer.vocabulary, path, "huggingface", {target: text})
 
 
 def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
@@ -127,9 +129,11 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     path.mkdir(parents=True, exist_ok=True)
     vocab, merges = path / "vocab.json", path / "merges.txt"
     ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
-    _write_text(vocab, json.dumps(ordered, ensure_ascii=False))
-    _write_text(merges, "".join(["#version: 0.2\n", *lines]))
-    return _with_config(tokenizer.vocabulary, path, "gpt2", vocab, merges)
+    texts = {
+        vocab: json.dumps(ordered, ensure_ascii=False),
+        merges: "".join(["#version: 0.2\n", *lines]),
+    }
+    return _write_with_config(tokenizer.vocabulary, path, "gpt2", texts)
 
 
 def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
@@ -151,23 +155,23 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         if form.endswith("\r") or "\n" in form:
             raise UnsupportedTokenizerError(f"a vocab.txt can't hold {form!r}, which ends a line")
     target = _in_directory(path, "vocab.txt")
-    _write_text(target, "".join(form + "\n" for form in forms))
     steps = tokenizer.normalizer
     said = {
         "do_lower_case": steps.lowercase,
         "strip_accents": steps.strip_accents,
         "tokenize_chinese_chars": steps.handle_chinese_chars,
     }
-    return _with_config(tokenizer.vocabulary, path, "wordpiece", target, **said)
+    text = "".join(form + "\n" for form in forms)
+    return _write_with_config(tokenizer.vocabulary, path, "wordpiece", {target: text}, **said)
 
 
 def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
     _check_kind(tokenizer, SentencePieceTokenizer, "sentencepiece")
     target = _in_directory(path, "tokenizer.model")
-    write_atomically(target, lambda file: file.write(tokenizer.model_proto))
     roles = tokenizer.vocabulary.roles
     said = {"add_bos_token": "bos" in roles, "add_eos_token": "eos" in roles}
-    return _with_config(tokenizer.vocabulary, path, "sentencepiece", target, **said)
+    contents = {target: tokenizer.model_proto}
+    return _write_with_config(tokenizer.vocabulary, path, "sentencepiece", contents, **said)
 
 
 def _check_kind(tokenizer: Any, kind: type, format_: Format) -> None:
@@ -213,10 +217,19 @@ def _in_directory(path: Path, name: str) -> Path:
     return path / name if path.is_dir() else path
 
 
-def _with_config(
-    vocabulary: Vocabulary, path: Path, format_: str, *files: Path, **said: object
+def _write_with_config(
+    vocabulary: Vocabulary,
+    path: Path,
+    format_: str,
+    contents: Mapping[Path, str | bytes],
+    **said: object,
 ) -> tuple[Path, ...]:
-    """The files; in a directory, with one beside them that says which tokens have which role."""
+    """Writes files, and in a directory one beside them that gives the special tokens' roles.
+
+    If the process is killed meanwhile, the last of the files is missing, so that old ones and new ones are
+    not read together.
+    """
+    files = dict(contents)
     if path.is_dir():
         names = {f"{role}_token": name for role, name in vocabulary.roles.items()}
         if format_ == "wordpiece":
@@ -224,12 +237,13 @@ def _with_config(
         more = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
         kind = {"tokenizer_class": _CLASSES[format_]} if format_ in _CLASSES else {}
         config = {**kind, **names, "additional_special_tokens": more, **said}
-        _write_text(path / CONFIG_FILE, json.dumps(config, ensure_ascii=False, indent=1))
-    return files
+        files = {path / CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=1), **files}
+    write_together([(file, partial(_write_contents, value)) for file, value in files.items()])
+    return tuple(contents)
 
 
-def _write_text(path: Path, text: str) -> None:
-    write_atomically(path, lambda file: file.write(text.encode("utf-8")))
+def _write_contents(contents: str | bytes, file: BinaryIO) -> None:
+    file.write(contents.encode("utf-8") if isinstance(contents, str) else contents)
 
 
 _EXPORTERS: Mapping[Format, Callable[[Any, Path], tuple[Path, ...]]] = {

@@ -32,7 +32,6 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats._reading import read_bytes
 from tokjax.models import (
     byte_bpe,
     byte_level,
@@ -126,7 +125,20 @@ def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceToken
         TokenizerFormatError: the file is of another format or version, damaged, or altered.
     """
     source = _file_of(path)
-    contents = _read_object(source)
+    return parse_tokjax(read_bytes(source), str(source))
+
+
+def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenizer:
+    """Returns the tokenizer that `save_tokenizer` wrote.
+
+    Args:
+        data: contents of the file.
+        source: the name of the file in errors.
+
+    Raises:
+        TokenizerFormatError: as in `read_tokjax`.
+    """
+    contents = _parse_object(data, source)
     if contents.get("format") != FORMAT:
         raise TokenizerFormatError(
             f"{source}: not a tokjax tokenizer: its 'format' is {contents.get('format')!r}, not {FORMAT!r}"
@@ -158,9 +170,9 @@ def _file_of(path: str | os.PathLike[str]) -> Path:
     return given / TOKENIZER_FILE if given.is_dir() else given
 
 
-def _read_object(source: Path) -> dict[str, Any]:
+def _parse_object(data: bytes, source: str) -> dict[str, Any]:
     try:
-        contents = json.loads(read_bytes(source))
+        contents = json.loads(data)
     except (ValueError, RecursionError) as error:
         raise TokenizerFormatError(f"{source}: not JSON, or cut short: {error}") from error
     if not isinstance(contents, dict):

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tokjax._checks import checked_int
+from tokjax._locks import ThreadLock
 from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.loading.state import check_state, make_state
 from tokjax.store.dataset import Dataset
@@ -43,6 +44,7 @@ class Loader(ABC, Generic[Source, Batch]):
         self._check_datasets()
         self.seed = checked_int("seed", seed)
         self.step = 0
+        self._lock = ThreadLock()
         self._process_index, self._process_count = 0, 1
 
     def _check_datasets(self) -> None:
@@ -141,6 +143,7 @@ class Loader(ABC, Generic[Source, Batch]):
                 f"make it a multiple of {count}"
             )
         part = copy.copy(self)
+        part._lock = ThreadLock()
         part._process_index, part._process_count = index, count
         return part
 
@@ -162,7 +165,9 @@ class Loader(ABC, Generic[Source, Batch]):
             DatasetMismatchError: the state is of other datasets, or of a loader with other options.
             InvalidArgumentError: it is no state.
         """
-        self.step = check_state(state, self._identity())
+        step = check_state(state, self._identity())
+        with self._lock.current:
+            self.step = step
 
     def start_prefetch(self) -> None:
         """Does nothing: Grain's `CheckpointRestore` calls it."""
@@ -182,7 +187,10 @@ class Loader(ABC, Generic[Source, Batch]):
 
 
 class Batches(Generic[Batch]):
-    """Batches of a loader, one after the other; the loader's step goes with them."""
+    """Iterator over the batches of a loader, which advances the loader's step.
+
+    Threads can share it, and several iterators of one loader: each batch is returned once.
+    """
 
     def __init__(self, loader: Loader[Any, Batch], stop: int | None) -> None:
         self._loader = loader
@@ -195,10 +203,11 @@ class Batches(Generic[Batch]):
     def __next__(self) -> Batch:
         """The next batch."""
         loader = self._loader
-        if self._stop is not None and loader.step >= self._stop:
-            raise StopIteration
-        batch = loader.batch_at(loader.step)
-        loader.step += 1
+        with loader._lock.current:
+            if self._stop is not None and loader.step >= self._stop:
+                raise StopIteration
+            batch = loader.batch_at(loader.step)
+            loader.step += 1
         return batch
 
     def get_state(self) -> LoaderState:

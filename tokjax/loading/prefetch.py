@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import atexit
+import os
 import queue
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from tokjax._checks import checked_int
+from tokjax._locks import ThreadLock
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -18,16 +21,52 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 
 _WAIT_SECONDS = 0.1
-_EXIT_SECONDS = 10
-_running: dict[threading.Thread, threading.Event] = {}
-"""The threads that put batches on devices, and what stops each."""
+_CLOSE_SECONDS = 1.0
+"""How long `close` waits for a source that is about to return a batch."""
+_TRANSFER_SECONDS = 10
+"""How long `close` waits for a batch that is on its way to a device."""
+
+
+class _Worker(NamedTuple):
+    """The thread that puts batches on devices.
+
+    Attributes:
+        thread: the thread.
+        stop: set once nobody waits for batches any more.
+        transfer: held while a batch is put on devices.
+    """
+
+    thread: threading.Thread
+    stop: threading.Event
+    transfer: threading.Lock
+
+    def close(self) -> None:
+        """Stops the thread, and waits for it, but no longer than for a moment if its source waits.
+
+        Afterwards the thread puts nothing on a device: the interpreter would abort if it ended meanwhile.
+        """
+        self.stop.set()
+        if self.thread is threading.current_thread():
+            return
+        if self.transfer.acquire(timeout=_TRANSFER_SECONDS):
+            self.transfer.release()
+        self.thread.join(_CLOSE_SECONDS)
+
+
+_running: dict[threading.Thread, _Worker] = {}
+"""The threads that have not ended."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_running.clear)  # (a child has no thread but its first)
 
 
 def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any = None) -> Prefetched[Batch]:
     """Batches on devices, some of them ahead of their time.
 
     The thread stops when the batches end, when the iterator is closed, when nothing refers to it any more,
-    or when the program ends. An error in it is raised here, in the place of the batch that could not be made.
+    or when the program ends. `close` does not wait for a source that waits itself. An error in the thread is
+    raised here, in the place of the batch that could not be made.
+
+    Threads can share the iterator. A forked child process can't use it, since the thread stays in the parent.
 
     The loader itself is some batches ahead of what was given out here: save the state that this iterator's
     `get_state` gives, not the loader's.
@@ -79,19 +118,22 @@ class Prefetched(Generic[Batch]):
 
     def __init__(self, batches: Iterator[Batch], size: int, sharding: Any) -> None:
         self._ready: queue.Queue[_Item] = queue.Queue(size)
-        self._stop = threading.Event()
-        self._state = _state_of(batches)
         self._done = False
-        self._thread = threading.Thread(
+        self._lock = ThreadLock()
+        self._process = os.getpid()
+        stop, transfer = threading.Event(), threading.Lock()
+        thread = threading.Thread(
             target=_fill,
-            args=(self._ready, self._stop, batches, sharding),
+            args=(self._ready, stop, transfer, batches, sharding),
             daemon=True,
             name="tokjax-prefetch",
         )
-        _running[self._thread] = self._stop
+        self._worker = _Worker(thread, stop, transfer)
+        self._state = _state_of(batches)
+        _running[thread] = self._worker
         atexit.unregister(_stop_all)  # (what was registered last runs first: before JAX clears its devices)
         atexit.register(_stop_all)
-        self._thread.start()
+        thread.start()
 
     def __iter__(self) -> Prefetched[Batch]:
         """The iterator itself."""
@@ -99,12 +141,18 @@ class Prefetched(Generic[Batch]):
 
     def __next__(self) -> Batch:
         """The next batch."""
-        item = self._next_item()
-        if item.kind == "batch":
-            self._state = item.state
-            batch: Batch = item.value
-            return batch
-        self.close()
+        if self._process != os.getpid():
+            raise InvalidArgumentError(
+                "this process was forked after prefetch_to_device(...) began, whose thread is in the parent "
+                "only; call prefetch_to_device in the process that uses the batches"
+            )
+        with self._lock.current:
+            item = self._next_item()
+            if item.kind == "batch":
+                self._state = item.state
+                batch: Batch = item.value
+                return batch
+            self.close()
         if item.kind == "error":
             raise item.value
         raise StopIteration
@@ -137,16 +185,17 @@ class Prefetched(Generic[Batch]):
 
     def __del__(self) -> None:
         """Tell the thread that nobody waits for it."""
-        self._stop.set()
+        if self._process == os.getpid():
+            self._worker.stop.set()
 
     def close(self) -> None:
-        """Stop the thread, and wait for it."""
+        """Stops the thread, and waits for it; if its source waits, for a second at most."""
         self._done = True
-        self._stop.set()
-        while not self._ready.empty():
-            self._ready.get_nowait()
-        if self._thread is not threading.current_thread():
-            self._thread.join()
+        if self._process == os.getpid():
+            self._worker.close()
+            with suppress(queue.Empty):  # (frees the batches that are ready)
+                while True:
+                    self._ready.get_nowait()
 
 
 def _state_of(batches: Iterator[Any]) -> dict[str, Any] | None:
@@ -154,13 +203,22 @@ def _state_of(batches: Iterator[Any]) -> dict[str, Any] | None:
     return None if get_state is None else get_state()
 
 
-def _fill(ready: queue.Queue[_Item], stop: threading.Event, batches: Iterator[Any], sharding: Any) -> None:
+def _fill(
+    ready: queue.Queue[_Item],
+    stop: threading.Event,
+    transfer: threading.Lock,
+    batches: Iterator[Any],
+    sharding: Any,
+) -> None:
     """Put batches into a queue until they end or nobody wants them; runs on the thread."""
     last = _Item("end", None, None)
     try:
         for batch in batches:
-            item = _Item("batch", _on_device(batch, sharding), _state_of(batches))
-            if not _put(ready, stop, item):
+            with transfer:
+                if stop.is_set():
+                    return
+                placed = _on_device(batch, sharding)
+            if not _put(ready, stop, _Item("batch", placed, _state_of(batches))):
                 return
     except BaseException as error:
         last = _Item("error", error, None)
@@ -182,11 +240,11 @@ def _put(ready: queue.Queue[_Item], stop: threading.Event, item: _Item) -> bool:
 
 def _stop_all() -> None:
     """Stop all threads before the interpreter goes: one that is on its way to a device would abort it."""
-    threads = dict(_running)
-    for stop in threads.values():
-        stop.set()
-    for thread in threads:
-        thread.join(_EXIT_SECONDS)  # (no longer: a source may wait for ever)
+    workers = list(_running.values())
+    for worker in workers:
+        worker.stop.set()
+    for worker in workers:
+        worker.close()
 
 
 def _on_device(batch: Any, sharding: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from tokjax._files import NotRegularFileError, get_identity, open_regular
 from tokjax._limits import exceeds_limit
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._growth import check_charsmap
@@ -43,10 +44,15 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
             f"model must be the path of a .model file, or its contents as bytes, not {type(model).__name__}; "
             "of a SentencePieceProcessor, pass processor.serialized_model_proto()"
         ) from None
-    exceeded = exceeds_limit("file_bytes", path.stat().st_size)
-    if exceeded:
-        raise TokenizerFormatError(f"{path}: has {path.stat().st_size:,} bytes; {exceeded}")
-    return path.read_bytes(), str(path)
+    try:
+        with open_regular(path) as file:
+            size = get_identity(file).nbytes
+            exceeded = exceeds_limit("file_bytes", size)
+            if exceeded:
+                raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
+            return file.read(), str(path)
+    except NotRegularFileError:
+        raise TokenizerFormatError(f"{path}: is no regular file") from None
 
 
 def processor_of(proto: bytes) -> Any:

@@ -6,7 +6,6 @@ import heapq
 import math
 import secrets
 import struct
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._checks import checked_float, checked_int
+from tokjax._locks import ThreadLock
 from tokjax.errors import InvalidArgumentError
 from tokjax.models._protobuf import fields_of
 from tokjax.models._segment_model import SplitRows, batch_of, split_rows
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tokjax.utf8 import Text
 
 _MOST = 512
-_sampling = threading.Lock()
+_sampling = ThreadLock()
 
 
 def sample_encode(
@@ -146,7 +146,7 @@ def _in_a_new_thread(draw: Callable[[], list[bytes]], seed: int) -> list[bytes]:
     """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
     from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
 
-    with _sampling, ThreadPoolExecutor(1) as pool:
+    with _sampling.current, ThreadPoolExecutor(1) as pool:
         set_random_generator_seed(seed)
         try:
             return pool.submit(draw).result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -11,17 +12,17 @@ import numpy as np
 from tokjax._checks import checked_int
 from tokjax._files import write_atomically
 from tokjax._permutation import permute
+from tokjax.errors import InvalidArgumentError
 from tokjax.report.plots import dataset_lengths_plot, padding_plot
 from tokjax.report.template import render_page
+from tokjax.store.dataset import Dataset
 from tokjax.store.kinds import BucketedDataset, PackedDataset
+from tokjax.store.opening import open_dataset
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
-
-    from tokjax.store.dataset import Dataset
 
 _MOST_MEASURED = 1_000_000
 _QUANTILES = {"shortest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "longest": 1.0}
@@ -81,19 +82,28 @@ class DatasetReport:
     sources: tuple[tuple[str, int], ...]
 
 
-def dataset_report(dataset: Dataset, *, batch_size: int = 32, seed: int = 0) -> DatasetReport:
-    """Measure a dataset: only its index is read.
+def dataset_report(
+    dataset: Dataset | str | os.PathLike[str], *, batch_size: int = 32, seed: int = 0
+) -> DatasetReport:
+    """Measures a dataset: only its index is read.
 
     Padding is what batches of shuffled documents would have: padded to the longest document of all, to the
     longest of each batch, to a length bucket, or packed end to end. Of more than a million documents a
     random million is measured.
 
     Args:
-        dataset: an open dataset.
+        dataset: an open dataset, or the directory or URL of one.
         batch_size: documents a batch.
         seed: names the order in which they are shuffled.
     """
     size = checked_int("batch_size", batch_size, least=1)
+    if isinstance(dataset, (str, os.PathLike)):
+        dataset = open_dataset(dataset)
+    if not isinstance(dataset, Dataset):
+        raise InvalidArgumentError(
+            f"dataset must be an open dataset or its path, not {dataset!r:.100}; open one with "
+            "open_dataset(path)"
+        )
     manifest = dataset.manifest
     lengths = dataset.document_lengths
     bins = _bins(int(lengths.max(initial=1)))

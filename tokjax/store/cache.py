@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._checks import checked_int
+from tokjax._locks import ThreadLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -48,12 +48,12 @@ class TokenCache:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes = checked_int("cache_bytes", max_bytes, least=1)
         self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         self._nbytes = self._hits = self._misses = 0
 
     def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
         """A sequence: the one that is kept under a key, or else what `read` gives, which is then kept."""
-        with self._lock:
+        with self._lock.current:
             found = self._kept.get(key)
             if found is not None:
                 self._hits += 1
@@ -61,7 +61,7 @@ class TokenCache:
                 return found
             self._misses += 1
         made = read()
-        with self._lock:
+        with self._lock.current:
             if key not in self._kept and _size_of(made) <= self.max_bytes:
                 self._kept[key] = made
                 self._nbytes += _size_of(made)
@@ -71,7 +71,7 @@ class TokenCache:
 
     def stats(self) -> CacheStats:
         """What it did up to now."""
-        with self._lock:
+        with self._lock.current:
             return CacheStats(self._hits, self._misses, self._nbytes, len(self._kept))
 
 

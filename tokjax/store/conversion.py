@@ -10,8 +10,8 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
-from tokjax._directories import empty_place, exclusive_place
-from tokjax._files import write_atomically
+from tokjax._directories import empty_place, exclusive_place, resolve
+from tokjax._files import NotRegularFileError, read_regular, write_atomically, write_together
 from tokjax._optional import import_optional
 from tokjax._urls import refuse_urls
 from tokjax.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
@@ -38,6 +38,8 @@ _LLM_C_HEADER_SIZE = 1024
 _MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
 _MEGATRON_VERSION = 1
 _MEGATRON_HEADER = struct.Struct("<9sQBQQ")
+_MEGATRON_MAX_LENGTH = (1 << 31) - 1
+"""Most ids of a document: an index has lengths of 32 bits."""
 _MEGATRON_DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 
 
@@ -94,7 +96,7 @@ def convert_dataset(
     )
     _check_ids(stream.ids, protocol.vocab_size(tokenizer), Path(path))
     plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
-    target = Path(out).resolve()
+    target = resolve(out)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
         empty_place(directory, DATASET, overwrite=overwrite)
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
@@ -147,8 +149,13 @@ def export_dataset(
             raise DatasetExistsError(f"{file} exists; to replace it, pass overwrite=True")
     if kind == "megatron":
         dtype = np.dtype("<u2" if dataset.vocab_size <= 1 << 16 else "<i4")
-        write_atomically(data, lambda file: _write_ids(file, dataset, dtype))
-        write_atomically(index, lambda file: _write_index(file, dataset, dtype))
+        _check_megatron_lengths(dataset)
+        write_together(
+            [
+                (data, lambda file: _write_ids(file, dataset, dtype)),
+                (index, lambda file: _write_index(file, dataset, dtype)),
+            ]
+        )
         return data, index
     dtype = np.dtype("<u2") if kind == "nanogpt" else np.dtype(dataset.manifest.plan.data_dtype)
 
@@ -218,8 +225,17 @@ def _of_array(ids: NDArray[Any], path: Path) -> _Stream:
 
 
 def _read_megatron(path: Path) -> _Stream:
-    index = path.with_suffix(".idx").read_bytes()
     data = path.with_suffix(".bin")
+    try:
+        index = read_regular(path.with_suffix(".idx"))
+    except FileNotFoundError:
+        if not data.exists():
+            raise
+        raise SourceError(
+            f"{data}: has no {path.stem}.idx beside it; a program that wrote it may have been stopped"
+        ) from None
+    except NotRegularFileError:
+        raise SourceError(f"{path}: is not a regular file") from None
     if len(index) < _MEGATRON_HEADER.size or not index.startswith(_MEGATRON_MAGIC):
         raise SourceError(f"{path}: is no index of Megatron: it does not begin with {_MEGATRON_MAGIC!r}")
     _, version, code, sequences, documents = _MEGATRON_HEADER.unpack_from(index)
@@ -293,6 +309,17 @@ def _write_ids(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> N
     for start in range(0, dataset.num_tokens, _AT_ONCE):
         stop = min(start + _AT_ONCE, dataset.num_tokens)
         file.write(dataset.read(start, stop).astype(dtype).tobytes())
+
+
+def _check_megatron_lengths(dataset: TokenDataset) -> None:
+    longest = int(dataset.document_lengths.max(initial=0))
+    if longest > _MEGATRON_MAX_LENGTH:
+        row = int(dataset.document_lengths.argmax())
+        raise InvalidArgumentError(
+            f"document {row} has {longest:,} ids, and Megatron's index holds lengths up to "
+            f"{_MEGATRON_MAX_LENGTH:,}; write format='npy', or divide the document and write the "
+            "dataset again"
+        )
 
 
 def _write_index(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> None:

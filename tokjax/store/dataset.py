@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -11,19 +10,18 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._checks import checked_int
-from tokjax._files import sha256_of_file
+from tokjax._locks import ThreadLock
 from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
     DatasetIndexError,
     DatasetMismatchError,
 )
-from tokjax.formats.tokjax_json import read_tokjax
+from tokjax.formats.tokjax_json import parse_tokjax
 from tokjax.ragged import splits_from_lengths
 from tokjax.store.cache import TokenCache
 from tokjax.store.fields import field_of
-from tokjax.store.manifest import MANIFEST_FILE
-from tokjax.store.manifest_reading import read_manifest
+from tokjax.store.files import DatasetFiles
 from tokjax.store.open_shards import OpenShard, OpenShards
 
 if TYPE_CHECKING:
@@ -31,9 +29,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax._files import FileIdentity
     from tokjax.store.cache import CacheStats
     from tokjax.store.fields import Field
-    from tokjax.store.manifest import FileRecord, Manifest, Shard
+    from tokjax.store.manifest import Manifest, Shard
     from tokjax.store.remote import RemoteDirectory
 
 _MOST_KNOWN_SPLITS = 1024
@@ -42,7 +41,14 @@ _MOST_KNOWN_SPLITS = 1024
 class Dataset:
     """Documents on disk. Open one with `open_dataset`.
 
-    Threads can share it. It pickles as the call that opens it.
+    Threads can share it, and so can processes that are forked. It pickles as the call that opens it, together
+    with the identities of the files whose checksums were right, so that another process on the same machine
+    does not compare them again.
+
+    A file is compared with its checksum when it is first opened, and again if another one has its name by
+    then. Its data is mapped: a program that changes a file in place afterwards changes what is read, and one
+    that cuts it short ends the process with SIGBUS. `open_dataset(..., memory_map=False)` reads each file
+    into memory instead.
 
     Attributes:
         path: its directory; of one at a URL, where its files are kept here.
@@ -58,32 +64,46 @@ class Dataset:
         tokenizer: Any = None,
         *,
         verify_on_touch: bool = True,
+        memory_map: bool = True,
         cache_bytes: int | None = None,
         remote: RemoteDirectory | None = None,
+        manifest_identity: FileIdentity | None = None,
+        verified: dict[str, FileIdentity] | None = None,
     ) -> None:
         self.path = path
-        self.location = str(remote or path)
         self.manifest = manifest
         self.given_tokenizer = tokenizer
-        self._remote = remote
-        self._verify_on_touch = verify_on_touch
+        self._files = DatasetFiles(
+            path,
+            manifest,
+            remote,
+            verify_on_touch=verify_on_touch,
+            memory_map=memory_map,
+            manifest_identity=manifest_identity,
+            verified={} if verified is None else verified,
+        )
+        self.location = self._files.location
         self._cache = None if cache_bytes is None else TokenCache(cache_bytes)
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
-        self._verified: dict[str, tuple[int, int]] = {}
-        self._manifest_seen: tuple[int, int] | None = None
-        self._item_starts = splits_from_lengths(shard.num_items for shard in manifest.shards)
-        self._document_starts = splits_from_lengths(shard.num_documents for shard in manifest.shards)
+        self._item_starts = splits_from_lengths(manifest.get_counts("num_items"))
+        self._document_starts = splits_from_lengths(manifest.get_counts("num_documents"))
         if remote is None:
-            for name, record in manifest.all_files.items():
-                self._check_size(name, record)
+            self._files.check_sizes()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle as what it was opened with."""
-        cache_bytes = None if self._cache is None else self._cache.max_bytes
-        given = (self.path, self.manifest, self.given_tokenizer)
-        return _reopened, (type(self), *given, self._verify_on_touch, cache_bytes, self._remote)
+        """Pickles as the arguments that it was opened with, and what is known of its files."""
+        files = self._files
+        options = {
+            "verify_on_touch": files.verify_on_touch,
+            "memory_map": files.memory_map,
+            "cache_bytes": None if self._cache is None else self._cache.max_bytes,
+            "remote": files.remote,
+            "manifest_identity": files.manifest_identity,
+            "verified": dict(files.verified),
+        }
+        return _reopened, (type(self), self.path, self.manifest, self.given_tokenizer, options)
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -131,8 +151,8 @@ class Dataset:
         if name is None:
             why = "holds texts, and no tokenizer" if wanted is None else "could not save its tokenizer"
             raise DatasetIncompleteError(f"{self.location} {why}; open it with open_dataset(path, tokenizer)")
-        self._have(name)
-        tokenizer = read_tokjax(self.path / name)
+        contents = self._files.read(name, self.manifest.files[name])
+        tokenizer = parse_tokjax(contents, f"{self.location}/{name}")
         found = protocol.fingerprint(tokenizer)
         if found != wanted:
             raise DatasetCorruptError(
@@ -171,14 +191,14 @@ class Dataset:
         return None if self._cache is None else self._cache.stats()
 
     def verify(self) -> None:
-        """Compare every file with its checksum in the manifest.
+        """Compares every file with its checksum in the manifest.
+
+        Call it before a dataset is pickled for worker processes: they then compare no file again.
 
         Raises:
             DatasetCorruptError: a file was altered, or another dataset is in the place of this one.
         """
-        self._check_not_replaced()
-        for name, record in self.manifest.all_files.items():
-            self._verify(name, record)
+        self._files.verify()
 
     @property
     def _length_column(self) -> str:
@@ -232,7 +252,7 @@ class Dataset:
         """The data of a shard; those that were opened last stay open."""
         found = self._open_shards.get(index)
         if found is None:
-            with self._lock:
+            with self._lock.current:
                 data = self._load(self.manifest.shards[index], self._data_column)
                 found = OpenShard(data, data.view(np.uint8).data)
                 self._open_shards.keep(index, found)
@@ -242,7 +262,7 @@ class Dataset:
         """Where each document starts in a shard: `int64`, shape `(documents + 1,)`."""
         found = self._shard_splits.get(index)
         if found is None:
-            with self._lock:
+            with self._lock.current:
                 shard = self.manifest.shards[index]
                 found = splits_from_lengths(self._load(shard, self._length_column).astype(np.int64))
                 self._check_total(f"{self.location}/{shard.name}", found, shard.num_items)
@@ -256,20 +276,10 @@ class Dataset:
         name = _file_name(shard, column)
         if name not in shard.files:
             raise DatasetCorruptError(f"{self.location}: the manifest names no {name}")
-        self._check_not_replaced()
-        self._have(name)
         is_data = column == self._data_column
-        place = f"{self.location}/{name}"
-        try:
-            values: NDArray[Any] = np.load(
-                self.path / name, mmap_mode="r" if is_data else None, allow_pickle=False
-            ).view(np.ndarray)
-        except FileNotFoundError:
-            raise DatasetCorruptError(f"{place} is missing; write the dataset again") from None
-        except (ValueError, EOFError) as error:
-            raise DatasetCorruptError(
-                f"{place} is truncated or no .npy file ({error}); write the dataset again"
-            ) from error
+        place, record = f"{self.location}/{name}", shard.files[name]
+        contents = self._files.map(name, record) if is_data else self._files.read(name, record)
+        values = self._files.parse_array(name, contents)
         entries = shard.num_items if is_data else shard.num_documents
         wanted = self.manifest.plan.data_dtype if is_data else "unsigned integers"
         fits = values.dtype == wanted if is_data else values.dtype.kind == "u"
@@ -279,39 +289,6 @@ class Dataset:
             )
         return values
 
-    def _have(self, name: str) -> None:
-        """Have a file here: compared with its checksum the first time, if that is wanted."""
-        self._fetch(name)
-        path = self.path / name
-        if not (self._verify_on_touch and path.exists()):
-            return
-        seen = _identity(path)
-        if self._verified.get(name) != seen:  # (it may have been replaced since)
-            self._verify(name, self.manifest.all_files[name])
-            self._verified[name] = seen
-
-    def _check_not_replaced(self) -> None:
-        """Refuse to read what another dataset has, which was put in the place of this one."""
-        if self._remote is not None:
-            return
-        try:
-            seen = _identity(self.path / MANIFEST_FILE)
-        except FileNotFoundError:
-            raise DatasetCorruptError(
-                f"{self.location} was moved or deleted after it was opened; open it where it is now"
-            ) from None
-        if seen != self._manifest_seen:
-            if read_manifest(self.path).fingerprint != self.fingerprint:
-                raise DatasetCorruptError(
-                    f"{self.location} was replaced by another dataset after it was opened; open it again"
-                )
-            self._manifest_seen = seen
-
-    def _fetch(self, name: str) -> None:
-        """Have a file here, if the dataset is elsewhere."""
-        if self._remote is not None:
-            self._remote.fetch(name, self.manifest.all_files[name])
-
     @staticmethod
     def _check_total(place: str, splits: NDArray[np.int64], num_items: int) -> None:
         if splits[-1] != num_items:
@@ -320,52 +297,13 @@ class Dataset:
                 "again"
             )
 
-    def _check_size(self, name: str, record: FileRecord) -> None:
-        path, place = self.path / name, f"{self.location}/{name}"
-        if not path.is_file():
-            raise DatasetCorruptError(f"{place} is missing; write the dataset again")
-        nbytes = path.stat().st_size
-        if nbytes != record.nbytes:
-            raise DatasetCorruptError(
-                f"{place} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; write the "
-                "dataset again"
-            )
-
-    def _verify(self, name: str, record: FileRecord) -> None:
-        self._fetch(name)
-        self._check_size(name, record)
-        actual = sha256_of_file(self.path / name)
-        if actual != record.sha256:
-            raise DatasetCorruptError(
-                f"{self.location}/{name} was altered: its SHA-256 is {actual}, the manifest says "
-                f"{record.sha256}; write the dataset again"
-            )
-
 
 def _reopened(
-    kind: type[Dataset],
-    path: Path,
-    manifest: Manifest,
-    tokenizer: Any,
-    verify_on_touch: bool,
-    cache_bytes: int | None,
-    remote: RemoteDirectory | None,
+    kind: type[Dataset], path: Path, manifest: Manifest, tokenizer: Any, options: dict[str, Any]
 ) -> Dataset:
-    return kind(
-        path if remote is None else remote.local,
-        manifest,
-        tokenizer,
-        verify_on_touch=verify_on_touch,
-        cache_bytes=cache_bytes,
-        remote=remote,
-    )
+    remote: RemoteDirectory | None = options["remote"]
+    return kind(path if remote is None else remote.local, manifest, tokenizer, **options)
 
 
 def _file_name(shard: Shard, column: str) -> str:
     return f"{shard.name}.{column}.npy"
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    """What differs when another file is put in the place of one."""
-    stat = path.stat()
-    return stat.st_ino, stat.st_mtime_ns

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
+import hashlib
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._directories import empty_place, exclusive_place
-from tokjax._files import sha256_of_file
+from tokjax._directories import empty_place, exclusive_place, finish_replacement, resolve
+from tokjax._files import NotRegularFileError, open_regular, write_atomically
 from tokjax._urls import refuse_urls
 from tokjax.errors import (
     DatasetCorruptError,
@@ -31,6 +30,8 @@ from tokjax.text.files import text_files
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+    from pathlib import Path
+    from typing import BinaryIO
 
     from numpy.typing import NDArray
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN_FILES = 5
+_COPY_SIZE = 1 << 20
 
 
 def merge_datasets(
@@ -67,7 +69,7 @@ def merge_datasets(
     first: Manifest = parts[0].manifest
     for part in parts[1:]:
         _check_alike(parts[0].path, first.plan, part.path, part.manifest.plan)
-    target = Path(out).resolve()
+    target = resolve(out)
     with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
         empty_place(directory, DATASET, overwrite=overwrite)
         shards: list[Shard] = []
@@ -116,7 +118,8 @@ def rebuild_dataset(
         InvalidArgumentError: `trust_source` is not set, or a file does not exist any more.
     """
     refuse_urls(path)
-    directory = Path(path).resolve()
+    directory = resolve(path)
+    finish_replacement(directory, DATASET)
     manifest = read_manifest(directory)  # (it may be damaged otherwise: that is a reason to rebuild it)
     plan, source = manifest.plan, manifest.source
     if source is None or "files" not in source:
@@ -181,9 +184,21 @@ def _copied(
 
 
 def _copy(source: Path, target: Path, record: FileRecord) -> None:
-    shutil.copyfile(source, target)
-    found = sha256_of_file(target)
-    if found != record.sha256:
-        raise DatasetCorruptError(
-            f"{source} was altered: its SHA-256 is {found}, the manifest says {record.sha256}"
-        )
+    """Copies a file, and compares what was copied with its checksum; the copy appears when it is right."""
+
+    def write(file: BinaryIO) -> None:
+        digest = hashlib.sha256()
+        with open_regular(source) as original:
+            while block := original.read(_COPY_SIZE):
+                digest.update(block)
+                file.write(block)
+        if digest.hexdigest() != record.sha256:
+            raise DatasetCorruptError(
+                f"{source} was altered: its SHA-256 is {digest.hexdigest()}, the manifest says "
+                f"{record.sha256}; write the dataset again"
+            )
+
+    try:
+        write_atomically(target, write)
+    except (FileNotFoundError, NotRegularFileError) as error:
+        raise DatasetCorruptError(f"{source} can't be read: {error.strerror}") from error

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._files import checksum_of_json, write_atomically
+from tokjax._files import canonical_json, checksum_of_pieces, write_atomically
 from tokjax.errors import DatasetCorruptError, DatasetMismatchError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 MANIFEST_FILE = "manifest.json"
@@ -60,6 +63,14 @@ class Shard:
     files: dict[str, FileRecord]
 
 
+class CompactShards(Sequence[Shard]):
+    """Shards that are stored in another way than as objects."""
+
+    @abstractmethod
+    def get_counts(self, name: str) -> Sequence[int]:
+        """Returns one of the counts named in `TOTALS` of each shard."""
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """What decides how documents are stored: the same documents by the same plan are the same bytes.
@@ -98,33 +109,39 @@ class Manifest:
     plan: Plan
     tokenizer_file: str | None
     source: dict[str, Any] | None
-    shards: tuple[Shard, ...]
+    shards: Sequence[Shard]
     files: dict[str, FileRecord]
+
+    def get_counts(self, name: str) -> Sequence[int]:
+        """Returns one of the counts named in `TOTALS` of each shard."""
+        if isinstance(self.shards, CompactShards):
+            return self.shards.get_counts(name)
+        return [getattr(shard, name) for shard in self.shards]
 
     @property
     def num_items(self) -> int:
         """Ids, or bytes of text, in all shards."""
-        return sum(shard.num_items for shard in self.shards)
+        return sum(self.get_counts("num_items"))
 
     @property
     def num_documents(self) -> int:
         """Documents in all shards."""
-        return sum(shard.num_documents for shard in self.shards)
+        return sum(self.get_counts("num_documents"))
 
     @property
     def num_bytes(self) -> int:
         """Bytes of UTF-8 that were encoded."""
-        return sum(shard.num_bytes for shard in self.shards)
+        return sum(self.get_counts("num_bytes"))
 
     @property
     def num_cut(self) -> int:
         """Documents that were too long for the field, and cut."""
-        return sum(shard.num_cut for shard in self.shards)
+        return sum(self.get_counts("num_cut"))
 
     @property
     def num_dropped(self) -> int:
         """Ids, or bytes of text, that were cut off from documents that were too long."""
-        return sum(shard.num_dropped for shard in self.shards)
+        return sum(self.get_counts("num_dropped"))
 
     @property
     def bytes_per_token(self) -> float | None:
@@ -136,18 +153,32 @@ class Manifest:
     @property
     def fingerprint(self) -> str:
         """A short name for exactly these contents."""
-        return checksum_of_json([asdict(self.plan), [asdict(shard) for shard in self.shards]])
+        plan = canonical_json(asdict(self.plan))
+        return checksum_of_pieces(["[", plan, ",", *_canonical_shards(self.shards), "]"])
 
     @property
     def all_files(self) -> dict[str, FileRecord]:
         """Every file but the manifest, by its name."""
-        return {**self.files, **{name: file for shard in self.shards for name, file in shard.files.items()}}
+        return dict(self.iter_files())
+
+    def iter_files(self) -> Iterator[tuple[str, FileRecord]]:
+        """Iterates over the names and records of every file but the manifest."""
+        yield from self.files.items()
+        for shard in self.shards:
+            yield from shard.files.items()
 
 
 def write_manifest(directory: Path, manifest: Manifest) -> None:
     """Write the manifest, whole or not at all."""
     totals = {name: getattr(manifest, name) for name in TOTALS}
-    contents = sealed(FORMAT, {**asdict(manifest), **totals})
+    contents = {
+        "plan": asdict(manifest.plan),
+        "tokenizer_file": manifest.tokenizer_file,
+        "source": manifest.source,
+        "shards": list(map(describe_shard, manifest.shards)),
+        "files": manifest.files,
+    }
+    contents = sealed(FORMAT, {**contents, **totals})
     data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
     write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))
 
@@ -155,10 +186,16 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
 def sealed(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
     """Contents with what says what they are, and their checksum: `unsealed` takes that off again."""
     contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
-    return contents | {"checksum": checksum_of_json(contents)}
+    return contents | {"checksum": _checksum(contents)}
 
 
-def unsealed(data: bytes, path: object, format_: str, hint: str) -> dict[str, Any]:
+def unsealed(
+    data: bytes,
+    path: object,
+    format_: str,
+    hint: str,
+    parse: Callable[[bytes], dict[str, Any]] = json.loads,
+) -> dict[str, Any]:
     """The fields of JSON of ours, but for those that say what it is.
 
     Args:
@@ -166,13 +203,14 @@ def unsealed(data: bytes, path: object, format_: str, hint: str) -> dict[str, An
         path: what errors call it.
         format_: what it should be.
         hint: what to do if it is damaged.
+        parse: the function that parses it.
 
     Raises:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
     try:
-        contents: dict[str, Any] = json.loads(data)
+        contents: dict[str, Any] = parse(data)
         named_format = contents.pop("format")
         version = contents.pop("schema_version") if named_format == format_ else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
@@ -187,12 +225,48 @@ def unsealed(data: bytes, path: object, format_: str, hint: str) -> dict[str, An
             f"{SCHEMA_VERSION}; {hint}"
         )
     stored = contents.pop("checksum", None)
-    actual = checksum_of_json({"format": named_format, "schema_version": version, **contents})
+    try:
+        actual = _checksum({"format": named_format, "schema_version": version, **contents})
+    except (TypeError, ValueError) as error:
+        raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
     if stored != actual:
         raise DatasetCorruptError(
             f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}; {hint}"
         )
     return contents
+
+
+def _checksum(contents: dict[str, Any]) -> str:
+    """Returns the checksum of a JSON object; the shards of its key `"shards"` are encoded one by one."""
+
+    def pieces() -> Iterator[str]:
+        for key in sorted(contents):
+            yield f"{',' if key != min(contents) else '{'}{canonical_json(key)}:"
+            if key == "shards":
+                yield from _canonical_shards(contents[key])
+            else:
+                yield canonical_json(contents[key])
+        yield "}"
+
+    return checksum_of_pieces(pieces())
+
+
+def _canonical_shards(shards: Sequence[Any]) -> Iterator[str]:
+    """Iterates over the canonical JSON of a list of shards, or of what was read in place of them."""
+    if not isinstance(shards, Sequence) or isinstance(shards, str):
+        yield canonical_json(shards)
+        return
+    yield "["
+    for index, shard in enumerate(shards):
+        yield ("," if index else "") + canonical_json(
+            describe_shard(shard) if isinstance(shard, Shard) else shard
+        )
+    yield "]"
+
+
+def describe_shard(shard: Shard) -> dict[str, Any]:
+    """Returns a shard as JSON values."""
+    return {name: getattr(shard, name) for name in Shard.__slots__}
 
 
 def shard_of(described: dict[str, Any]) -> Shard:

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
+from tokjax._files import NotRegularFileError, get_identity, open_regular
 from tokjax.errors import DatasetCorruptError, DatasetIncompleteError
 from tokjax.store.fields import FIELDS, BucketedTokenField, RawTextField
 from tokjax.store.manifest import (
@@ -14,10 +15,12 @@ from tokjax.store.manifest import (
     TOTALS,
     Manifest,
     Plan,
+    Shard,
     file_records,
     shard_of,
     unsealed,
 )
+from tokjax.store.shard_table import ShardTable, parse_with_shards
 from tokjax.store.token_fields import FIRST_OWN_TYPE_ID
 from tokjax.text.files import FileFormat
 
@@ -25,7 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokjax.store.manifest import Shard
+    from tokjax._files import FileIdentity
+    from tokjax.store.manifest import FileRecord
 
 
 def read_manifest(directory: Path) -> Manifest:
@@ -36,14 +40,22 @@ def read_manifest(directory: Path) -> Manifest:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
+    return read_manifest_and_identity(directory)[0]
+
+
+def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]:
+    """Reads and checks a manifest; returns it with the identity of its file. Raises as `read_manifest`."""
     path = directory / MANIFEST_FILE
     try:
-        data = path.read_bytes()
+        with open_regular(path) as file:
+            identity, data = get_identity(file), file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetIncompleteError(
             f"{directory} is no dataset: it has no {MANIFEST_FILE}; make one with write_dataset"
         ) from None
-    return manifest_of(data, path)
+    except NotRegularFileError:
+        raise DatasetCorruptError(f"{path} is not a regular file; write the dataset again") from None
+    return manifest_of(data, path), identity
 
 
 def manifest_of(data: bytes, path: object) -> Manifest:
@@ -57,19 +69,18 @@ def manifest_of(data: bytes, path: object) -> Manifest:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
-    contents = unsealed(data, path, FORMAT, "write the dataset again")
+    contents = unsealed(data, path, FORMAT, "write the dataset again", parse_with_shards)
     try:
         totals = {name: contents.pop(name) for name in TOTALS}
         plan = Plan(**contents.pop("plan"))
-        shards = tuple(map(shard_of, contents.pop("shards")))
+        shards = contents.pop("shards")
+        if not isinstance(shards, ShardTable):
+            shards = tuple(shard if isinstance(shard, Shard) else shard_of(shard) for shard in shards)
         files = file_records(contents.pop("files"))
         manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
         _check_types(manifest)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} lacks a field, or has a wrong one: {error}") from error
-    for name in (*manifest.all_files, *(shard.name for shard in shards)):
-        if "/" in name or "\\" in name or name in ("", ".", ".."):
-            raise DatasetCorruptError(f"{path} names a file outside its directory: {name!r}")
     for name, total in totals.items():
         if total != getattr(manifest, name):
             raise DatasetCorruptError(
@@ -83,13 +94,27 @@ def _check_types(manifest: Manifest) -> None:
     _check_plan(manifest.plan)
     _check("tokenizer_file", manifest.tokenizer_file, manifest.tokenizer_file in (None, *manifest.files))
     _check("source", manifest.source, _is_source(manifest.source))
-    names = [shard.name for shard in manifest.shards]
-    _check("shards", names, len(set(names)) == len(names))
-    for shard in manifest.shards:
+    _check_files(manifest.files)
+    names = set()
+    for shard in manifest.shards:  # (once: there may be many)
         _check_shard(shard, manifest.plan)
-    for name, record in manifest.all_files.items():
+        _check_name(shard.name)
+        _check_files(shard.files)
+        names.add(shard.name)
+    if len(names) != len(manifest.shards):
+        _check("shards", [shard.name for shard in manifest.shards], is_right=False)
+
+
+def _check_files(files: Mapping[str, FileRecord]) -> None:
+    for name, record in files.items():
+        _check_name(name)
         _check(f"the size of {name}", record.nbytes, _is_count(record.nbytes))
         _check(f"the SHA-256 of {name}", record.sha256, isinstance(record.sha256, str))
+
+
+def _check_name(name: str) -> None:
+    if "/" in name or "\\" in name or name in ("", ".", ".."):
+        raise ValueError(f"it names a file outside its directory: {name!r}")
 
 
 def _check_plan(plan: Plan) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax._locks import ThreadLock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +42,7 @@ class OpenShards:
 
     def keep(self, index: int, shard: OpenShard) -> None:
         """Take in a shard that was opened; those that were opened first are closed if there are too many."""
-        with _lock:
+        with _lock.current:
             self._kept[index] = shard
             _opened.append((weakref.ref(self), index))
             while len(_opened) > most_open_shards():
@@ -52,7 +53,7 @@ class OpenShards:
 
 
 _opened: deque[tuple[weakref.ref[OpenShards], int]] = deque()
-_lock = threading.Lock()
+_lock = ThreadLock()
 
 
 def most_open_shards() -> int:

@@ -2,29 +2,39 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tokjax import protocol
-from tokjax._directories import incomplete_path, replaced_path
+from tokjax._directories import incomplete_path, replaced_path, resolve
+from tokjax._files import get_identity
 from tokjax._urls import is_url
-from tokjax.errors import DatasetIncompleteError, DatasetMismatchError
+from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError
 from tokjax.store.fields import FIELDS, BucketedTokenField, PackedTokenField, RawTextField
 from tokjax.store.kinds import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
-from tokjax.store.manifest_reading import read_manifest
+from tokjax.store.manifest import MANIFEST_FILE
+from tokjax.store.manifest_reading import read_manifest_and_identity
 from tokjax.store.remote import RemoteDirectory
 from tokjax.store.token_fields import FIRST_OWN_TYPE_ID
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
+    from pathlib import Path
 
+    from tokjax._files import FileIdentity
     from tokjax.store.dataset import Dataset
+    from tokjax.store.manifest import Manifest
 
 _KINDS: dict[int, type[Dataset]] = {  # of all others, a `TokenDataset`
     RawTextField.TYPE_ID: RawTextDataset,
     PackedTokenField.TYPE_ID: PackedDataset,
     BucketedTokenField.TYPE_ID: BucketedDataset,
 }
+_ATTEMPTS = 10
+"""How often a dataset is opened that other processes replace meanwhile."""
+_ATTEMPT_SECONDS = 0.02
 
 
 def open_dataset(
@@ -32,6 +42,7 @@ def open_dataset(
     tokenizer: Any = None,
     *,
     verify_on_touch: bool = True,
+    memory_map: bool = True,
     cache_bytes: int | None = None,
     download_dir: str | os.PathLike[str] | None = None,
 ) -> Any:
@@ -45,6 +56,9 @@ def open_dataset(
         verify_on_touch: compare each file with its checksum when it is first needed. (That reads all of it.
             Without, only sizes and shapes are checked, and that no other dataset was put in the place of
             this one; of a URL not even that.)
+        memory_map: map the shards' data. Then a program that changes a file in place after its checksum was
+            compared changes what is read, and one that cuts it short ends this process with SIGBUS. `False`
+            reads each shard into memory when it is first needed, and keeps it there.
         cache_bytes: keep the sequences that were read last in memory, in so many bytes with all that it takes
             to keep them: for slow storage.
             `dataset.cache_stats` tells how often they were there.
@@ -57,12 +71,52 @@ def open_dataset(
             (One of one's own has to be known only for what asks for it, such as `dataset.field`.)
         DatasetCorruptError: a file is missing, or of another size than the manifest says.
     """
-    remote = RemoteDirectory(str(path), download_dir) if is_url(path) else None
-    directory = Path(path).resolve() if remote is None else remote.local
+    options: dict[str, Any] = {
+        "verify_on_touch": verify_on_touch,
+        "memory_map": memory_map,
+        "cache_bytes": cache_bytes,
+    }
+    if is_url(path):
+        remote = RemoteDirectory(str(path), download_dir)
+        return _open(remote.local, remote.manifest(), tokenizer, remote=remote, **options)
+    directory = resolve(path)
+    return _open_stable(directory, partial(_open, directory, tokenizer=tokenizer, **options))
+
+
+def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
+    """Opens a directory; again, if another process replaced it meanwhile."""
+    for attempts_left in reversed(range(_ATTEMPTS)):
+        before = _get_identity(directory)
+        try:
+            if not directory.exists():
+                raise DatasetIncompleteError(f"no dataset at {directory}: {_why_missing(directory)}")
+            manifest, identity = read_manifest_and_identity(directory)
+            return open_with(manifest, manifest_identity=identity)
+        except DatasetError:
+            is_moved = before is None and replaced_path(directory).exists()
+            if not attempts_left or not (is_moved or _get_identity(directory) != before):
+                raise
+            time.sleep(_ATTEMPT_SECONDS)
+    raise AssertionError  # the last attempt returns or raises
+
+
+def _get_identity(directory: Path) -> FileIdentity | None:
+    try:
+        return get_identity(directory / MANIFEST_FILE)
+    except OSError:
+        return None
+
+
+def _open(
+    directory: Path,
+    manifest: Manifest,
+    tokenizer: Any,
+    *,
+    remote: RemoteDirectory | None = None,
+    **options: Any,
+) -> Dataset:
+    """Makes the dataset of a manifest, with the class that its field has."""
     location = str(remote or directory)
-    if not directory.exists():
-        raise DatasetIncompleteError(f"no dataset at {location}: {_why_missing(directory)}")
-    manifest = read_manifest(directory) if remote is None else remote.manifest()
     plan = manifest.plan
     if plan.type_id not in FIELDS and plan.type_id < FIRST_OWN_TYPE_ID:
         known = ", ".join(map(str, sorted(FIELDS)))
@@ -78,14 +132,7 @@ def open_dataset(
                 f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
                 f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
             )
-    return _KINDS.get(plan.type_id, TokenDataset)(
-        directory,
-        manifest,
-        tokenizer,
-        verify_on_touch=verify_on_touch,
-        cache_bytes=cache_bytes,
-        remote=remote,
-    )
+    return _KINDS.get(plan.type_id, TokenDataset)(directory, manifest, tokenizer, remote=remote, **options)
 
 
 def _why_missing(directory: Path) -> str:

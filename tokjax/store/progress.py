@@ -7,7 +7,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import write_atomically
+from tokjax._files import NotRegularFileError, named_in_errors, read_regular, write_atomically
 from tokjax.errors import DatasetCorruptError, DatasetMismatchError
 from tokjax.store.manifest import Plan, Shard, sealed, shard_of, unsealed
 
@@ -39,7 +39,8 @@ def begin_progress(directory: Path, progress: Progress) -> None:
 
 def add_progress(directory: Path, shard: Shard) -> None:
     """Write down one more shard: a line, so that many shards do not cost the more each."""
-    with (directory / PROGRESS_FILE).open("ab") as file:
+    path = directory / PROGRESS_FILE
+    with named_in_errors(path), path.open("ab") as file:
         file.write(_line_of_shard(shard))
         file.flush()
         os.fsync(file.fileno())
@@ -48,8 +49,8 @@ def add_progress(directory: Path, shard: Shard) -> None:
 def has_progress(directory: Path) -> bool:
     """Whether a shard was finished."""
     try:
-        return (directory / PROGRESS_FILE).read_bytes().count(b"\n") > 1
-    except FileNotFoundError:
+        return read_regular(directory / PROGRESS_FILE).count(b"\n") > 1
+    except (FileNotFoundError, NotRegularFileError):
         return False
 
 
@@ -67,13 +68,15 @@ def read_progress(directory: Path, place: object) -> Progress | None:
     """
     path, hint = f"{place}/{PROGRESS_FILE}", f"to begin anew, pass overwrite=True, or delete {place}"
     try:
-        *lines, _ = (directory / PROGRESS_FILE).read_bytes().split(b"\n")
+        *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
         plan, *shards = (unsealed(line, path, _FORMAT, hint) for line in lines)
         return Progress(Plan(**plan["plan"]), tuple(shard_of(shard["shard"]) for shard in shards))
     except (FileNotFoundError, DatasetMismatchError):
         return None
     except DatasetCorruptError:
         raise
+    except NotRegularFileError as error:
+        raise DatasetCorruptError(f"{path} is not a regular file; {hint}") from error
     except (TypeError, KeyError, AttributeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error}; {hint}") from error
 

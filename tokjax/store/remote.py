@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import secrets
 import tempfile
-import threading
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._files import sha256_of, sha256_of_file
+from tokjax._locks import ThreadLock, file_lock
 from tokjax._urls import file_system, temporary_directory
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 from tokjax.store.manifest import MANIFEST_FILE
@@ -36,7 +36,7 @@ class RemoteDirectory:
         self.url = url.rstrip("/")
         self._download_dir = None if download_dir is None else Path(download_dir).resolve()
         self._fetched: set[str] = set()
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as its place."""
@@ -103,7 +103,7 @@ class RemoteDirectory:
     def fetch(self, name: str, record: FileRecord) -> Path:
         """A file, here: as it was fetched before, if it is the same."""
         target = self.local / name
-        with self._lock:
+        with self._lock.current:
             if name in self._fetched:
                 return target
             if not (target.is_file() and sha256_of_file(target) == record.sha256):
@@ -134,15 +134,8 @@ class RemoteDirectory:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Keep other writers on this machine out: object stores have no locks for those on others."""
-        from filelock import FileLock, Timeout  # noqa: PLC0415 (only writers need it)
-
         digest = hashlib.sha256(self.url.encode()).hexdigest()[:24]
-        lock = FileLock(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock")
-        try:
-            lock.acquire(timeout=0)
-        except Timeout:
-            raise DatasetExistsError(f"another process is writing {self.url}") from None
-        try:
+        with file_lock(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_locked:
+            if not is_locked:
+                raise DatasetExistsError(f"another process is writing {self.url}")
             yield
-        finally:
-            lock.release()

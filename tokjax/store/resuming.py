@@ -14,7 +14,7 @@ from tokjax.store.manifest_reading import read_manifest
 from tokjax.store.progress import Progress, read_progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tokjax.store.feed import Document
@@ -44,7 +44,7 @@ def progress_in(directory: Path) -> Progress | None:
     progress = read_progress(directory, directory)
     if progress is None and (directory / MANIFEST_FILE).is_file():
         manifest = read_manifest(directory)
-        progress = Progress(manifest.plan, manifest.shards)
+        progress = Progress(manifest.plan, tuple(manifest.shards))
     return progress
 
 
@@ -110,7 +110,7 @@ def check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
             )
 
 
-def _first_difference(job: Job, shards: tuple[Shard, ...]) -> str | None:
+def _first_difference(job: Job, shards: Sequence[Shard]) -> str | None:
     """Where documents are not those of some shards; all of these are read."""
     seen, total = 0, sum(shard.num_bytes for shard in shards)
     with progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:

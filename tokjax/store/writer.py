@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax import protocol
 from tokjax._checks import checked_int
-from tokjax._directories import DirectoryKind, exclusive_place
+from tokjax._directories import DirectoryKind, delete, exclusive_place, finish_replacement, resolve
 from tokjax._files import sha256_of_file
 from tokjax._threads import check_executor, num_threads
 from tokjax._urls import is_url
@@ -157,7 +157,8 @@ def write_dataset(
     anew = None if isinstance(source, Iterator) else read  # (which can't be read again)
     if is_url(path):
         return _write_remotely(RemoteDirectory(str(path)), job, anew, overwrite=overwrite)
-    target = Path(path).resolve()
+    target = resolve(path)
+    finish_replacement(target, DATASET)
     if target.exists() and not overwrite:
         manifest = unchanged(lambda: read_manifest(target), job, target)
         try:
@@ -251,7 +252,7 @@ def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
     kept = {name for shard in finished for name in shard.files}
     for entry in directory.iterdir():
         if entry.name not in kept:
-            entry.unlink()
+            delete(entry)
 
 
 def _delete_other_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...], progress: Path) -> None:

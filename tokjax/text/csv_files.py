@@ -5,10 +5,9 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import os
-import threading
 from typing import TYPE_CHECKING, BinaryIO
 
+from tokjax._locks import ThreadLock
 from tokjax.errors import SourceError
 
 if TYPE_CHECKING:
@@ -18,16 +17,7 @@ if TYPE_CHECKING:
 
 _ROWS_AT_ONCE = 64
 _LONGEST_FIELD = 1 << 28
-_limit_lock = threading.Lock()
-
-
-def _renew_lock() -> None:
-    global _limit_lock  # noqa: PLW0603 (another thread may have held it when this process was forked)
-    _limit_lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_lock)
+_limit_lock = ThreadLock()
 
 
 def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) -> Iterator[list[Text]]:
@@ -77,7 +67,7 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
 
 def _next_rows(reader: Iterator[list[str]], count: int) -> list[list[str]]:
     """Reads rows whose fields may be longer than the limit of the csv module, which all threads share."""
-    with _limit_lock:
+    with _limit_lock.current:
         limit = csv.field_size_limit(_LONGEST_FIELD)
         try:
             return list(itertools.islice(reader, count))

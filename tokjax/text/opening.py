@@ -5,12 +5,12 @@ from __future__ import annotations
 import codecs
 import importlib
 import os
-import stat
 import sys
 import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
+from tokjax._files import NotRegularFileError, open_regular
 from tokjax._urls import place_of
 from tokjax.errors import InvalidArgumentError, SourceError
 from tokjax.text.files import COMPRESSED, format_of, is_compressed, not_regular
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from tokjax.text.files import TextFiles
 
 HEAD_BYTES = 1 << 16
-_NON_BLOCKING = getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _MAGIC = (
     (b"\x1f\x8b", "a gzip file; let its name end with .gz"),
     (b"\x28\xb5\x2f\xfd", "a zstd file; decompress it with zstd -d"),
@@ -39,18 +38,18 @@ _MAGIC = (
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 
 
-def open_regular(path: Path) -> BinaryIO:
-    """Opens a regular file for reading; never waits for the other end of a pipe.
+def open_source(path: Path) -> BinaryIO:
+    """Opens a file of a corpus for reading.
 
     Raises:
         OSError: the file can't be opened.
         InvalidArgumentError: the path is a directory, a pipe or a device.
     """
-    descriptor = os.open(path, os.O_RDONLY | _NON_BLOCKING)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise InvalidArgumentError(not_regular(path) or f"{place_of(path)} is not a regular file")
-    return os.fdopen(descriptor, "rb")
+    try:
+        return open_regular(path)
+    except NotRegularFileError:
+        reason = not_regular(path) or f"{place_of(path)} is not a regular file"
+        raise InvalidArgumentError(reason) from None
 
 
 @contextmanager
@@ -64,7 +63,7 @@ def decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     Raises:
         SourceError: a compressed file has no bytes at all.
     """
-    with open_regular(path) as file:
+    with open_source(path) as file:
         if not is_compressed(path):
             yield file, file
             return
@@ -109,7 +108,7 @@ def check_are_text(files: TextFiles) -> None:
     empty = []
     for path in files.paths:
         if format_of(path, files) == "parquet":
-            open_regular(path).close()
+            open_source(path).close()
             continue
         with decompressed(path) as (_, stream), damage_reported(path):
             head = stream.read(HEAD_BYTES)

@@ -23,7 +23,7 @@ from tokjax.text.opening import (
     damage_reported,
     decompressed,
     invalid_utf8,
-    open_regular,
+    open_source,
 )
 from tokjax.utf8 import Text, nbytes_of
 
@@ -72,7 +72,7 @@ class FileChunk:
         return self.stop - self.start
 
     def _bytes(self) -> bytes:
-        with open_regular(self.path) as file:
+        with open_source(self.path) as file:
             file.seek(self.start)
             data = file.read(self.nbytes)
         if len(data) < self.nbytes:
@@ -146,7 +146,7 @@ def _chunks_of_file(
     elif is_compressed(path):
         yield from _compressed_chunks(path, field, separators, longest, safe_cuts=safe_cuts)
     else:
-        with open_regular(path) as file:
+        with open_source(path) as file:
             size = file.seek(0, os.SEEK_END)
             boundaries = _boundaries(file, size, field, separators, longest, safe_cuts=safe_cuts)
         for start, stop in zip(boundaries, boundaries[1:], strict=False):

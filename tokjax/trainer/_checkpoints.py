@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokjax._files import read_arrays, write_atomically
+from tokjax._files import NotRegularFileError, read_arrays, write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.trainer._linked_words import Symbols
 
@@ -95,7 +95,7 @@ class CheckpointFile:
             ids, lengths, counts = (arrays[name] for name in ("ids", "lengths", "counts"))
             symbols = Symbols(ids, lengths, counts, int(arrays["num_single"]))
             _check(symbols)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError, NotRegularFileError) as error:
             raise InvalidArgumentError(
                 f"{self.path} is no checkpoint, or damaged: {error}; pass another path, or delete it"
             ) from error

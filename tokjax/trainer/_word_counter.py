@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from tokjax._locks import ThreadLock
 from tokjax.models.engine.word_table import ABSENT
 from tokjax.models.engine.word_tables import Words, WordTables, can_hold, joined, words_of
 
@@ -37,7 +37,7 @@ class WordCounter:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         known = words_of([b"\n"])  # tables know it from the first
         self._tables = WordTables(known, np.zeros(1, np.int64))
         self._known = [known]
@@ -58,7 +58,7 @@ class WordCounter:
             places = places.take(np.flatnonzero(places != ABSENT))
             self._wait(Counted(words.take(absent), np.ones(len(absent), np.int64)))
         times = np.bincount(places)
-        with self._lock:
+        with self._lock.current:
             self._counts[: len(times)] += times
 
     def merge(self, counted: Counted) -> None:
@@ -82,7 +82,7 @@ class WordCounter:
         kept = Counted(joined([words.take(held)]), counts.take(held))
         others = np.flatnonzero(~can_be_held)
         texts = list(zip(words.take(others).texts(), counts.take(others).tolist(), strict=True))
-        with self._lock:
+        with self._lock.current:
             for text, count in texts:
                 self._others[text] += count
             if len(held):
@@ -94,14 +94,14 @@ class WordCounter:
 
     def _learn_waiting(self) -> None:
         """Give a place to each word that waits, one to all that are alike, and count them."""
-        with self._lock:
+        with self._lock.current:
             waiting, self._waiting, self._num_waiting = self._waiting, [], 0
         if not waiting:
             return
         words = joined([part.words for part in waiting])
         example, which = self._tables.different(words)
         different = words.take(example)
-        with self._lock:
+        with self._lock.current:
             places = self._places_of(different)
             counts = np.concatenate([part.counts for part in waiting])
             np.add.at(self._counts, places.take(which), counts)

@@ -14,6 +14,7 @@ It holds
 
 from __future__ import annotations
 
+import hashlib
 import json
 import platform
 import re
@@ -24,10 +25,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax import protocol
-from tokjax._directories import DirectoryKind, exclusive_place
-from tokjax._files import checksum_of_json, sha256_of_file, write_atomically
+from tokjax._directories import DirectoryKind, exclusive_place, replaced_path, resolve
+from tokjax._files import (
+    NotRegularFileError,
+    checksum_of_json,
+    read_regular,
+    sha256_of_file,
+    write_atomically,
+)
 from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
-from tokjax.formats.tokjax_json import TOKENIZER_FILE, read_tokjax, save_tokenizer
+from tokjax.formats.tokjax_json import TOKENIZER_FILE, parse_tokjax, save_tokenizer
 from tokjax.text.files import SourceFile
 from tokjax.trainer.bpe import TrainedBPE
 from tokjax.trainer.records import Trained, TrainingStats
@@ -104,7 +111,7 @@ def save_training_bundle(
         BundleExistsError: `path` exists and `overwrite` is not set, or holds anything but a bundle, or
             another process is writing it.
     """
-    target = Path(path).resolve()
+    target = resolve(path)
     with exclusive_place(target, _BUNDLE, overwrite=overwrite) as directory:
         save_tokenizer(trained.tokenizer, directory / TOKENIZER_FILE)
         if isinstance(trained, TrainedBPE):
@@ -134,18 +141,13 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     digests = manifest.get("digests")
     if not isinstance(digests, dict) or TOKENIZER_FILE not in digests:
         raise BundleError(f"{directory}: the manifest lists no files")
-    for name, digest in digests.items():
-        file = directory / name
-        if not file.is_file():
-            raise BundleError(f"{directory}: {name} is missing")
-        if sha256_of_file(file) != digest:
-            raise BundleError(f"{file}: altered or damaged: its SHA-256 is not the one of the manifest")
+    contents = {name: _read_checked(directory / name, digest) for name, digest in digests.items()}
     try:
-        tokenizer = read_tokjax(directory / TOKENIZER_FILE)
+        tokenizer = parse_tokjax(contents[TOKENIZER_FILE], str(directory / TOKENIZER_FILE))
         stats = _stats_from(manifest)
         more = []
-        if _MERGES in manifest["digests"]:
-            more.append(_merges_from(json.loads((directory / _MERGES).read_bytes()), tokenizer))
+        if _MERGES in contents:
+            more.append(_merges_from(json.loads(contents[_MERGES]), tokenizer))
         trained = _KINDS[manifest["options"]["trainer"]](tokenizer, stats, manifest["options"], *more)
         sources = tuple(BundleSource(**source) for source in manifest["sources"])
         return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
@@ -155,10 +157,21 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
     file = directory / _MANIFEST
-    if not file.is_file():
-        raise BundleError(f"{directory} holds no training bundle: there is no {_MANIFEST} in it")
     try:
-        manifest = json.loads(file.read_bytes())
+        manifest = json.loads(read_regular(file))
+    except (FileNotFoundError, NotADirectoryError):
+        moved = replaced_path(directory)
+        hint = (
+            f"; its writer was killed while it replaced it: run it again, or rename {moved.name} to "
+            f"{directory.name}"
+            if not directory.exists() and moved.exists()
+            else ""
+        )
+        raise BundleError(
+            f"{directory} holds no training bundle: there is no {_MANIFEST} in it{hint}"
+        ) from None
+    except NotRegularFileError:
+        raise BundleError(f"{file}: is not a regular file") from None
     except (ValueError, RecursionError) as error:
         raise BundleError(f"{file}: not JSON, or cut short: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
@@ -172,6 +185,19 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     if stored != checksum_of_json(manifest):
         raise BundleError(f"{file}: altered or damaged: it says checksum {stored!r}, which is not its own")
     return manifest
+
+
+def _read_checked(file: Path, digest: object) -> bytes:
+    """Returns the contents of a file that has this SHA-256."""
+    try:
+        contents = read_regular(file)
+    except FileNotFoundError:
+        raise BundleError(f"{file.parent}: {file.name} is missing") from None
+    except NotRegularFileError:
+        raise BundleError(f"{file}: is not a regular file") from None
+    if hashlib.sha256(contents).hexdigest() != digest:
+        raise BundleError(f"{file}: altered or damaged: its SHA-256 is not the one of the manifest")
+    return contents
 
 
 def _manifest(trained: Trained) -> dict[str, Any]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
+from tokjax._locks import ThreadLock
 from tokjax.models.engine.batch_merging import NO_WORDS, MergedWords
 from tokjax.models.engine.word_table import ABSENT
 from tokjax.models.engine.word_tables import WordTables, can_hold, joined, words_of
@@ -87,7 +87,7 @@ class KnownWords:
 
     def __init__(self, whole: Mapping[bytes, int], merger: Merger) -> None:
         self._whole = whole
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
         self._known = _Known(whole)
         self._merger = merger
 
@@ -128,7 +128,7 @@ class KnownWords:
         absent = np.flatnonzero(values == ABSENT)
         new = different.take(absent)
         merged = self._merger.merge(new)
-        with self._lock:
+        with self._lock.current:
             of_new = known.pool.add(merged)
         known.tables.add(new, of_new)
         values[absent] = of_new

@@ -7,10 +7,11 @@ whole, so there is no collision to fear; words that hold a zero byte themselves 
 from __future__ import annotations
 
 import secrets
-import threading
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from tokjax._locks import ThreadLock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -61,7 +62,7 @@ class WordTable:
         self._factors = [np.uint64(secrets.randbits(64) | 1) for _ in range(columns)]
         self._slots = _Slots((self._slots_per_word * words).bit_length(), columns)
         self._used = 0
-        self._lock = threading.Lock()
+        self._lock = ThreadLock()
 
     def __len__(self) -> int:
         """How many words are known."""
@@ -94,7 +95,7 @@ class WordTable:
             keys: the words.
             values: theirs.
         """
-        with self._lock:
+        with self._lock.current:
             wanted = self._slots_per_word * (self._used + len(values))
             if wanted > len(self._slots):
                 self._grow(wanted)
