@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._files import checksum_of_json, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.formats._reading import read_bytes
 from tokjax.models import (
     byte_bpe,
     byte_level,
