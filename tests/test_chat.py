@@ -191,7 +191,7 @@ def test_a_block_in_a_comment_is_none(bpe):
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{% for", "the chat template is no Jinja template"),
+        ("{% for", "the chat template is not a valid Jinja template"),
         ("{{ messages[0].content.strip(1) }}", "the chat template can't render these messages: TypeError"),
         ("{{ raise_exception('no system') }}", "can't render these messages: ValueError: no system"),
         ("{{ ''.__class__.__mro__ }}", "can't render these messages: SecurityError"),

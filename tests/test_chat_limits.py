@@ -109,8 +109,8 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
         ("{{ [[1]] | tojson(indent=17) }}", "tojson indents by at most 16, not 17"),
         ("{{ namespace(__init__=1) }}", "SecurityError: a namespace can't hold '__init__'"),
         ("{% set ns = namespace() %}{% set ns._x = 1 %}", "SecurityError: a namespace can't hold '_x'"),
-        ("{{ " + "(" * 999 + "1" + ")" * 999 + " }}", "is no Jinja template"),
-        ("{% for a in [1] %}" * 40 + "{% endfor %}" * 40, "is no Jinja template: too many"),
+        ("{{ " + "(" * 999 + "1" + ")" * 999 + " }}", "is not a valid Jinja template"),
+        ("{% for a in [1] %}" * 40 + "{% endfor %}" * 40, "is not a valid Jinja template: too many"),
         ("a" * 1_000_001, "has 1000001 characters; templates have at most 1000000"),
     ],
 )

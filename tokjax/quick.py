@@ -41,13 +41,13 @@ class QuickTokens(NamedTuple):
     Attributes:
         token_pieces: readable tokens.
         token_ids: `int32`, shape `(n,)`.
-        decoded_text: what the ids decode to, special tokens left out.
+        decoded_text: the text that the ids decode to, without special tokens.
         tokenization_text: the text that the offsets refer to.
         offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
         attention_mask: `int32`, shape `(n,)`.
         token_type_ids: `int32`, shape `(n,)`.
         special_tokens_mask: `int32`, shape `(n,)`.
-        metadata: what the offsets mean, and which model made them.
+        metadata: the model and the text that the offsets refer to.
     """
 
     token_pieces: tuple[str, ...]
@@ -68,7 +68,7 @@ class QuickBatch(NamedTuple):
         results: flat columns, and a sequence of one result per text.
         sequence_lengths: tokens of each text, `int64`, shape `(texts,)`.
         tokenization_texts: the texts that the offsets refer to.
-        metadata: what the offsets mean, and which model made them.
+        metadata: the model and the text that the offsets refer to.
     """
 
     results: TokenizationBatch
@@ -78,7 +78,7 @@ class QuickBatch(NamedTuple):
 
 
 class QuickCausalLMBatch(NamedTuple):
-    """A padded batch for a causal language model, with what it was made of.
+    """A padded batch for a causal language model, with its texts and options.
 
     It holds strings, so it is not passed to a jitted step; `batch` is.
 
@@ -124,7 +124,7 @@ class QuickBundle(NamedTuple):
         tokenizer_file: the file that holds it.
         stats: the statistics of the training.
         sample_ids: the ids of a short sample, `int32`, shape `(n,)`.
-        sample_text: what they decode to.
+        sample_text: the text that they decode to.
     """
 
     directory: Path
@@ -283,8 +283,7 @@ def quick_causal_lm_batch(
         threads: as in `encode_batch_result`.
 
     Returns:
-        Arrays of shape `(texts, length)`; labels are already shifted. Its `batch` is what a training step
-        takes.
+        Arrays of shape `(texts, length)`; labels are already shifted. A training step takes its `batch`.
 
     Raises:
         MissingSpecialTokenError: no `pad_id` is given, and the tokenizer declares neither pad nor EOS.
@@ -342,7 +341,7 @@ def quick_train_bundle(
         overwrite: replace a bundle that is there already.
         progress: show bars on standard error.
         **train_options: any other option of the trainer. `train_bpe` has `special_tokens=("<|endoftext|>",)`
-            unless told otherwise.
+            by default.
     """
     if trainer not in _TRAINERS:
         raise InvalidArgumentError(f"trainer must be one of {list(_TRAINERS)}, not {trainer!r}")

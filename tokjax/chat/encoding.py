@@ -1,4 +1,4 @@
-"""Conversations as token ids, as a model's chat template has them, with a mask of what the assistant said."""
+"""Encoding of conversations with chat templates, with a mask of the assistant's tokens."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ class EncodedChat(NamedTuple):
 
     Attributes:
         result: the tokens of `text`; special tokens of the template are special tokens.
-        assistant_mask: 1 on tokens that hold any of what the assistant said, `int32`, shape `(n,)`: a
-            `loss_mask` for `causal_lm_labels`. `None` with `mask=False`.
-        text: what the template made of the messages.
+        assistant_mask: 1 on tokens that hold any text of the assistant, `int32`, shape `(n,)`: a `loss_mask`
+            for `causal_lm_labels`. `None` with `mask=False`.
+        text: the rendered conversation.
     """
 
     result: TokenizationResult
@@ -69,14 +69,15 @@ def encode_chat(
 
     The template is a Jinja template as Hugging Face's libraries have them (`load_chat_template` reads one
     from a model's directory). It runs in Jinja's sandbox, with bounded time and memory. It sees `messages`,
-    `add_generation_prompt`, `bos_token`, `eos_token`, `pad_token`, `unk_token` as far as they are declared,
-    and `variables`; `tools` and `documents` are `None`, unless they are among them. Keys of messages whose
-    value is `None` are left out. `reasoning_content` and `thinking`, of which templates read one or the
+    `add_generation_prompt`, `bos_token`, `eos_token`, `pad_token`, `unk_token` where the tokenizer declares
+    them, and `variables`; `tools` and `documents` are `None`, unless they are among them. Keys of messages
+    whose value is `None` are left out. `reasoning_content` and `thinking`, of which templates read one or the
     other, fill each other.
 
-    The assistant's tokens are found by their position, not by searching for words. If the template has
-    `{% generation %}` blocks, they are what is in them. Otherwise a message of the assistant is what the
-    template adds for it after the generation prompt; with its role, if the template writes no such prompt.
+    The assistant's tokens are found by their position, not by searching for words: the contents of the
+    template's `{% generation %}` blocks, if it has such blocks; otherwise the text that the template adds for
+    a message of the assistant after the generation prompt (with its role, if the template writes no such
+    prompt).
 
     Special tokens are recognised where the template writes them. In messages, tools and documents they raise
     an error, since a user could end a turn with them. With `disallowed_special=()` they are ordinary text
@@ -146,7 +147,7 @@ class _Rendering:
         self._max_characters = max_characters
 
     def whole(self, messages: list[Message], prompt: bool, mask: bool) -> Rendered:
-        """The text, and the character spans of what the assistant said, if there is to be a mask."""
+        """The text, and the character spans of the assistant's text, if there is to be a mask."""
         rendered = self._rendered(messages, prompt)
         if not mask or self._template.marks_generation:
             return rendered
@@ -163,7 +164,7 @@ class _Rendering:
         until = self.text(messages[: i + 1], False)
         if not (text.startswith(until) and until.startswith(before)):
             raise InvalidArgumentError(
-                f"the chat template writes messages[{i}], or what is before it, otherwise if more messages "
+                f"the chat template writes messages[{i}], or an earlier message, otherwise if more messages "
                 "follow: which tokens are the assistant's is not known. Pass mask=False to have the ids "
                 "without a mask, or put {% generation %} and {% endgeneration %} around the assistant's text "
                 "in the template"
@@ -171,7 +172,7 @@ class _Rendering:
         return len(before), len(until)
 
     def _before_all(self) -> str:
-        """What is written before a first message; nothing if the template needs messages."""
+        """The text before a first message; nothing if the template needs messages."""
         try:
             return self.text([], True)
         except InvalidArgumentError:
@@ -192,8 +193,8 @@ def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
         if text.count(name) != expected.count(name):
             raise DisallowedSpecialTokenError(
                 f"with these messages the chat template writes {name!r} {text.count(name)} times, and "
-                f"{expected.count(name)} times with others: what they hold would become a special token, or "
-                f"take one away. If that is meant, pass allowed_special={{{name!r}}}"
+                f"{expected.count(name)} times with others: their text would become a special token, or "
+                f"remove one. If that is meant, pass allowed_special={{{name!r}}}"
             )
 
 
@@ -202,8 +203,8 @@ def _check_unchanged(text: str, expected: str, hidden: Hidden) -> None:
     if text != expected:
         raise InvalidArgumentError(
             f"the chat template looks for {sorted(hidden.names)} in the messages, or changes their "
-            "characters, so that they can't be told from its own special tokens; leave them out of the "
-            "messages, or pass allowed_special= to recognise them"
+            "characters, so that they can't be distinguished from the template's special tokens; leave them "
+            "out of the messages, or pass allowed_special= to recognise them"
         )
 
 
@@ -214,12 +215,14 @@ def _mask_of(
     offsets = result.offsets
     if offsets is None:
         raise InvalidArgumentError(
-            f"{type(tokenizer).__name__} gives no offsets, and so no mask of what the assistant said; pass "
+            f"{type(tokenizer).__name__} gives no offsets, and so no mask of the assistant's tokens; pass "
             "mask=False"
         )
     if result.metadata.offsets_reference == "tokenizer_normalized_text":
         offsets = protocol.map_offsets_to_input(tokenizer, text, offsets)
     bounds = char_to_byte_spans(text, np.array(sorted(spans), np.int64).reshape(-1, 2))
-    last = np.searchsorted(bounds[:, 0], offsets[:, 1], "left") - 1  # that begins before the token ends
-    stops = np.append(bounds[:, 1], 0)  # (its last is what stands before the first)
+    last = (
+        np.searchsorted(bounds[:, 0], offsets[:, 1], "left") - 1
+    )  # the last span that begins before the token ends
+    stops = np.append(bounds[:, 1], 0)  # (the last entry, for tokens before the first span)
     return (offsets[:, 0] < stops[last]).astype(np.int32)

@@ -2,11 +2,11 @@
 
 Jinja's sandbox keeps a template away from Python's internals, but not from `'a' * 10**10` or from loops
 within loops. Here every operation of a template has a cost, which is taken from a budget: before the
-operation where its result may be larger than its inputs, and after it for what it returned. The unit is about
+operation where its result may be larger than its inputs, and after it for the result. The unit is about
 one character or four bytes of memory.
 
     {% for m in messages %}        LOOP_STEP each time, and the literal text of the body
-    {{ m.content | trim }}         the length of the content, of the result, and of what is written
+    {{ m.content | trim }}         the length of the content, of the result, and of the output
     {{ 'ab' * 1000 }}              2,000, before the string is made
     {{ items | join(', ') }}       the size of all items, times the length of the separator
 
@@ -51,21 +51,21 @@ class TemplateLimitError(Exception):
 
 
 class Budget:
-    """What is left of the work that one rendering may do."""
+    """The work that one rendering may still do."""
 
     def __init__(self, units: int) -> None:
         self.left = units
 
     def spend(self, units: int) -> None:
-        """Take units from the budget; an error once it is empty."""
+        """Spends units; raises an error once the budget is empty."""
         self.left -= units
         if self.left < 0:
             raise TemplateLimitError
 
     def spend_on_text(self, value: Any) -> int:
-        """Take what it costs to write or to compare a value, with all that lists and mappings in it hold.
+        """Spends the cost of writing or comparing a value, with the elements of lists and mappings in it.
 
-        What a list holds twice counts twice, as it is written twice.
+        An element that is in a list twice counts twice.
 
         Returns:
             About how many characters it has as text.
@@ -89,7 +89,7 @@ class Budget:
         return size
 
     def spend_on_result(self, value: Any) -> None:
-        """Take what the memory of a new value costs."""
+        """Spends the cost of the memory of a new value."""
         if isinstance(value, (str, bytes)):
             self.spend(len(value))
         elif isinstance(value, int):
@@ -98,7 +98,7 @@ class Budget:
             self.spend(_ELEMENT * len(value))
 
     def spend_on_call(self, name: str, arguments: Collection[Any], *, shallow: bool = False) -> None:
-        """Take what a call of this name costs, before it is made.
+        """Spends the cost of a call, before it is made.
 
         Args:
             name: the name of the filter, the test, the method or the function.
@@ -123,7 +123,7 @@ class Budget:
                 self.spend(sum(_written_widths(form) for form in arguments if isinstance(form, str)))
 
     def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
-        """Take what `+`, `*`, `%` and the like cost, before they are computed."""
+        """Spends the cost of `+`, `*`, `%` and the like, before they are computed."""
         sizes = self.spend_on_text(left), self.spend_on_text(right)
         if operator == "**" and isinstance(left, int) and isinstance(right, int):
             self.spend(sizes[0] * abs(right))
@@ -137,7 +137,7 @@ class Budget:
             self.spend(_sum_of_integers(values) if "*" in form else 0)
 
     def spend_on_field(self, value: Any, form: str) -> None:
-        """Take what one field of `str.format` costs."""
+        """Spends the cost of one field of `str.format`."""
         self.spend_on_text(value)
         self.spend(sum(int(number[:19]) for number in _NUMBER.findall(form)))
 

@@ -24,11 +24,11 @@ Message = dict[str, Any]
 class Hidden(NamedTuple):
     """Special tokens that are ordinary text where messages hold them.
 
-    A template is rendered with other characters in their place, as many as they have, so that they are not
-    taken for what the template itself writes.
+    A template is rendered with each of their characters replaced by another one, so that they differ from the
+    special tokens that the template itself writes.
 
     Attributes:
-        names: the special tokens, each with what is put in its place.
+        names: the special tokens, each with its replacement, of the same length.
         restored: the code point of each of these characters, and the character that it replaces; for
             `str.translate`.
     """
@@ -37,21 +37,21 @@ class Hidden(NamedTuple):
     restored: dict[int, str]
 
     def hide(self, text: str) -> str:
-        """The text with other characters in place of the special tokens."""
+        """Returns the text with the special tokens replaced."""
         pieces = split_at_special(text, frozenset(self.names))
         return "".join(self.names.get(piece, piece) for piece in pieces)
 
     def restore(self, text: str) -> str:
-        """The text with the special tokens."""
+        """Returns the text with the special tokens restored."""
         return text.translate(self.restored)
 
     def is_in(self, text: str) -> bool:
-        """Whether any of the characters is in a text."""
+        """Whether a text has any of the replacements' characters."""
         return any(chr(point) in text for point in self.restored)
 
 
 def hide_special(names: Iterable[str], texts: Sequence[str]) -> Hidden:
-    """The special tokens that any of the texts hold, with characters that none of the texts holds."""
+    """Makes a `Hidden` of the special tokens in any of the texts, with characters that are in none."""
     found = [name for name in names if any(name in text for text in texts)]
     taken = set().union(*texts) if found else set()
     free = (chr(point) for point in _PRIVATE_USE if chr(point) not in taken)
@@ -61,13 +61,10 @@ def hide_special(names: Iterable[str], texts: Sequence[str]) -> Hidden:
 
 
 def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
-    """Messages as lists and dicts of their own, without the keys whose value is `None`.
-
-    The reasoning of a message is there under each name that templates read: `reasoning_content` and
-    `thinking`.
+    """Copies messages to lists and dicts, without the keys whose value is `None`.
 
     Raises:
-        InvalidArgumentError: they are no list of mappings, or hold something else than JSON does.
+        InvalidArgumentError: they are not a list of mappings, or hold something that is not JSON data.
     """
     given: object = messages
     if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
@@ -83,7 +80,10 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
 
 
 def with_reasoning(messages: list[Message]) -> list[Message]:
-    """The messages, the reasoning of each under all names that templates read."""
+    """Returns the messages, with reasoning under both names that templates read.
+
+    They are `reasoning_content` and `thinking`.
+    """
     filled = []
     for message in messages:
         reasoning = next((message[key] for key in _REASONING if key in message), None)
@@ -93,15 +93,15 @@ def with_reasoning(messages: list[Message]) -> list[Message]:
 
 
 def copy_json(value: Any, where: str, change: Callable[[str, str], str] = lambda text, _: text) -> Any:
-    """A copy of what JSON can hold, in lists and dicts.
+    """Copies JSON data to lists and dicts.
 
     Args:
         value: what to copy.
-        where: what to call it in errors.
-        change: gives what stands in place of a string; it is also given what to call its place.
+        where: its name in errors.
+        change: a function of a string and its name in errors; returns the string of the copy.
 
     Raises:
-        InvalidArgumentError: there is something else in it.
+        InvalidArgumentError: something in it is not JSON data.
     """
     if isinstance(value, str):
         return change(str(value), where)
@@ -119,14 +119,14 @@ def copy_json(value: Any, where: str, change: Callable[[str, str], str] = lambda
 
 
 def strings_in(value: Any) -> list[str]:
-    """All strings in a copy of JSON data, keys too."""
+    """Lists all strings in JSON data, with the keys of mappings."""
     found: list[str] = []
     copy_json(value, "", lambda text, _: found.append(text) or text)  # type: ignore[func-returns-value]
     return found
 
 
 def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
-    """Raise an error for special tokens in strings, and for roles and types that are no words.
+    """Checks that strings hold no special tokens, and that roles and types are words.
 
     Raises:
         DisallowedSpecialTokenError: a string holds a special token.
@@ -143,11 +143,11 @@ def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
 
 
 def neutral(value: Any, words: dict[str, str], key: str = "") -> Any:
-    """A copy of messages whose texts say nothing, except roles and types. Equal texts stay equal.
+    """Copies messages, with texts that say nothing except in roles and types. Equal texts stay equal.
 
     Args:
-        value: messages, or what they hold.
-        words: the texts that were replaced so far, and what stands for them.
+        value: messages, or a part of one.
+        words: the texts that were replaced so far, and their replacements.
         key: the key of the value, if it is that of a mapping.
     """
     if isinstance(value, str):

@@ -3,7 +3,7 @@
 A template sees what transformers' `apply_chat_template` shows it: the filters and tests of Jinja, `tojson`,
 `raise_exception`, `strftime_now`, `{% break %}` and `{% continue %}`, and `{% generation %}` blocks, whose
 places in the text are reported. Left out are `lipsum`, which is random, and the filters `urlize`, `striptags`
-and `wordwrap`, whose time is not bounded by the size of what they get.
+and `wordwrap`, whose time is not bounded by the size of their input.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _budget: ContextVar[Budget] = ContextVar("budget")
 
 
 class Rendered(NamedTuple):
-    """What a template wrote.
+    """The output of a template.
 
     Attributes:
         text: all of it.
@@ -72,7 +72,7 @@ class ChatTemplate(NamedTuple):
         """Render the template.
 
         Args:
-            variables: what it sees.
+            variables: the variables of the template.
             max_characters: how long the text may be; the work that the template may do is in proportion.
 
         Raises:
@@ -92,7 +92,7 @@ class ChatTemplate(NamedTuple):
         except TemplateLimitError:
             raise InvalidArgumentError(
                 f"the chat template writes more than {max_characters} characters, or does more work than is "
-                "allowed for so many; if you trust it, pass a larger max_characters"
+                "allowed; if you trust it, pass a larger max_characters"
             ) from None
         except (*_ERRORS_OF_TEMPLATES, jinja2.TemplateError) as error:
             raise InvalidArgumentError(
@@ -107,7 +107,7 @@ def compile_template(template: str) -> ChatTemplate:
     """Compile a chat template.
 
     Raises:
-        InvalidArgumentError: it is no Jinja template, or too long.
+        InvalidArgumentError: it is not a valid Jinja template, or too long.
         MissingExtraError: Jinja is not installed.
     """
     jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
@@ -143,7 +143,7 @@ def compile_template(template: str) -> ChatTemplate:
             environment, environment.compile(tree), environment.make_globals(None)
         )
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as error:
-        raise InvalidArgumentError(f"the chat template is no Jinja template: {error}") from error
+        raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {error}") from error
     return ChatTemplate(compiled, marks, environment.tokjax_has_blocks)
 
 
@@ -202,7 +202,7 @@ def _environment_class() -> Any:
             return functools.update_wrapper(wrapper, value)
 
         def step(self, literal: int) -> bool:
-            """Take what one step of a loop costs."""
+            """Spends the cost of one step of a loop."""
             _budget.get().spend(LOOP_STEP + literal)
             return True
 
@@ -214,7 +214,7 @@ def _environment_class() -> Any:
             return "".join(map(str, values))
 
         def weighed(self, value: Any) -> Any:
-            """Take what it costs to compare or to copy a value."""
+            """Spends the cost of comparing or copying a value."""
             _budget.get().spend_on_text(value)
             return value
 
@@ -223,7 +223,7 @@ def _environment_class() -> Any:
 
 @lru_cache(maxsize=1)
 def _counting_class() -> Any:
-    """What rewrites a parsed template, so that loops, `~`, comparisons and slices have a cost, too."""
+    """Makes the class that rewrites a parsed template: loops, `~`, comparisons and slices get a cost."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
 
@@ -264,7 +264,7 @@ def _counting_class() -> Any:
 
 @lru_cache(maxsize=1)
 def _namespace_class() -> Any:
-    """Jinja's `namespace`, which holds no names of Python's internals and shows nothing of what it holds."""
+    """Jinja's `namespace`, without names of Python's internals, and with a `repr` of bounded length."""
     utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
 
@@ -319,7 +319,7 @@ def _limited(name: str, function: Callable[..., Any], *, shallow: bool = False) 
 
 @lru_cache(maxsize=1)
 def _spend_on_output() -> Any:
-    """What Jinja calls with every value that is written."""
+    """Makes the function that Jinja calls with every value that is written."""
     utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
 
     def spend(_: Any, value: Any) -> Any:
@@ -331,7 +331,7 @@ def _spend_on_output() -> Any:
 
 @lru_cache(maxsize=1)
 def _generation_blocks() -> Any:
-    """Jinja's extension for `{% generation %}` blocks, which marks what was written in them."""
+    """Jinja's extension for `{% generation %}` blocks, which marks their output."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
 

@@ -1,4 +1,4 @@
-"""Encoding of a text in which a special token is recognised in some places and ordinary text in others.
+"""Encoding of a text in which some occurrences of a special token are ordinary text.
 
 A text is encoded in parts, which begin at special tokens: a tokenizer splits a text there in any case.
 
@@ -30,8 +30,8 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: Hidden) -> Tokenizatio
 
     Args:
         tokenizer: any registered tokenizer.
-        text: the text, with other characters in place of the special tokens that are ordinary text.
-        hidden: what is in whose place.
+        text: the text, in which the special tokens that are ordinary text are replaced.
+        hidden: their replacements.
 
     Raises:
         InvalidArgumentError: the tokenizer can't encode them as ordinary text there.
