@@ -63,6 +63,7 @@ def text_of(template, **options):
         "{% set x = '%(a)s' * 10000 %}{{ x % {'a': 'b' * 10000} }}",
         "{{ ([[1]] * 10000) | sum(start=[]) }}",
         "{{ strftime_now('%c' * 10000) }}",
+        "{% set x = [-(10**15)] | map(' step') | list %}{{ 'a' * 10**10 }}",
         NUMBERS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",
         NUMBERS + "{% for a in r %}" + "text " * 1000 + "{% endfor %}",

@@ -115,17 +115,20 @@ def encode_chat(
     given = {name: copy_json(value, f"variables[{name!r}]") for name, value in given.items()}
     untrusted = {name: given[name] for name in _UNTRUSTED}
     check_strings(untrusted, "variables", disallowed)
-    hidden = hide_special(unrecognised - disallowed, [*strings_in([talk, given]), template[: 1 << 20]])
+    compiled = compile_template(template)
+    literal = unrecognised - disallowed
+    texts = strings_in([talk, untrusted]) if literal else []
+    hidden = hide_special(literal, texts, [*strings_in(given), template] if literal else [])
 
     roles = {f"{role}_token": name for role, name in table.roles.items()}
 
     def make_rendering(change: Callable[[str], str]) -> _Rendering:
-        changed = copy_json(untrusted, "", lambda text, _: change(text))
+        changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
         limit = checked_int("max_characters", max_characters, least=1)
-        return _Rendering(compile_template(template), roles | given | changed, limit)
+        return _Rendering(compiled, roles | given | changed, limit)
 
     rendering = make_rendering(hidden.hide)
-    shown = copy_json(talk, "", lambda text, _: hidden.hide(text))
+    shown = copy_json(talk, "", lambda text, _: hidden.hide(text)) if hidden.names else talk
     text, spans = rendering.whole(shown, add_generation_prompt, mask)
     expected = rendering.text(neutral(shown, {}), add_generation_prompt)
     _check_counts(text, expected, unrecognised)

@@ -70,6 +70,9 @@ class Budget:
         Returns:
             About how many characters it has as text.
         """
+        if isinstance(value, str):  # (the most frequent case, without a loop)
+            self.spend(len(value) + 1 + _ELEMENT)
+            return len(value) + 1
         size = 0
         left = [value]
         while left:

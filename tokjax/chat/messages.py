@@ -50,10 +50,16 @@ class Hidden(NamedTuple):
         return any(chr(point) in text for point in self.restored)
 
 
-def hide_special(names: Iterable[str], texts: Sequence[str]) -> Hidden:
-    """Makes a `Hidden` of the special tokens in any of the texts, with characters that are in none."""
+def hide_special(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> Hidden:
+    """Makes a `Hidden` of the special tokens in any of the texts.
+
+    Args:
+        names: the special tokens that are ordinary text in messages.
+        texts: the texts of messages.
+        others: more texts whose characters are not used.
+    """
     found = [name for name in names if any(name in text for text in texts)]
-    taken = set().union(*texts) if found else set()
+    taken = set().union(*texts, *others) if found else set()
     free = (chr(point) for point in _PRIVATE_USE if chr(point) not in taken)
     replaced = {name: "".join(next(free) for _ in name) for name in found}
     pairs = [pair for name, hidden in replaced.items() for pair in zip(hidden, name, strict=True)]

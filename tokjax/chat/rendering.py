@@ -131,6 +131,7 @@ def compile_template(template: str) -> ChatTemplate:
     environment.tests = {
         name: _limited(name, made, shallow=name in _SHALLOW_TESTS) for name, made in environment.tests.items()
     }
+    environment.filters |= {" step": _step, " joined": _joined, " weighed": _weighed}
     del environment.globals["lipsum"]
     environment.globals.update(
         raise_exception=_raise, strftime_now=_now, namespace=_namespace_class(), dict=_DictFunction()
@@ -182,6 +183,9 @@ def _environment_class() -> Any:
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             budget = _budget.get()
+            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # (most are)
+                budget.spend(CALL + 2 * (len(left) + len(right)))
+                return left + right
             budget.spend_on_operator(operator, left, right)
             result = super().call_binop(context, operator, left, right)
             budget.spend_on_result(result)
@@ -201,23 +205,6 @@ def _environment_class() -> Any:
 
             return functools.update_wrapper(wrapper, value)
 
-        def step(self, literal: int) -> bool:
-            """Spends the cost of one step of a loop."""
-            _budget.get().spend(LOOP_STEP + literal)
-            return True
-
-        def joined(self, *values: Any) -> str:
-            """Concatenate values, as `~` does."""
-            budget = _budget.get()
-            for value in values:
-                budget.spend_on_text(value)
-            return "".join(map(str, values))
-
-        def weighed(self, value: Any) -> Any:
-            """Spends the cost of comparing or copying a value."""
-            _budget.get().spend_on_text(value)
-            return value
-
     return LimitedEnvironment
 
 
@@ -228,8 +215,9 @@ def _counting_class() -> Any:
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
 
     def call(name: str, arguments: list[Any], line: int) -> Any:
-        made = nodes.Call(nodes.EnvironmentAttribute(name), arguments, [], None, None)
-        for node in (made, made.node, *arguments):
+        first, *others = arguments
+        made = nodes.Filter(first, name, others, [], None, None)
+        for node in (made, *arguments):
             node.set_lineno(line)
         return made
 
@@ -237,27 +225,27 @@ def _counting_class() -> Any:
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
             literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
             self.generic_visit(node)
-            step = call("step", [nodes.Const(literal)], node.lineno)
+            step = call(" step", [nodes.Const(literal)], node.lineno)
             if node.test is not None:
                 node.test = nodes.And(
-                    call("step", [nodes.Const(0)], node.lineno), node.test, lineno=node.lineno
+                    call(" step", [nodes.Const(0)], node.lineno), node.test, lineno=node.lineno
                 )
             node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
             return node
 
         def visit_Concat(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
-            return call("joined", node.nodes, node.lineno)
+            return call(" joined", node.nodes, node.lineno)
 
         def visit_Compare(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
             for operand in node.ops:
-                operand.expr = call("weighed", [operand.expr], node.lineno)
+                operand.expr = call(" weighed", [operand.expr], node.lineno)
             return node
 
         def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
-            return call("weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
+            return call(" weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
 
     return Counting
 
@@ -315,6 +303,26 @@ def _limited(name: str, function: Callable[..., Any], *, shallow: bool = False) 
         return result
 
     return limited
+
+
+def _step(literal: int) -> bool:
+    """Spends the cost of one step of a loop, whose body has so much literal text."""
+    _budget.get().spend(LOOP_STEP + max(literal, 0))  # (a template may call it by `map`, with any number)
+    return True
+
+
+def _joined(*values: Any) -> str:
+    """Concatenates values, as `~` does."""
+    budget = _budget.get()
+    for value in values:
+        budget.spend_on_text(value)
+    return "".join(map(str, values))
+
+
+def _weighed(value: Any) -> Any:
+    """Spends the cost of comparing or copying a value."""
+    _budget.get().spend_on_text(value)
+    return value
 
 
 @lru_cache(maxsize=1)
