@@ -197,7 +197,6 @@ class TestGPT2Files:
         [
             ({"a": 0, "b": 0}, "id 0 is given to both 'a' and 'b'"),
             ({"a": "0"}, "the id of 'a' is '0'"),
-            ({"a": 0}, r"vocab\.json: .* must hold every single byte"),
         ],
     )
     def test_tables_that_are_none(self, tmp_path, vocab, message):
