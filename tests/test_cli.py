@@ -11,6 +11,23 @@ import pytest
 
 import tokjax
 
+# The command with its arguments, whatever its parent does with SIGINT. It waits in the middle of merging.
+WAITS_WHILE_MERGING = """
+import signal, sys
+ignored, *arguments = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored == "True" else signal.default_int_handler)
+from tokjax.cli import main
+from tokjax.trainer import merging
+advance = merging._Merger.advance
+def wait_and_advance(*args):
+    print("merging", flush=True)
+    sys.stdin.read()
+    return advance(*args)
+merging._Merger.advance = wait_and_advance
+sys.argv[1:] = arguments
+main()
+"""
+
 
 def run(*arguments, stdin=None, **options):
     return subprocess.run(
@@ -171,21 +188,26 @@ class TestTrain:
         assert b"--pattern is nothing to --model unigram" in refused.stderr
 
     @pytest.mark.skipif(os.name == "nt", reason="there is no SIGINT to send")
-    def test_ctrl_c(self, tmp_path):
-        (tmp_path / "corpus.txt").write_text(" ".join(str(i * i) for i in range(300_000)))
+    @pytest.mark.parametrize("ignored", [False, True])
+    def test_ctrl_c(self, tmp_path, ignored):
+        (tmp_path / "corpus.txt").write_text("the cat sat on the mat")
+        arguments = ["train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json", "--vocab-size", 260, "-q"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tokjax", "train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json"],
+            [sys.executable, "-c", WAITS_WHILE_MERGING, *map(str, [ignored, *arguments])],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        shown = b""
-        while b"ing" not in shown:  # a bar of "counting" or "merging"
-            shown += os.read(process.stderr.fileno(), 1 << 16)
+        assert process.stdout.readline() == b"merging\n"
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=60)
-        assert process.returncode == 130
-        assert b"interrupted" in rest
-        assert not (tmp_path / "t.json").exists()
+        if ignored:
+            _, shown = process.communicate(b"continue")
+        else:  # its input stays open: nothing but the signal can end it
+            shown = process.stderr.read()
+            process.communicate()
+        assert process.returncode == (0 if ignored else 130)
+        assert (b"interrupted" in shown) is not ignored
+        assert (tmp_path / "t.json").exists() is ignored
 
 
 def test_pack(place, corpus):
