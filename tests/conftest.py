@@ -9,14 +9,11 @@ os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 
 import pytest
-from hypothesis import HealthCheck, settings
 
 import tokjax
+from tests.profiles import load_profiles
 
-settings.register_profile(
-    "tokjax", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("tokjax")
+load_profiles()
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
 

@@ -10,11 +10,12 @@ import time
 from multiprocessing import get_context
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.profiles import examples
 from tokjax.store import shards as shards_module
 
 TOKENIZER = tokjax.byte_level_bpe(
@@ -54,7 +55,7 @@ def stopping(texts, after, error=StoppedError):
 
 
 @fields
-@settings(max_examples=25)
+@examples(25)
 @given(
     stops=st.lists(st.integers(0, len(TEXTS)), max_size=4),
     kind=st.sampled_from([StoppedError, KeyboardInterrupt]),
