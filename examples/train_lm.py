@@ -65,7 +65,7 @@ def main(
     vocab_size: int = 2048,
     length: int = typer.Option(128, min=2, help="tokens a block"),
     batch_size: int = typer.Option(8, min=1, max=4096),
-    steps: int = typer.Option(320, min=1),
+    steps: int = typer.Option(280, min=1),
     learning_rate: float = 2e-3,
     seed: int = typer.Option(0, min=0, max=2**32 - 1),
 ):

@@ -11,9 +11,17 @@ os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 import pytest
 
 import tokjax
-from tests.profiles import load_profiles
+from tests.profiles import is_thorough, load_profiles
 
 load_profiles()
+
+
+@pytest.hookimpl(trylast=True)  # (after Hypothesis has loaded the profile that the command line names)
+def pytest_configure():
+    """Compiles faster, to slower programs, in the fast profile."""
+    if not is_thorough():
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
 

@@ -1,5 +1,6 @@
 """The commands, as a shell runs them."""
 
+import io
 import json
 import os
 import re
@@ -10,6 +11,7 @@ import sys
 import pytest
 
 import tokjax
+from tokjax.cli import main
 
 # The command with its arguments, whatever its parent does with SIGINT. It waits in the middle of merging.
 WAITS_WHILE_MERGING = """
@@ -29,11 +31,31 @@ main()
 """
 
 
-def run(*arguments, stdin=None, **options):
+def run(*arguments, stdin=b"", cwd="."):
+    """Runs a command within this process: a process of its own takes a second more, and is of `run_apart`."""
+    stdin, stdout, stderr = (
+        io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape") for content in (stdin, b"", b"")
+    )
+    arguments = ["tokjax", *map(str, arguments)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")
+        patch.setattr(sys, "argv", arguments)
+        for name, stream in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+            patch.setattr(sys, name, stream)
+        patch.chdir(cwd)
+        with pytest.raises(SystemExit) as end:
+            main()
+    shown = []
+    for stream in (stdout, stderr):
+        stream.flush()
+        shown.append(stream.buffer.getvalue())
+    return subprocess.CompletedProcess(arguments, end.value.code or 0, *shown)
+
+
+def run_apart(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "tokjax", *map(str, arguments)],
         capture_output=True,
-        input=stdin,
         check=False,
         env={"COLUMNS": "120", "PATH": ""},
         **options,
@@ -272,7 +294,7 @@ def test_stats(place):
     ],
 )
 def test_errors_are_one_line_without_a_traceback(arguments, message, tmp_path):
-    done = run(*arguments, cwd=tmp_path)
+    done = run_apart(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -290,4 +312,4 @@ def test_help():
 
 
 def test_the_version():
-    assert output_of("--version").strip() == f"tokjax {tokjax.__version__}"
+    assert run_apart("--version").stdout.decode().strip() == f"tokjax {tokjax.__version__}"

@@ -298,6 +298,7 @@ tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
 """
 
 
+@pytest.mark.slow
 @fields
 def test_killed_writers(name, tmp_path):
     """Killed at moments that differ each time, until one comes to the end."""

@@ -206,7 +206,7 @@ def test_special_tokens_in_the_text():
 def test_a_huge_text_takes_linear_time(pair, part):
     """Or this test would not end."""
     ours, theirs = pair()
-    text = part * 300_000
+    text = part * 50_000
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
