@@ -286,6 +286,8 @@ def test_a_place_is_filled_and_the_rest_stays(tmp_path):
     assert rendered(filled, tmp_path) == filled
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("matplotlib")
 def test_pictures_are_the_same_each_time(tmp_path):
     points = [
         Measurement(task, "tokjax", measure="cold", rounds=(at / 1e6,), at=at)

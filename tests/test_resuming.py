@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -307,7 +308,7 @@ def test_killed_writers(name, tmp_path):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, name, path],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": "."},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         assert writer.stdout.readline() == b"ready\n"
         try:
