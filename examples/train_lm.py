@@ -12,8 +12,9 @@ import sys
 from pathlib import Path
 
 import jax
+import numpy as np
 import typer
-from batches import in_batches
+from batches import in_batches, rows_of
 from corpora import SEPARATOR, read_corpus
 from transformer import cross_entropy, fit, init_params, logits_of, summed
 
@@ -28,9 +29,10 @@ def prepare(directory, texts, vocab_size, length):
     if place.exists():
         print(f"using the dataset of an earlier run, {place}")
         return tokjax.open_dataset(place)
-    print(f"no dataset of these texts yet: making {place}")
+    print(f"no dataset of these texts yet: training a tokenizer with {vocab_size:,} tokens")
     directory.mkdir(parents=True, exist_ok=True)  # (what can't be written fails before the training)
     trained = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", special_tokens=[SEPARATOR])
+    print(f"writing the dataset, {place}")
     tokjax.write_dataset(texts, tokjax.PackedTokenField(trained.tokenizer, length), place, progress=True)
     return tokjax.open_dataset(place)
 
@@ -45,50 +47,43 @@ def total_loss(params, blocks):
     return cross_entropy(next_token_logits(params, blocks), blocks.causal_lm_labels())
 
 
-def bits_per_byte(params, blocks, tokenizer, batch_size):
-    """Over the tokens of the packed held-out text that are predicted."""
+def held_out_measure(texts, tokenizer, length, batch_size):
+    """Returns a function of the parameters: the loss on these texts, in bits per byte."""
+    encoded = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False)
+    packed = tokjax.pack_blocks(encoded, block_size=length, pad_id=0)
+    some = np.linspace(0, len(packed.ids), 4 * batch_size, endpoint=False, dtype=int)
+    blocks = rows_of(packed, some)  # (from all texts, and no more: each row of the table measures this)
     labels = blocks.causal_lm_labels()
     nbytes = tokenizer.vocabulary.byte_lengths[labels[labels != -100]].sum()
-    return summed(total_loss, params, in_batches(blocks, batch_size))[0] / math.log(2) / nbytes
-
-
-def sample(params, tokenizer, length, prompt, count, seed):
-    """The prompt and so many tokens more, drawn at a temperature of 0.7."""
-    ids = tokjax.encode(tokenizer, prompt, add_special_tokens=False).tolist()
-    logits = jax.jit(next_token_logits)
-    for key in jax.random.split(jax.random.key(seed), count):
-        seen = ids[-length:]
-        window = tokjax.pack_blocks(tokjax.ragged_from_rows([seen]), block_size=length, pad_id=0)
-        ids.append(int(jax.random.categorical(key, logits(params, window)[0, len(seen) - 1] / 0.7)))
-    return tokjax.decode(tokenizer, ids)
+    return lambda params: summed(total_loss, params, in_batches(blocks, batch_size))[0] / math.log(2) / nbytes
 
 
 def main(
     corpus: list[Path] = typer.Option([], help="a text file, or several: the option again for each"),
     directory: Path = Path("runs/train_lm"),
     megabytes: float = typer.Option(8, help="how much text to train on"),
-    vocab_size: int = 4096,
-    length: int = typer.Option(256, min=2, help="tokens a block"),
+    vocab_size: int = 2048,
+    length: int = typer.Option(128, min=2, help="tokens a block"),
     batch_size: int = typer.Option(8, min=1, max=4096),
-    steps: int = typer.Option(300, min=1),
-    learning_rate: float = 4e-3,
+    steps: int = typer.Option(280, min=1),
+    learning_rate: float = 2e-3,
     seed: int = typer.Option(0, min=0, max=2**32 - 1),
 ):
+    sys.stdout.reconfigure(line_buffering=True)  # (in a file, too, each line appears at once)
+    print("reading the corpus")
     texts, held_out = read_corpus(corpus, megabytes)
     dataset = prepare(directory, texts, vocab_size, length)
-    tokenizer = dataset.tokenizer
     loader = tokjax.PackedTokenLoader(dataset, batch_size=batch_size, seed=seed)
-    print(f"{dataset}\n{len(loader)} batches of {batch_size} x {length} an epoch")
-    encoded = tokjax.encode_batch_result(tokenizer, held_out, add_special_tokens=False)
-    blocks = tokjax.pack_blocks(encoded, block_size=length, pad_id=0)
+    print(f"{dataset}\n{len(loader):,} batches of {batch_size} x {length} tokens per epoch")
 
     params = init_params(jax.random.key(seed), dataset.vocab_size, length)
-    before = bits_per_byte(params, blocks, tokenizer, batch_size)
+    measure = held_out_measure(held_out, dataset.tokenizer, length, batch_size)
+    before = measure(params)
     with tokjax.prefetch_to_device(loader.repeat()) as batches:
-        params = fit(params, total_loss, batches, steps, learning_rate)
-    after = bits_per_byte(params, blocks, tokenizer, batch_size)
-    print(f"held-out bits per byte: {before:.3f} before, {after:.3f} after")
-    print("a sample:", sample(params, tokenizer, length, "def main(", 60, seed), sep="\n")
+        measures = {"held-out bits per byte": measure}
+        params = fit(params, total_loss, batches, steps, learning_rate, measures)
+    after = measure(params)
+    print(f"held-out bits per byte: {before:.3f} before training, {after:.3f} after it")
     if not after < before:
         sys.exit("the loss did not fall")
 

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-COLUMNS = TextColumn("training"), BarColumn(), TextColumn("{task.fields[note]}"), TimeRemainingColumn()
+SECONDS_BETWEEN_ROWS = 4
 
 
+@partial(jax.jit, static_argnames=("vocab_size", "length", "width", "heads", "layers"))
 def init_params(key, vocab_size, length, width=128, heads=4, layers=2):
     def normal(*shape):
         nonlocal key
@@ -60,31 +60,48 @@ def cross_entropy(logits, labels):
     return jnp.sum(nats, where=counted), jnp.sum(counted, dtype=jnp.int32)
 
 
-def fit(params, total_loss, batches, steps, learning_rate):
-    """Fitted parameters; those given are used up. `total_loss(params, batch)` gives nats and a count."""
+def fit(params, total_loss, batches, steps, learning_rate, measures=None):
+    """Returns fitted parameters, and prints a table of losses: a row every few seconds.
+
+    Args:
+        params: parameters to start with; their memory is used again.
+        total_loss: `total_loss(params, batch)` gives the summed loss in nats, and the count of labels.
+        batches: an iterable of batches, one for each step.
+        steps: how many steps.
+        learning_rate: the highest one, of a warm-up and a cosine decay.
+        measures: further columns: functions of the parameters, by name.
+    """
     schedule = optax.warmup_cosine_decay_schedule(0.0, learning_rate, steps // 10 + 1, steps + 1)
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adamw(schedule))
 
     def mean_loss(params, batch):
         nats, count = total_loss(params, batch)
-        return nats / jnp.maximum(count, 1), count
+        return nats / jnp.maximum(count, 1), (nats, count)
 
-    @partial(jax.jit, donate_argnums=(0, 1))
-    def train_step(params, state, batch):
-        (loss, count), gradients = jax.value_and_grad(mean_loss, has_aux=True)(params, batch)
+    @partial(jax.jit, donate_argnums=(0, 1, 3))
+    def train_step(params, state, batch, sums):
+        gradients, new = jax.grad(mean_loss, has_aux=True)(params, batch)
         updates, state = optimizer.update(gradients, state, params)
-        return optax.apply_updates(params, updates), state, loss, count
+        return optax.apply_updates(params, updates), state, jax.tree.map(jnp.add, sums, new)
 
-    state, begin, predicted = optimizer.init(params), time.perf_counter(), 0
-    with Progress(*COLUMNS) as progress:
-        task = progress.add_task("", total=steps, note="")
-        for step, batch in zip(range(1, steps + 1), batches, strict=False):
-            params, state, loss, count = train_step(params, state, batch)
-            predicted += count
-            if step % 10 == 0 or step == steps:  # (to look at a number is to wait for the device)
-                rate = int(predicted) / (time.perf_counter() - begin)
-                progress.update(task, completed=step, note=f"loss {loss:.3f}, {rate:,.0f} tokens/s")
+    names = ["  step", "training loss", *(measures or {}), "tokens/s"]
+    print("compiling", "  ".join(names), sep="\n", flush=True)
+    state, sums, begin = optimizer.init(params), no_sums(), None
+    for step, batch in zip(range(1, steps + 1), batches, strict=False):
+        params, state, sums = train_step(params, state, batch, sums)
+        nats, count = map(float, sums)  # (waits for the step)
+        seconds = time.perf_counter() - begin if begin else 0
+        if step in (1, steps) or seconds > SECONDS_BETWEEN_ROWS:
+            found = [f"{measure(params):.3f}" for measure in (measures or {}).values()]
+            rate = f"{count / seconds:,.0f}" if begin else "-"
+            row = zip(names, [f"{step:,}", f"{nats / max(count, 1):.3f}", *found, rate], strict=True)
+            print("  ".join(value.rjust(len(name)) for name, value in row), flush=True)
+            sums, begin = no_sums(), time.perf_counter()
     return params
+
+
+def no_sums():
+    return jnp.float32(0), jnp.int32(0)
 
 
 def summed(totals, params, batches):

@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from tests.profiles import is_thorough
+
 EXAMPLES_PER_COMPILATION = 16
 EXAMPLES_PER_EAGER_RUN = 64
 """Eager JAX compiles each operation by itself for each new shape, a tenth of a second each."""
@@ -36,9 +38,10 @@ def agree(function, *arrays):
     return expected
 
 
-def agree_in_jax(function, expected, arrays, *, eager=True):
+def agree_in_jax(function, expected, arrays, *, eager=None):
+    """Eager JAX, which compiles each operation, runs in the thorough profile alone, unless `eager` says."""
     moved = jax.tree.map(jnp.asarray, arrays)
-    if eager:
+    if is_thorough() if eager is None else eager:
         assert_same(expected, function(*moved), jax.Array)
     assert_same(expected, jax.jit(function)(*moved), jax.Array)
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)

@@ -1,22 +1,32 @@
 """Strict settings for all tests, and the inputs that many of them share."""
 
 import base64
+import logging
 import os
+import signal
+import sys
+import warnings
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
 os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["JAX_NUMPY_DTYPE_PROMOTION"] = "strict"
 
+import numpy as np
 import pytest
-from hypothesis import HealthCheck, settings
 
 import tokjax
+from tests.profiles import is_thorough, load_profiles
 
-settings.register_profile(
-    "tokjax", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("tokjax")
+load_profiles()
+
+
+@pytest.hookimpl(trylast=True)  # (after Hypothesis has loaded the profile that the command line names)
+def pytest_configure():
+    """Compiles faster, to slower programs, in the fast profile."""
+    if not is_thorough():
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
 
 PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
 
@@ -28,6 +38,33 @@ CORPUS = [
     "👩‍👩‍👧‍👦 🇩🇪 👍🏽 e\u0301 \u00a0\u2003\u3000 \u200b done",
     "def encode(self, text: str) -> list[int]:\n    return [self.ranks[b] for b in text]\n",
 ]
+
+
+def settings_of_the_process():
+    """By name, what tests after this one would see changed."""
+    jax, logger = sys.modules.get("jax"), logging.getLogger("tokjax")
+    return {
+        "directory": Path.cwd(),
+        "logger": (logger.level, logger.disabled, logger.propagate, [*logger.handlers]),
+        "warnings": [*warnings.filters],
+        "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
+        "path": [*sys.path],
+        "streams": (sys.stdin, sys.stdout, sys.stderr),
+        "numpy": (np.geterr(), np.get_printoptions()),
+        **os.environ,
+        **(jax.config.values if jax else {}),
+    }
+
+
+@pytest.fixture(autouse=True)
+def same_settings():
+    """Fails a test that leaves a setting of the process changed. Libraries may add some on import."""
+    before = settings_of_the_process()
+    yield
+    after = settings_of_the_process()
+    changed = {name: (value, after.get(name)) for name, value in before.items() if value != after.get(name)}
+    changed.pop("PYTEST_CURRENT_TEST", None)
+    assert not changed
 
 
 @pytest.fixture(scope="session")
@@ -75,6 +112,11 @@ def gpt2_ranks():
 @pytest.fixture(scope="session")
 def cl100k_ranks():
     return published_ranks("cl100k_base")
+
+
+@pytest.fixture(scope="session")
+def matplotlib():
+    return pytest.importorskip("matplotlib")
 
 
 @pytest.fixture

@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
+from tests.profiles import examples
 from tests.test_batching import agree, assert_same
 from tests.token_layouts import (
     LABELS,
@@ -28,7 +29,7 @@ from tests.token_layouts import (
 )
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(
     labelled_texts(),
     schemes,
@@ -177,7 +178,7 @@ def test_partial_tokens_are_refused(texts):
         align(labels=LABELS, on_partial="error")
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(labelled_texts(), st.integers(1, 40), st.sampled_from(["include", "exclude"]))
 def test_both_ways_of_searching(texts, times, on_partial):
     """Many spans among few tokens are searched for in another way than few among many."""

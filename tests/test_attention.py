@@ -163,7 +163,11 @@ def documents():
     return [rng.integers(1, 20, n).astype(np.int32).tolist() for n in (5, 9, 3, 12, 7, 4, 2, 8)]
 
 
-@pytest.mark.parametrize("options", [{}, {"causal": False}, {"window": 3}], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param(x, marks=pytest.mark.slow) for x in ({"causal": False}, {"window": 3}))],
+    ids=str,
+)
 def test_packing_changes_no_output_and_no_gradient(documents, options):
     params = tiny_transformer.parameters(20, 16)
     ragged = tokjax.ragged_from_rows(documents)
@@ -188,6 +192,7 @@ def test_packing_changes_no_output_and_no_gradient(documents, options):
         np.testing.assert_allclose(ours, theirs, atol=5e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_a_packed_training_run_has_the_losses_of_a_padded_one(documents):
     ragged = tokjax.ragged_from_rows(documents)
     blocks = tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit", seed=1)
@@ -218,6 +223,7 @@ def test_without_segments_it_would_leak(documents):
     assert abs(float(right - wrong)) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")
 def test_a_kernel_that_takes_segments(documents):
     """Pallas' kernel on the segments as they are, beside XLA's attention with the mask."""

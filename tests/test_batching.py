@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.agreement import agree, agree_in_jax, assert_same
 from tests.oracles import batching as oracle
+from tests.profiles import examples
 
 # (older versions of JAX keep the switch there)
 HAS_X64 = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
@@ -198,10 +199,17 @@ def test_a_plan_is_an_argument_too():
 
 
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint32", "int64"]
+FEW = {("uint8", False), ("int64", False), ("uint32", True), ("int64", True)}
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("x64", [False, True])
+@pytest.mark.parametrize(
+    ("dtype", "x64"),
+    [
+        pytest.param(dtype, x64, marks=[] if (dtype, x64) in FEW else [pytest.mark.slow])
+        for x64 in (False, True)
+        for dtype in DTYPES
+    ],
+)
 def test_arrays_of_any_integer_dtype(dtype, x64):
     """Under strict promotion, with and without 64 bits."""
     ids, mask = np.array([[1, 0, 1], [0, 1, 1]], dtype), np.array([[1, 1, 0], [1, 0, 1]], dtype)
@@ -285,6 +293,7 @@ def test_create_causal_mask():
     assert tokjax.create_causal_mask(0).shape == (0, 0)
 
 
+@examples(40)  # (each with another shape is compiled anew)
 @given(st.lists(st.integers(0, 2), max_size=8), st.integers(0, 3))
 def test_find_document_boundaries(row, spare):
     expected = oracle.document_boundaries(row, 0)

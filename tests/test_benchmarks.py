@@ -37,8 +37,8 @@ from benchmarks.tables.front import COMPARISONS, front_table
 
 ROOT = Path(__file__).parents[1]
 SENTENCE = "The {} fox jumps over {} lazy Dogs, as it's wont to; naïve café №{}. "
-LONG_RUNS = {"device", "curves"}
-RUNS = [pytest.param(name, marks=[pytest.mark.slow] if name in LONG_RUNS else []) for name in SUITES]
+FAST_RUNS = {"short"}
+RUNS = [pytest.param(name, marks=[] if name in FAST_RUNS else [pytest.mark.slow]) for name in SUITES]
 
 
 @pytest.fixture(autouse=True)
@@ -102,6 +102,7 @@ def test_a_suite_runs_and_its_record_is_rendered(suite, small, tmp_path):
             assert table(name, tmp_path / "out").splitlines()[-1] in done.output
 
 
+@pytest.mark.slow
 def test_a_suite_that_fails_is_told_and_the_others_go_on(small, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.suites.kinds.VOCAB_SIZE", "many")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
@@ -114,6 +115,7 @@ def test_a_suite_that_fails_is_told_and_the_others_go_on(small, tmp_path, monkey
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["short.json"]
 
 
+@pytest.mark.slow
 def test_contenders_that_are_not_installed_are_named(small, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.contenders.find_spec", lambda package: package != "tiktoken" or None)
     done = run("growth", *small)
@@ -284,6 +286,8 @@ def test_a_place_is_filled_and_the_rest_stays(tmp_path):
     assert rendered(filled, tmp_path) == filled
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("matplotlib")
 def test_pictures_are_the_same_each_time(tmp_path):
     points = [
         Measurement(task, "tokjax", measure="cold", rounds=(at / 1e6,), at=at)
@@ -324,6 +328,7 @@ def test_the_front_table_tells_what_was_measured(tmp_path):
     assert "transformers" not in alone
 
 
+@pytest.mark.slow
 def test_records_of_less_than_all_are_not_those_of_the_pages(texts, ranks, tmp_path):
     arguments = ["short", "--texts", str(texts), "--ranks", str(ranks), "--rounds", "1"]
     done = CliRunner().invoke(app, arguments)

@@ -47,6 +47,7 @@ def code_points():
     return [code for code in library.CODES if unicodedata.category(chr(code)) != "Cn"]
 
 
+@pytest.mark.slow
 def test_the_table_of_bits_is_the_library_s():
     assert np.flatnonzero(bits_of_code_point() != library.bits_of_library()).tolist() == []
 
@@ -56,6 +57,7 @@ def test_the_table_of_lower_case_is_the_library_s():
     assert [code for code in code_points() if theirs.get(code) != ours.get(code)] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [*ALL_STEPS[1:3], ALL_STEPS[4], ALL_STEPS[8], ALL_STEPS[15]], ids=str)
 def test_every_code_point(steps):
     """Between two letters, so that blanks and marks show."""
@@ -149,6 +151,7 @@ def test_words_of_bytes_that_are_no_utf8(data):
     assert words == word_expression("bert").findall(characters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("splitter", SPLITTERS)
 def test_every_code_point_between_letters(splitter):
     text = "".join(f"a{chr(code)}b " for code in library.CODES)

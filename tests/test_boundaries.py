@@ -78,7 +78,7 @@ def assert_bytes_agree(pattern, texts):
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize("length", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("length", [0, 1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_all_short_texts(pattern, length):
     texts = ["".join(text) for text in itertools.product(ALPHABET, repeat=length)]
     for start in range(0, len(texts), 5000):

@@ -3,10 +3,11 @@
 import numpy as np
 import pytest
 import tiktoken
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tokjax.models.engine.merge_rules import rules_of_ranks
 from tokjax.models.engine.merging import _merge_by_heap, _merge_by_scanning, merge_word
@@ -358,7 +359,7 @@ class TestAnyPattern:
             tokjax.byte_level_bpe(BYTES, pattern="")
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(length=st.integers(1, 3000), unit=st.sampled_from(["a", " ", "\n", "'s", "日", "ab", "\U0001f642"]))
 def test_long_runs(by_pattern, length, unit):
     ours, theirs = by_pattern["o200k"]

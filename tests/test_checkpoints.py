@@ -9,10 +9,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.profiles import examples
 from tokjax.trainer import _checkpoints, count_pretokens, merging, train_bpe
 
 
@@ -37,7 +38,7 @@ def stop_after(patch, merges, error=StoppedError):
     patch.setattr(_checkpoints.CheckpointFile, "save", save_and_stop)
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     texts=st.lists(st.text("abc", max_size=12), max_size=8),
     num_tokens=st.integers(1, 30),

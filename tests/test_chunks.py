@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles.training import split_words
+from tests.profiles import is_thorough
 from tests.strategies import hard_texts
 from tokjax.text import chunks as chunks_module
 from tokjax.text import sources
@@ -166,7 +167,7 @@ def test_a_text_that_is_too_long_for_a_name():
 def test_documents_are_counted_once_where_a_cut_would_touch_a_separator(tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_bytes(b"word word aa word aa word word aa" * 40)
-    for size in range(5, 60):
+    for size in range(5, 60, 1 if is_thorough() else 7):
         chunks_of = file_chunks(text_files(path), ["aa"], size, safe_cuts=True)
         documents = sum(
             count_chunk(chunk, special_tokens=("aa",), pattern="gpt2").documents for chunk in chunks_of

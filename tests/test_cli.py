@@ -1,5 +1,6 @@
 """The commands, as a shell runs them."""
 
+import io
 import json
 import os
 import re
@@ -10,13 +11,51 @@ import sys
 import pytest
 
 import tokjax
+from tokjax.cli import main
+
+# The command with its arguments, whatever its parent does with SIGINT. It waits in the middle of merging.
+WAITS_WHILE_MERGING = """
+import signal, sys
+ignored, *arguments = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored == "True" else signal.default_int_handler)
+from tokjax.cli import main
+from tokjax.trainer import merging
+advance = merging._Merger.advance
+def wait_and_advance(*args):
+    print("merging", flush=True)
+    sys.stdin.read()
+    return advance(*args)
+merging._Merger.advance = wait_and_advance
+sys.argv[1:] = arguments
+main()
+"""
 
 
-def run(*arguments, stdin=None, **options):
+def run(*arguments, stdin=b"", cwd="."):
+    """Runs a command within this process: a process of its own takes a second more, and is of `run_apart`."""
+    stdin, stdout, stderr = (
+        io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape") for content in (stdin, b"", b"")
+    )
+    arguments = ["tokjax", *map(str, arguments)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COLUMNS", "120")
+        patch.setattr(sys, "argv", arguments)
+        for name, stream in (("stdin", stdin), ("stdout", stdout), ("stderr", stderr)):
+            patch.setattr(sys, name, stream)
+        patch.chdir(cwd)
+        with pytest.raises(SystemExit) as end:
+            main()
+    shown = []
+    for stream in (stdout, stderr):
+        stream.flush()
+        shown.append(stream.buffer.getvalue())
+    return subprocess.CompletedProcess(arguments, end.value.code or 0, *shown)
+
+
+def run_apart(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "tokjax", *map(str, arguments)],
         capture_output=True,
-        input=stdin,
         check=False,
         env={"COLUMNS": "120", "PATH": ""},
         **options,
@@ -171,21 +210,26 @@ class TestTrain:
         assert b"--pattern can't be used with --model unigram" in refused.stderr
 
     @pytest.mark.skipif(os.name == "nt", reason="there is no SIGINT to send")
-    def test_ctrl_c(self, tmp_path):
-        (tmp_path / "corpus.txt").write_text(" ".join(str(i * i) for i in range(300_000)))
+    @pytest.mark.parametrize("ignored", [False, True])
+    def test_ctrl_c(self, tmp_path, ignored):
+        (tmp_path / "corpus.txt").write_text("the cat sat on the mat")
+        arguments = ["train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json", "--vocab-size", 260, "-q"]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tokjax", "train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json"],
+            [sys.executable, "-c", WAITS_WHILE_MERGING, *map(str, [ignored, *arguments])],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
-        shown = b""
-        while b"ing" not in shown:  # a bar of "counting" or "merging"
-            shown += os.read(process.stderr.fileno(), 1 << 16)
+        assert process.stdout.readline() == b"merging\n"
         process.send_signal(signal.SIGINT)
-        _, rest = process.communicate(timeout=60)
-        assert process.returncode == 130
-        assert b"interrupted" in rest
-        assert not (tmp_path / "t.json").exists()
+        if ignored:
+            _, shown = process.communicate(b"continue")
+        else:  # its input stays open: nothing but the signal can end it
+            shown = process.stderr.read()
+            process.communicate()
+        assert process.returncode == (0 if ignored else 130)
+        assert (b"interrupted" in shown) is not ignored
+        assert (tmp_path / "t.json").exists() is ignored
 
 
 def test_pack(place, corpus):
@@ -250,7 +294,7 @@ def test_stats(place):
     ],
 )
 def test_errors_are_one_line_without_a_traceback(arguments, message, tmp_path):
-    done = run(*arguments, cwd=tmp_path)
+    done = run_apart(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -268,4 +312,4 @@ def test_help():
 
 
 def test_the_version():
-    assert output_of("--version").strip() == f"tokjax {tokjax.__version__}"
+    assert run_apart("--version").stdout.decode().strip() == f"tokjax {tokjax.__version__}"

@@ -27,6 +27,7 @@ def place(tmp_path_factory, corpus, tokenizer, plain_tokenizer):
     return place
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_numbers_of_named_kinds(place, corpus):
     shown = output_of(
         *("report", place / "en.txt", place / "more.txt", "--kind", f"code={place / 'code.txt'}"),

@@ -95,6 +95,7 @@ def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
     assert tokjax.dataset_report(tokjax.open_dataset(tmp_path / "raw")).num_dropped == 11 + 1
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_of_nothing(tmp_path):
     tokjax.write_dataset([], tokjax.RawTextField(), tmp_path / "none")
     report = tokjax.dataset_report(tokjax.open_dataset(tmp_path / "none"))
@@ -103,6 +104,7 @@ def test_of_nothing(tmp_path):
     tokjax.save_dataset_report_html(report, tmp_path / "none.html")
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_a_page(datasets, tmp_path):
     report = tokjax.dataset_report(datasets["packed"])
     first = tokjax.save_dataset_report_html(report, tmp_path / "1.html").read_text("utf-8")
@@ -113,6 +115,7 @@ def test_a_page(datasets, tmp_path):
     assert "padded to the longest of all" in first
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_command(tmp_path):
     text = tmp_path / "<b>.txt"
     text.write_text("|".join(CORPUS))

@@ -10,13 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.agreement import agree_in_jax
 from tests.drawing import draw_arrays, integer_arrays
 from tests.oracles import objectives as oracle
+from tests.profiles import examples
 from tokjax import Denoiser
 
 EOS, PAD, START = 50, 51, 52
@@ -77,7 +78,7 @@ IN_JAX = [
 
 
 @pytest.mark.parametrize(("function", "more_draws"), IN_JAX)
-@settings(max_examples=30)
+@examples(30)
 @given(data=st.data())
 def test_noise_is_the_same_in_jax(function, more_draws, data):
     ids, mask = (data.draw(integer_arrays((2, 9), 0, most)) for most in (9, 1))

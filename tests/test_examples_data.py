@@ -27,6 +27,7 @@ def corpus(tmp_path):
     return path
 
 
+@pytest.mark.slow
 def test_dask_corpus(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--vocab-size", 300]
     done = run_example("dask_corpus.py", "--corpus", corpus, *small)
@@ -40,6 +41,7 @@ def test_dask_corpus(tmp_path, corpus):
     assert tokjax.decode(tokenizer, dataset[7][:-1]).startswith("# 7\ndef read_http")
 
 
+@pytest.mark.slow
 def test_grain_pipeline(tmp_path, corpus):
     small = ["--vocab-size", 300, "--length", 32, "--batch-size", 8, "--steps", 30]
     done = run_example("grain_pipeline.py", "--corpus", corpus, "--directory", tmp_path / "run", *small)
@@ -49,6 +51,7 @@ def test_grain_pipeline(tmp_path, corpus):
     assert nats < usual
 
 
+@pytest.mark.slow
 def test_multi_host(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--steps", 6, "--processes", 2, 1]
     done = run_example("multi_host.py", "--corpus", corpus, *small)
@@ -57,6 +60,7 @@ def test_multi_host(tmp_path, corpus):
     assert last < first
 
 
+@pytest.mark.slow
 def test_your_own_tokenizer(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--vocab-size", 300]
     done = run_example("your_own_tokenizer.py", "--corpus", corpus, *small)
@@ -85,6 +89,7 @@ def test_a_type_of_ones_own_takes_names_apart(name_parts):
     assert [t for t in result.tokens if t.strip("_()")] == [" parse", "Status", "first", "line"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "your_own_tokenizer"])
 def test_on_no_corpus(tmp_path, program):
     failed = run_example(

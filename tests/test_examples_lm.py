@@ -45,22 +45,49 @@ def functions(tmp_path):
     return write_documents(tmp_path / "functions.py", documents)
 
 
-def run_train_lm(directory, *arguments):
-    small = ["--directory", directory, "--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20]
-    return run_example("train_lm.py", *small, *arguments)
+SMALL = ("--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20)
 
 
-def test_train_lm(tmp_path, sentences):
-    first = run_train_lm(tmp_path)
-    assert first.returncode == 0, first.stdout + first.stderr
-    before, after = re.search(r"bits per byte: (.+) before, (.+) after", first.stdout).groups()
-    assert 1 < float(after) < float(before) < 8
+def losses_of(shown):
+    """The steps, and the columns of losses, of the table that a program has printed."""
+    lines = shown.splitlines()
+    rows = [line.split() for line in lines[lines.index("compiling") + 2 :]]
+    rows = [row for row in rows if row[0].isdigit()]
+    return [int(row[0]) for row in rows], [float(row[1]) for row in rows], [float(row[2]) for row in rows]
+
+
+def test_train_lm(tmp_path):
+    done = run_example("train_lm.py", "--directory", tmp_path, *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps, training, held_out = losses_of(done.stdout)
+    assert (steps[0], steps[-1]) == (1, 20)
+    assert training[-1] < training[0]
+    before, after = re.search(r"bits per byte: (.+) before training, (.+) after", done.stdout).groups()
+    assert (float(before), float(after)) == (held_out[0], held_out[-1])
+    assert 1 < held_out[-1] < held_out[0] < 8
+    expected = ["reading the corpus", "training a tokenizer with 400 tokens", "writing the dataset"]
+    assert [text for text in expected if text not in done.stdout] == []
+
+
+@pytest.mark.slow
+def test_train_lm_as_the_readme_runs_it(tmp_path):
+    done = run_example("train_lm.py", "--directory", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps, _, held_out = losses_of(done.stdout)
+    assert len(steps) > 5
+    assert held_out[-1] < held_out[0] - 0.8
+
+
+@pytest.mark.slow
+def test_train_lm_again(tmp_path, sentences):
+    first = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--steps", 1)
     assert "no dataset of these texts yet" in first.stdout
-    second = run_train_lm(tmp_path, "--learning-rate", 0)
+    second = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--learning-rate", 0)
     assert second.returncode == 1
     assert second.stderr.endswith("the loss did not fall\n")
     assert "using the dataset of an earlier run" in second.stdout
-    third = run_train_lm(tmp_path, "--vocab-size", 300, "--corpus", sentences, "--steps", 1)
+    others = ["--vocab-size", 300, "--corpus", sentences, "--steps", 1]
+    third = run_example("train_lm.py", "--directory", tmp_path, *SMALL, *others)
     assert "no dataset of these texts yet" in third.stdout
 
 
@@ -68,12 +95,17 @@ def test_train_lm(tmp_path, sentences):
     ("name", "corpus"),
     [
         ("train_lm.py", "missing.txt"),
-        ("train_lm.py", "."),
-        ("train_lm.py", "tiny.txt"),
-        ("finetune_packed.py", "tiny.txt"),
-        ("masked_lm.py", "tiny.txt"),
-        ("span_corruption.py", "tiny.txt"),
-        ("pipeline.py", "tiny.txt"),
+        *(
+            pytest.param(*names, marks=pytest.mark.slow)
+            for names in (
+                ("train_lm.py", "."),
+                ("train_lm.py", "tiny.txt"),
+                ("finetune_packed.py", "tiny.txt"),
+                ("masked_lm.py", "tiny.txt"),
+                ("span_corruption.py", "tiny.txt"),
+                ("pipeline.py", "tiny.txt"),
+            )
+        ),
     ],
 )
 def test_no_corpus(tmp_path, name, corpus):
@@ -84,6 +116,7 @@ def test_no_corpus(tmp_path, name, corpus):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_told_before_the_work(tmp_path, sentences):
     (tmp_path / "file").touch()
     for arguments, error in {
@@ -98,6 +131,7 @@ def test_what_cannot_be_is_told_before_the_work(tmp_path, sentences):
         assert "counting" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("corpus", "count"), [("sentences", 0), ("functions", 456)])
 def test_finetune_on_no_conversations(request, corpus, count):
     path = request.getfixturevalue(corpus)
@@ -109,6 +143,7 @@ def test_finetune_on_no_conversations(request, corpus, count):
     )
 
 
+@pytest.mark.slow
 def test_finetune_packed(functions):
     small = ["--vocab-size", 300, "--length", 192, "--batch-size", 4, "--steps", 30]
     done = run_example("finetune_packed.py", "--corpus", functions, *small)
@@ -122,6 +157,7 @@ def test_finetune_packed(functions):
     assert 2 * tokens["padded rows"] < tokens["packed rows"] <= 30 * 4 * 192
 
 
+@pytest.mark.slow
 def test_masked_lm(sentences):
     small = ["--vocab-size", 60, "--length", 16, "--batch-size", 16, "--steps", 60]
     done = run_example("masked_lm.py", "--corpus", sentences, *small)
@@ -134,6 +170,7 @@ def test_masked_lm(sentences):
     assert "[MASK]" in done.stdout
 
 
+@pytest.mark.slow
 def test_span_corruption(sentences):
     small = ["--vocab-size", 380, "--length", 32, "--batch-size", 16, "--steps", 60]
     done = run_example("span_corruption.py", "--corpus", sentences, *small)
@@ -145,12 +182,14 @@ def test_span_corruption(sentences):
     assert sentinels[0] == sentinels[1] != []
 
 
+@pytest.mark.slow
 def test_span_corruption_in_no_steps_worth_the_name(sentences):
     done = run_example("span_corruption.py", "--corpus", sentences, "--vocab-size", 380, "--steps", 1)
     assert done.returncode == 1
     assert done.stderr.endswith("no better than the counts of tokens\n")
 
 
+@pytest.mark.slow
 def test_pipeline(sentences):
     small = ["--vocab-size", 280, "--batch-size", 8, "--steps", 40]
     done = run_example("pipeline.py", "--corpus", sentences, *small)
@@ -162,6 +201,7 @@ def test_pipeline(sentences):
     assert float(after) < float(before) - 1
 
 
+@pytest.mark.slow
 def test_pipeline_on_fewer_paragraphs_than_a_batch_takes(sentences):
     done = run_example("pipeline.py", "--corpus", sentences, "--batch-size", 21, "--vocab-size", 280)
     assert done.returncode == 1

@@ -31,6 +31,7 @@ def conll_of_sentences(count, per_document=None):
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_ner_on_conll(tmp_path):
     path = tmp_path / "people.conll"
     path.write_text(conll_of_sentences(60), encoding="utf-8")
@@ -41,6 +42,7 @@ def test_ner_on_conll(tmp_path):
     assert float(row.split("│")[4]) > 0.9
 
 
+@pytest.mark.slow
 def test_ner_holds_out_whole_documents(tmp_path):
     """They are longer than a window."""
     path = tmp_path / "people.conll"
@@ -151,6 +153,7 @@ def test_ner_without_markup(corpora):
     assert [label for *_, label in spans] == ["FUNCTION", "CLASS", "METHOD", "ATTRIBUTE", "MODULE"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["--steps", "--texts"])
 def test_ner_of_nothing(option):
     done = run_example("ner.py", option, 0)
@@ -158,12 +161,14 @@ def test_ner_of_nothing(option):
     assert f"Invalid value for '{option}'" in done.stderr
 
 
+@pytest.mark.slow
 def test_ner_on_docstrings():
     done = run_example("ner.py", "--texts", 100, "--steps", 2, "--vocab-size", 400)
     assert "whole spans in held-out texts" in done.stdout, done.stdout + done.stderr
     assert done.returncode == ("no better than known names" in done.stderr)
 
 
+@pytest.mark.slow
 def test_ner_against_known_names(tmp_path):
     """They are found where they are all that there is, whatever they are made of."""
     path = tmp_path / "people.json"
@@ -174,6 +179,7 @@ def test_ner_against_known_names(tmp_path):
     assert "no better than known names" in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "", "one line\n"])
 def test_ner_on_no_data(tmp_path, content):
     path = tmp_path / "words.conll"

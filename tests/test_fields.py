@@ -7,12 +7,13 @@ import threading
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.huggingface_tokenizers import pair_of
+from tests.profiles import examples
 from tests.strategies import byte_strings, hard_texts
 from tokjax.store.fields import field_of
 from tokjax.trainer import train_sentencepiece
@@ -67,7 +68,7 @@ def contents(dataset):
 
 
 @fields
-@settings(max_examples=25)
+@examples(25)
 @given(texts=documents, shard_size=st.integers(1, 60))
 def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size):
     field, path = FIELDS[name], tmp_path_factory.mktemp("fields") / "data"

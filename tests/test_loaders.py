@@ -6,11 +6,12 @@ import tracemalloc
 import jax
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.every_loader import LOADERS, PAD, TEXTS, TOKENIZER, numbers_in, same, write_all
+from tests.profiles import examples
 from tokjax.store.cache import TokenCache
 
 
@@ -23,7 +24,7 @@ loaders = pytest.mark.parametrize("name", LOADERS)
 
 
 @loaders
-@settings(max_examples=20)
+@examples(20)
 @given(steps=st.lists(st.integers(0, 10**12), max_size=4), seed=st.integers(0, 2**40))
 def test_a_batch_is_a_function_of_seed_and_step(datasets, name, steps, seed):
     loader = LOADERS[name](datasets, seed=seed)
@@ -35,7 +36,7 @@ def test_a_batch_is_a_function_of_seed_and_step(datasets, name, steps, seed):
 
 
 @loaders
-@settings(max_examples=30)
+@examples(30)
 @given(step=st.integers(0, 100), count=st.sampled_from([1, 2, 3, 4, 6, 12]), drop_last=st.booleans())
 def test_processes_share_a_batch(datasets, name, step, count, drop_last):
     loader = LOADERS[name](datasets, seed=1, drop_last=drop_last)
@@ -47,7 +48,7 @@ def test_processes_share_a_batch(datasets, name, step, count, drop_last):
 
 
 @loaders
-@settings(max_examples=25)
+@examples(25)
 @given(
     counts=st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=5),
     lengths=st.lists(st.integers(1, 7), min_size=5, max_size=5),

@@ -5,11 +5,12 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.every_loader import LOADERS, TEXTS, numbers_in, same, write_all
+from tests.profiles import examples
 from tokjax.loading.mixing import mixture
 
 
@@ -32,7 +33,7 @@ class TestSeveralDatasets:
             numbers = [number for batch in loader for number in numbers_in(batch)]
             assert sorted(numbers) == [*range(97), *range(500, 537)]
 
-    @settings(max_examples=20)
+    @examples(20)
     @given(weights=st.lists(st.floats(0.02, 1), min_size=2, max_size=2), seed=st.integers(0, 100))
     def test_with_weights_they_are_mixed(self, datasets, weights, seed):
         loader = self.make(datasets, weights=weights, seed=seed)

@@ -7,10 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.profiles import examples
 from tokjax._permutation import permute
 from tokjax.loading.order import Order
 
@@ -129,7 +130,7 @@ def test_an_epoch_holds_each_chunk_once_in_another_order_each_time(dataset):
     assert [tuple(batch.ids[0].tolist()) for batch in other] != epochs[0]
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(st.integers(0, 100))
 def test_a_resumed_loader_goes_on(dataset, steps):
     def make():

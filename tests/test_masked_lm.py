@@ -145,15 +145,16 @@ class NamesOnly:
 
 
 def test_masked_lm_is_that_of_transformers():
-    from transformers import DataCollatorForLanguageModeling
-
+    transformers = pytest.importorskip("transformers")
     rng = np.random.default_rng(1)
     ids, special = rng.integers(0, VOCABULARY, (64, 128)), rng.integers(0, 2, (64, 128))
     draws = tokjax.draw_uniform(rng, (64, 3, 128))
     ours = tokjax.masked_lm(
         ids, draws, mask_id=MASK, vocab_size=VOCABULARY, special_tokens_mask=special, probability=0.25
     )
-    collator = DataCollatorForLanguageModeling(NamesOnly(), mlm_probability=0.25, return_tensors="np")
+    collator = transformers.DataCollatorForLanguageModeling(
+        NamesOnly(), mlm_probability=0.25, return_tensors="np"
+    )
     choosing, treating, replacing = np.moveaxis(draws.astype(np.float64), 1, 0)
     replaced = (ours.labels != -100) & (treating >= 0.8) & (treating < 0.9)
     collator.generator = Replayed(

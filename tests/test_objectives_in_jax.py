@@ -4,12 +4,13 @@ from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.agreement import agree_in_jax
 from tests.drawing import draw_arrays, integer_arrays
+from tests.profiles import examples
 
 # Each case has one shape, and its function is one object, so that it is compiled once.
 
@@ -37,7 +38,7 @@ IN_JAX = {
 
 
 @pytest.mark.parametrize("case", IN_JAX)
-@settings(max_examples=20)
+@examples(20)
 @given(data=st.data())
 def test_objectives_are_the_same_in_jax(case, data):
     function, strategies = IN_JAX[case]
@@ -50,7 +51,7 @@ MIDDLE_LAST = partial(
 )
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(draws=draw_arrays((4, 4)))
 def test_the_middle_is_the_same_in_jax(draws):
     column = np.arange(10, dtype=np.int32)

@@ -130,7 +130,7 @@ OF_FLAT_TOKENS = {
 }
 
 
-@pytest.fixture(params=["Auto", "Explicit"])
+@pytest.fixture(params=["Auto", pytest.param("Explicit", marks=pytest.mark.slow)])
 def mesh(request):
     if request.param == "Explicit" and jax.__version_info__ < (0, 9):
         pytest.skip("before JAX 0.9, some of its functions can't do with explicit axes")

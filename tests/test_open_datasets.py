@@ -28,7 +28,7 @@ print(sum(int(np.sum(batch.ids * np.arange(1, 5))) for batch in loader))
 """
 
 
-@pytest.mark.parametrize("limit", [60, 200])
+@pytest.mark.parametrize("limit", [60, pytest.param(200, marks=pytest.mark.slow)])
 def test_files_are_bounded_for_all_datasets_together(tmp_path, limit):
     """Three datasets of a hundred shards each, in batches of more shards than may be open."""
     paths = [tmp_path / name for name in "abc"]

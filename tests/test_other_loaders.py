@@ -216,6 +216,7 @@ print(json.dumps({"sums": sums, "rows": rows, "total": int(batch.total_tokens)})
 """
 
 
+@pytest.mark.slow
 def test_two_processes_of_jax(dataset, tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -12,7 +12,7 @@ from tokjax.trainer import bundles
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-FOR_DEVELOPERS = {"test", "dev", "benchmarks", "docs"}
+FOR_DEVELOPERS = {"test", "test-all", "dev", "benchmarks", "docs"}
 ALONG_WITH_THE_OLDEST = {"orbax-checkpoint", "pyparsing"}
 
 
@@ -30,8 +30,8 @@ def test_the_oldest_versions_are_tested():
 
 
 def test_extras_and_tests_ask_for_the_same():
-    bounds = lower_bounds()
-    tested = dict(re.findall(r"([\w-]+)>=([\w.]+)", "\n".join(PROJECT["optional-dependencies"]["test"])))
+    bounds, extras = lower_bounds(), PROJECT["optional-dependencies"]
+    tested = dict(re.findall(r"([\w-]+)>=([\w.]+)", "\n".join(extras["test"] + extras["test-all"])))
     assert {name: tested[name] for name in tested.keys() & bounds} == {
         name: bounds[name] for name in tested.keys() & bounds
     }

@@ -130,7 +130,9 @@ def test_on_dask(dask, to_batch, expected):
     assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=2, executor=dask))
 
 
-@pytest.mark.parametrize("kind", ["threads", "loky", "spawned"])
+@pytest.mark.parametrize(
+    "kind", ["threads", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("loky", "spawned"))]
+)
 def test_in_executors(kind, to_batch, expected):
     makers = {
         "threads": partial(ThreadPoolExecutor, 2),
@@ -162,6 +164,7 @@ def test_functions_of_a_notebook_in_loky():
         assert list(compose(lambda x: x + 1).map([1, 2], executor=executor)) == [2, 3]
 
 
+@pytest.mark.slow
 def test_a_worker_unpickles_once():
     with loky.ProcessPoolExecutor(1) as executor:
         [first, *others] = pipeline(("count", Counter())).map(range(5), executor=executor)
@@ -282,7 +285,7 @@ def test_on_grain(to_batch, expected):
     assert_all_same(expected, by_grain)
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_on_grains_loader(workers, to_batch, expected):
     grain = pytest.importorskip("grain")
     pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()  # (as a program of absl's would have done)

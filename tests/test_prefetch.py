@@ -27,6 +27,7 @@ print(total)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_a_program_ends_without_closing_it(end):
     for _ in range(3):

@@ -6,11 +6,12 @@ from dataclasses import FrozenInstanceError, dataclass
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import report as oracle
+from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tokjax.report import inputs
 
@@ -79,7 +80,7 @@ def test_every_number(texts, tokenizer):
         assert report.use() == report.use("tokenizer", "text")
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(first=all_texts, second=all_texts)
 def test_kinds_and_others_side_by_side(first, second, tokenizer):
     report = report_of(

@@ -3,10 +3,11 @@
 import math
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tests.test_report import KnownWords
 from tokjax.report import curves as curves_module
@@ -41,7 +42,7 @@ def test_a_curve_is_that_of_the_cut_vocabularies(texts, tokenizer):
         assert math.isnan(found) if not tokens else found == curve.nbytes / tokens
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(first=all_texts, second=all_texts)
 @example(first=["e\u0301 \u00e9"], second=["e\u0301e\u0301"])
 def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):

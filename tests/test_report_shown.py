@@ -173,6 +173,7 @@ def test_json(report, curves):
     }
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_nothing_is_shown_as_such(nothing, tmp_path):
     described = json.loads(json.dumps(tokjax.report_to_json(*nothing), allow_nan=False))
     assert described["overall"]["tokenizer"]["bytes_per_token"] is None
@@ -183,6 +184,7 @@ def test_nothing_is_shown_as_such(nothing, tmp_path):
     assert not any("nan" in text for text in page.texts)
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_page_has_every_number(report, curves, tmp_path):
     page = Page(saved(report, curves, tmp_path / "report.html"))
     assert "trained, bytes, words" in page.texts
@@ -202,6 +204,7 @@ def test_the_page_has_every_number(report, curves, tmp_path):
     assert Page(saved(report, (), tmp_path / "report.html")).tags.count("svg") == 3
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_the_page_loads_nothing(report, curves, tmp_path):
     text = saved(report, curves, tmp_path / "report.html")
     assert "http" not in text.replace("http-equiv", "")
@@ -216,6 +219,7 @@ def test_the_page_loads_nothing(report, curves, tmp_path):
     assert ("content", "default-src 'none'; style-src 'unsafe-inline'") in page.attributes
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_what_is_referred_to_is_there_once(report, curves, tmp_path):
     page = Page(saved(report, curves, tmp_path / "report.html"))
     ids = [value for name, value in page.attributes if name == "id"]
@@ -228,6 +232,7 @@ def test_what_is_referred_to_is_there_once(report, curves, tmp_path):
     assert set(referred) <= set(ids)
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_names_and_tokens_do_not_steer_a_page(evil, tmp_path):
     text = saved(*evil, tmp_path / "evil.html")
     assert EVIL not in text
@@ -240,16 +245,15 @@ def test_names_and_tokens_do_not_steer_a_page(evil, tmp_path):
     assert not set(text) & set("\x1b\x00\u202e")
 
 
-def test_one_report_gives_the_same_bytes_and_changes_no_settings(report, curves, tmp_path):
-    import matplotlib as mpl
-
-    with mpl.rc_context({"lines.linewidth": 20, "font.size": 30}):
-        before = dict(mpl.rcParams)
+def test_one_report_gives_the_same_bytes_and_changes_no_settings(report, curves, tmp_path, matplotlib):
+    with matplotlib.rc_context({"lines.linewidth": 20, "font.size": 30}):
+        before = dict(matplotlib.rcParams)
         first = saved(report, curves, tmp_path / "1.html")
-        assert dict(mpl.rcParams) == before
+        assert dict(matplotlib.rcParams) == before
     assert saved(report, curves, tmp_path / "2.html") == first
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_no_page_needs_the_state_of_pyplot(tmp_path):
     code = (
         "import sys, tokjax; t = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)}); "
@@ -259,6 +263,7 @@ def test_no_page_needs_the_state_of_pyplot(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_many_kinds_and_tokenizers(tmp_path):
     texts = {f"kind {i}": ["low"] for i in range(7)}
     against = {f"number {i}": BYTES for i in range(9)}
@@ -268,6 +273,7 @@ def test_many_kinds_and_tokenizers(tmp_path):
     assert page.texts.count("kind 6") == 4  # in the texts' table, the numbers, and two plots
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_a_page_is_whole_or_absent(report, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="there is no such directory"):
         tokjax.save_report_html(report, tmp_path / "no" / "report.html")
@@ -278,6 +284,7 @@ def test_a_page_is_whole_or_absent(report, tmp_path, monkeypatch):
     assert [path.read_text() for path in tmp_path.iterdir()] == ["old"]
 
 
+@pytest.mark.usefixtures("matplotlib")
 def test_without_the_extra(report, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "jinja2", None)
     with pytest.raises(

@@ -8,13 +8,15 @@ import subprocess
 import sys
 import time
 from multiprocessing import get_context
+from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.profiles import examples
 from tokjax.store import shards as shards_module
 
 TOKENIZER = tokjax.byte_level_bpe(
@@ -54,7 +56,7 @@ def stopping(texts, after, error=StoppedError):
 
 
 @fields
-@settings(max_examples=25)
+@examples(25)
 @given(
     stops=st.lists(st.integers(0, len(TEXTS)), max_size=4),
     kind=st.sampled_from([StoppedError, KeyboardInterrupt]),
@@ -297,6 +299,7 @@ tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
 """
 
 
+@pytest.mark.slow
 @fields
 def test_killed_writers(name, tmp_path):
     """Killed at moments that differ each time, until one comes to the end."""
@@ -305,7 +308,7 @@ def test_killed_writers(name, tmp_path):
         writer = subprocess.Popen(
             [sys.executable, "-c", WRITER, name, path],
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": "."},
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
         )
         assert writer.stdout.readline() == b"ready\n"
         try:

@@ -80,9 +80,10 @@ def test_transformers_name_them_otherwise(packed):
 
 
 def test_what_transformers_tokenizers_give():
-    from transformers import BatchEncoding
-
-    padded = BatchEncoding({"input_ids": [[97, 98], [99, 0]], "attention_mask": [[1, 1], [1, 0]]})
+    transformers = pytest.importorskip("transformers")
+    padded = transformers.BatchEncoding(
+        {"input_ids": [[97, 98], [99, 0]], "attention_mask": [[1, 1], [1, 0]]}
+    )
     assert lines_of(padded, BYTES) == [
         "BatchEncoding: 2 rows of 2 places",
         "row tokens padding",
@@ -91,7 +92,7 @@ def test_what_transformers_tokenizers_give():
         "padding 1 of 4 places (25.0%)",
         "▯ padding",
     ]
-    unequal = BatchEncoding({"input_ids": [[97, 98], [99]], "labels": [[-100, 98], [99]]})
+    unequal = transformers.BatchEncoding({"input_ids": [[97, 98], [99]], "labels": [[-100, 98], [99]]})
     assert lines_of(unequal, BYTES)[:5] == [
         "BatchEncoding: 2 rows",
         "row tokens padding",
@@ -99,7 +100,7 @@ def test_what_transformers_tokenizers_give():
         "1 c 0 of 1",
         "padding 0 of 3 places (0.0%)",
     ]
-    one = BatchEncoding({"input_ids": [97, 98], "attention_mask": [1, 1]})
+    one = transformers.BatchEncoding({"input_ids": [97, 98], "attention_mask": [1, 1]})
     assert lines_of(one, BYTES)[2] == "0 a b 0 of 2"
 
 

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.profiles import examples
 from tests.strategies import hard_texts
 from tokjax.store.manifest import MANIFEST_FILE
 
@@ -26,7 +27,7 @@ def stream_of(tokenizer, texts):
     ]
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(texts=st.lists(hard_texts, max_size=6), shard_size=st.integers(1, 60))
 def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_size):
     path = tmp_path_factory.mktemp("store") / "data"

@@ -7,13 +7,14 @@ import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import tokjax
 from tests.oracles.incremental import train_incrementally
 from tests.oracles.training import split_words, train_naively
+from tests.profiles import examples
 from tests.strategies import hard_texts
 from tokjax.models.engine.word_tables import words_of
 from tokjax.trainer import (
@@ -36,7 +37,7 @@ def naive_merges(texts, num_tokens, special_tokens=(), pattern="gpt2", **options
     return train_naively(words, num_tokens, **options)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     st.lists(st.text("ab", max_size=12), max_size=8),
     st.integers(0, 25),
@@ -68,7 +69,7 @@ def counts_from(words):
     return pretoken_counts(counted, "gpt2", (), 1, sum(map(len, texts)))
 
 
-@settings(max_examples=600)
+@examples(600)
 @given(
     counted_words,
     st.integers(0, 60),
@@ -240,7 +241,7 @@ def huggingface_merges(texts, vocab_size):
     return [tuple(bytes(bytes_of[c] for c in part) for part in pair) for pair in merges]
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.lists(st.text("abé \n", max_size=12), min_size=1, max_size=8), st.integers(0, 25))
 def test_the_tie_break_of_huggingface(texts, num_tokens):
     ours = train(texts, 256 + num_tokens, tie_break="huggingface")

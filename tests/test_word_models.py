@@ -206,11 +206,9 @@ def test_special_tokens_in_the_text():
 def test_a_huge_text_takes_linear_time(pair, part):
     """Or this test would not end."""
     ours, theirs = pair()
-    text = part * 300_000
-    assert (
-        tokjax.encode(ours, text, add_special_tokens=False).tolist()
-        == theirs.encode(text, add_special_tokens=False).ids
-    )
+    text = part * 50_000
+    ids = tokjax.encode(ours, text, add_special_tokens=False)
+    assert ids.tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
 def test_a_huge_word_of_many_tokens_takes_linear_time():

@@ -7,13 +7,14 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
 from tests.conftest import CORPUS
 from tests.oracles.wordpiece import train_naively
+from tests.profiles import examples
 from tests.strategies import byte_strings, hard_texts
 from tokjax.text.bert import BertNormalizer
 from tokjax.text.patterns import PATTERNS
@@ -54,7 +55,7 @@ def silent(amount, note=""):
     """Report nothing."""
 
 
-@settings(max_examples=2000)
+@examples(2000)
 @given(
     words=st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 6), max_size=9),
     num_tokens=st.integers(0, 25),
@@ -68,7 +69,7 @@ def test_merging_tiny_alphabets(words, num_tokens, prefix, min_frequency):
     assert made == train_naively(words, num_tokens, **options)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(
     words=st.dictionaries(st.text("abcd", min_size=1, max_size=7), st.integers(1, 9), max_size=25),
     factor=st.sampled_from([1, 10**6, 10**9 + 7, 3**19]),

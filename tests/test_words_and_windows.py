@@ -8,11 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
+from tests.profiles import examples
 from tests.strategies import hard_texts
 from tests.test_batching import agree, assert_same
 from tests.token_layouts import SCHEMES, schemes
@@ -178,7 +179,7 @@ def test_words_are_refused():
             call()
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(st.lists(hard_texts, max_size=3), st.integers(1, 6), st.data())
 def test_merge_windows(tokenizer, texts, room, data):
     stride = data.draw(st.integers(0, room - 1))

@@ -6,7 +6,6 @@ Counting is not measured.
 
 from __future__ import annotations
 
-import logging
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
@@ -75,7 +74,6 @@ def climbed(ways: dict[str, Way], counts: PretokenCounts, merges: int, rounds: i
 
 def measure(bench: Bench) -> None:
     """Each rung, from few words and merges to many."""
-    logging.getLogger("tokjax").setLevel(logging.ERROR)
     for megabytes, vocab_size in bench.pick(RUNGS, QUICK_RUNGS):
         text = bench.text(megabytes, called=f"{megabytes:g} MB")
         counts = count_pretokens(text.path, special_tokens=[SEPARATOR], progress=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from enum import StrEnum
 from functools import partial
@@ -163,8 +162,6 @@ def train(
     _check_place(out, files, bundle=bundle, overwrite=overwrite)
     if save_counts is not None:
         _check_file(save_counts, files, overwrite=overwrite)
-    if quiet:
-        logging.getLogger("tokjax").setLevel(logging.ERROR)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     special = tuple(special_token or ())
     try:
