@@ -5,13 +5,13 @@ import json
 
 import pytest
 from hypothesis import given
-from transformers import CLIPTokenizer, GPT2Tokenizer
 
 import tokjax
 from tests.strategies import hard_texts
 from tokjax.text.byte_alphabet import ALPHABET, to_stand_ins
 from tokjax.utf8 import is_encodable
 
+transformers = pytest.importorskip("transformers")
 FormatError = tokjax.TokenizerFormatError
 HEADER = '"bpe_simple_vocab_16e6.txt#version: 0.2\n'
 MERGES = [("t", "h"), ("th", "e</w>"), ("c", "a"), ("ca", "t</w>"), ("Ã", "©"), ("!", "!</w>")]
@@ -24,7 +24,7 @@ def clip(tmp_path_factory):
     path.write_bytes(gzip.compress(LINES.encode()))
     forms = [*ALPHABET, *(character + "</w>" for character in ALPHABET), *map("".join, MERGES)]
     forms += ["<|startoftext|>", "<|endoftext|>"]
-    theirs = CLIPTokenizer(vocab={form: id_ for id_, form in enumerate(forms)}, merges=MERGES)
+    theirs = transformers.CLIPTokenizer(vocab={form: id_ for id_, form in enumerate(forms)}, merges=MERGES)
     return tokjax.load_tokenizer(path), theirs, path
 
 
@@ -95,7 +95,7 @@ def gpt2_files(directory, with_bytes):
 def partial(tmp_path_factory):
     directory = tmp_path_factory.mktemp("partial")
     vocab, merges = gpt2_files(directory, [*range(32, 127), 0xC3, 0xA9])
-    return tokjax.load_tokenizer(directory), GPT2Tokenizer(vocab=vocab, merges=merges)
+    return tokjax.load_tokenizer(directory), transformers.GPT2Tokenizer(vocab=vocab, merges=merges)
 
 
 @given(hard_texts)

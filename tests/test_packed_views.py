@@ -138,12 +138,11 @@ def test_integers_are_as_wide_as_torch_needs_them(packed):
 
 @pytest.mark.slow
 def test_a_model_of_transformers_keeps_documents_apart_without_a_cache():
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
+    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     torch.manual_seed(0)
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=64, max_position_embeddings=64, **sizes)).eval()
+    config = transformers.LlamaConfig(vocab_size=64, max_position_embeddings=64, **sizes)
+    model = transformers.LlamaForCausalLM(config).eval()
     rows = [[5, 6, 7, 8], [9, 10, 11], [12, 13, 14, 15, 16]]
     blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(rows), block_size=14, pad_id=0)
     batch = {name: torch.from_numpy(values) for name, values in blocks.to_huggingface().items()}

@@ -1,13 +1,12 @@
 """Tables and dicts where texts are expected: pandas, pyarrow, datasets, NumPy."""
 
-import datasets
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pytest
 
 import tokjax
 from tokjax.trainer import count_pretokens
+
+datasets, pa, pd = map(pytest.importorskip, ("datasets", "pyarrow", "pandas"))
 
 FRAME = pd.DataFrame({"id": [1, 2, 3], "text": ["a b", "c", "d"]})
 TABLE = pa.table({"text": ["a b", "c", "d"]})
