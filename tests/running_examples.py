@@ -11,12 +11,7 @@ PROGRAMS = [path for path in sorted(EXAMPLES.glob("*.py")) if "__main__" in path
 AS_A_USER = {
     name: value
     for name, value in os.environ.items()
-    if name
-    not in (
-        "JAX_NUMPY_DTYPE_PROMOTION",
-        "JAX_DISABLE_MOST_OPTIMIZATIONS",
-        "XLA_FLAGS",
-    )  # (optax needs promotion)
+    if name not in ("JAX_NUMPY_DTYPE_PROMOTION", "XLA_FLAGS")  # optax needs implicit promotion
 }
 
 

@@ -91,21 +91,17 @@ def test_train_lm_again(tmp_path, sentences):
     assert "no dataset of these texts yet" in third.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "corpus"),
     [
         ("train_lm.py", "missing.txt"),
-        *(
-            pytest.param(*names, marks=pytest.mark.slow)
-            for names in (
-                ("train_lm.py", "."),
-                ("train_lm.py", "tiny.txt"),
-                ("finetune_packed.py", "tiny.txt"),
-                ("masked_lm.py", "tiny.txt"),
-                ("span_corruption.py", "tiny.txt"),
-                ("pipeline.py", "tiny.txt"),
-            )
-        ),
+        ("train_lm.py", "."),
+        ("train_lm.py", "tiny.txt"),
+        ("finetune_packed.py", "tiny.txt"),
+        ("masked_lm.py", "tiny.txt"),
+        ("span_corruption.py", "tiny.txt"),
+        ("pipeline.py", "tiny.txt"),
     ],
 )
 def test_no_corpus(tmp_path, name, corpus):
