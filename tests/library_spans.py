@@ -6,15 +6,12 @@ import tokjax
 
 
 def overlapping_runs(spans):
-    """Slices of spans of which each overlaps with one before it, or begins before it."""
-    first, reach = 0, 0
-    for i, (start, stop) in enumerate(spans):
-        if i > first and start >= reach:
+    """Slices of spans that are in order without overlaps among one another."""
+    first = 0
+    for i in range(1, len(spans) + 1):
+        if i == len(spans) or max(stop for _, stop in spans[:i]) <= min(start for start, _ in spans[i:]):
             yield slice(first, i)
-            first, reach = i, 0
-        reach = max(reach, stop)
-    if spans:
-        yield slice(first, len(spans))
+            first = i
 
 
 def assert_contract(text, spans):

@@ -1,7 +1,7 @@
 """One contract of offsets for the tokenizers of every format, on strings that are hard to map back."""
 
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import tokjax
 from tests.huggingface_tokenizers import OURS, THEIRS, pair_of
@@ -106,6 +106,17 @@ def test_spans_keep_the_contract(name):
 )
 def test_a_prefix_has_no_text_of_its_own(text, spans):
     assert tokjax.encode_result(unigram_of_characters(), text).offsets.tolist() == spans
+
+
+def test_two_prefixes_that_are_trimmed():
+    """The library places them after the character that they are put before."""
+    made = Tokenizer(models.BPE({"Ġ": 0, "a": 1}, []))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend(" "), normalizers.Prepend(" ")])
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.post_processor = processors.ByteLevel(add_prefix_space=False)
+    assert made.encode("aa").offsets == [(1, 1), (1, 1), (0, 1), (1, 2)]
+    spans = tokjax.encode_result(tokjax.from_huggingface(made), "aa").offsets.tolist()
+    assert spans == [[1, 1], [1, 1], [1, 2], [2, 3]]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json, with a blank", "tokenizer.json, Llama 2"])

@@ -43,7 +43,9 @@ def separate_spans(
     >>> separate_spans(spans, np.array([3, 2, 0, 1]), pieces, {3}, "日".encode()).tolist()
     [[1, 1], [1, 2], [2, 3], [3, 4]]
     """
-    joins = spans[1:, 0] < np.maximum.accumulate(spans[:, 1])[:-1]
+    reach = np.maximum.accumulate(spans[:, 1])
+    ahead = np.minimum.accumulate(spans[::-1, 0])[::-1]  # (trimmed spans may begin after the next one)
+    joins = ahead[1:] < reach[:-1]
     if not joins.any():
         return spans
     separate = spans.copy()

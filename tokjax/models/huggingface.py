@@ -58,8 +58,8 @@ class HuggingFaceTokenizer(WithoutMethods):
     """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
 
     Offsets refer to the text as given, also if the library normalizes it; a byte that is not UTF-8 and a lone
-    surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the
-    bytes of one character have one byte each, a `▁` or space that is put before a text is empty, and of other
+    surrogate are encoded as U+FFFD, each with its own span. Spans do not overlap: tokens that are the bytes
+    of one character have one byte each, and a `▁` or space that is put before a text is empty. Of other
     tokens that the library gives the same characters the first has them.
 
     Equal tokenizers have equal definitions. It pickles as its definition, and threads can share it.
