@@ -267,10 +267,10 @@ class TestPrefetch:
 
         with tokjax.prefetch_to_device(endless()) as batches:
             next(batches)
-            assert batches._thread.is_alive()
-        assert not batches._thread.is_alive()
+            assert batches._worker.thread.is_alive()
+        assert not batches._worker.thread.is_alive()
         forgotten = tokjax.prefetch_to_device(endless())
-        thread = forgotten._thread
+        thread = forgotten._worker.thread
         del forgotten
         thread.join(timeout=5)
         assert not thread.is_alive()
