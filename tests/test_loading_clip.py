@@ -58,7 +58,10 @@ def test_clip_gives_the_ids_of_transformers(clip, text):
     ("data", "message"),
     [
         (gzip.compress(LINES.encode(), mtime=0)[:-12], "not gzip, or cut short"),
-        (gzip.compress(b"#version: 0.2\nt h\n", mtime=0), "begins with '#version: 0.2', and CLIP's merges with"),
+        (
+            gzip.compress(b"#version: 0.2\nt h\n", mtime=0),
+            "begins with '#version: 0.2', and CLIP's merges with",
+        ),
         (gzip.compress(LINES.encode() + b"\xff", mtime=0), "not UTF-8"),
         ((LINES + "x yz\n").encode(), "line 8: two tokens made before are expected, not 'x yz'"),
         ((LINES + "t</w> h\n").encode(), "line 8: two tokens made before are expected, not 't</w> h'"),
