@@ -141,8 +141,9 @@ class PackedBlocks(NamedTuple):
         The first token of each segment is no label, so that nothing is predicted from the segment before.
         There is no attention mask: a model finds the segments where positions begin again, with each segment
         (also where `positions` counts from the start of documents). It does so only without a cache of keys
-        and values. Call it as `model(**batch, use_cache=False)`, and set `model.config.use_cache = False`
-        for a `Trainer`; with the default, `use_cache=True`, tokens attend to the documents before their own.
+        and values. Call it as `model(**batch, use_cache=False)`, or set `model.config.use_cache = False`
+        (a `Trainer` does so, from transformers 5 on). With the default of models, `use_cache=True`, tokens
+        attend to the documents before their own.
 
         Args:
             ignore_index: the label of tokens that don't count.
