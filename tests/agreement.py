@@ -1,6 +1,7 @@
 """One function in NumPy, eager JAX, jit and vmap: the results must be the same to the bit."""
 
 import zlib
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +39,12 @@ def agree(function, *arrays):
     return expected
 
 
+@lru_cache(maxsize=16)  # (so that examples of one shape and function compile once)
+def mapped_over(function):
+    """By itself, vmap would compile operation by operation."""
+    return jax.jit(jax.vmap(function))
+
+
 def agree_in_jax(function, expected, arrays, *, eager=None):
     """Eager JAX, which compiles each operation, runs in the thorough profile alone, unless `eager` says."""
     moved = jax.tree.map(jnp.asarray, arrays)
@@ -45,5 +52,5 @@ def agree_in_jax(function, expected, arrays, *, eager=None):
         assert_same(expected, function(*moved), jax.Array)
     assert_same(expected, jax.jit(function)(*moved), jax.Array)
     stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
-    mapped = jax.jit(jax.vmap(function))(*stacked)  # (by itself, vmap compiles operation by operation)
+    mapped = mapped_over(function)(*stacked)
     assert_same(expected, jax.tree.map(lambda x: x[1], mapped), jax.Array)

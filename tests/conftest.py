@@ -56,15 +56,26 @@ def settings_of_the_process():
     }
 
 
-@pytest.fixture(autouse=True)
-def same_settings():
-    """Fails a test that leaves a setting of the process changed. Libraries may add some on import."""
-    before = settings_of_the_process()
-    yield
+def check_settings(before, ignored):
+    """Fails where a setting is another than before. Libraries may add some on import."""
     after = settings_of_the_process()
     changed = {name: (value, after.get(name)) for name, value in before.items() if value != after.get(name)}
-    changed.pop("PYTEST_CURRENT_TEST", None)
-    assert not changed
+    assert not changed.keys() - ignored, changed
+
+
+@pytest.fixture(autouse=True)
+def same_settings_after_a_test():
+    before = settings_of_the_process()
+    yield
+    check_settings(before, {"PYTEST_CURRENT_TEST"})
+
+
+@pytest.fixture(autouse=True, scope="module")
+def same_settings_after_a_module():
+    """For fixtures that live longer than a test. pytest sets warnings and streams for each test."""
+    before = settings_of_the_process()
+    yield
+    check_settings(before, {"PYTEST_CURRENT_TEST", "warnings", "streams"})
 
 
 @pytest.fixture(scope="session")

@@ -56,8 +56,8 @@ def losses_of(shown):
     return [int(row[0]) for row in rows], [float(row[1]) for row in rows], [float(row[2]) for row in rows]
 
 
-def test_train_lm(tmp_path):
-    done = run_example("train_lm.py", "--directory", tmp_path, *SMALL)
+def test_train_lm(tmp_path, functions):
+    done = run_example("train_lm.py", "--directory", tmp_path, "--corpus", functions, *SMALL)
     assert done.returncode == 0, done.stdout + done.stderr
     steps, training, held_out = losses_of(done.stdout)
     assert (steps[0], steps[-1]) == (1, 20)
