@@ -196,7 +196,8 @@ def huggingface_tokenizer(definition: str, reason: str, roles: Mapping[Role, str
     added = {
         token.content: id_
         for id_, token in library.get_added_tokens_decoder().items()
-        if token.content not in names and not (byte_level and token.content in in_model)
+        if token.content not in names
+        and not (byte_level and token.content in in_model and from_stand_ins(token.content))
     }
     own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
     in_bytes = bytes_of_forms(own) if byte_level else in_utf8(own)
