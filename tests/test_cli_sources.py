@@ -209,7 +209,7 @@ def test_the_same_command_resumes_after_an_interrupt(shell, tmp_path, monkeypatc
 def test_rebuilding_asks_first(shell, tmp_path):
     shell(f"pack c.txt -t t.json --eos-token {EOS} -q -o OUT/d")
     assert "d exists, and would be replaced; pass --overwrite" in shell("rebuild OUT/d -q", code=1)
-    shell(f"rebuild OUT/d -q --overwrite -t t.json --eos-token {EOS}")
+    shell(f"rebuild OUT/d -q --overwrite --trust-source -t t.json --eos-token {EOS}")
     assert tokjax.open_dataset(tmp_path / "d").num_documents == 40
 
 

@@ -1,5 +1,6 @@
 """One contract of offsets for the tokenizers of every format, on strings that are hard to map back."""
 
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
@@ -7,6 +8,7 @@ import tokjax
 from tests.huggingface_tokenizers import OURS, THEIRS, pair_of
 from tests.library_spans import assert_contract
 from tests.sentence_models import sentence_models
+from tokjax.models._byte_spans import separate_spans
 
 EDGES = [
     *["", " ", "   ", "\n", "\t\t", "\r\n", " \n\t ", "\u3000", "\u200b", "\x00", "\x85", "\ufeffa"],
@@ -117,6 +119,13 @@ def test_two_prefixes_that_are_trimmed():
     assert made.encode("aa").offsets == [(1, 1), (1, 1), (0, 1), (1, 2)]
     spans = tokjax.encode_result(tokjax.from_huggingface(made), "aa").offsets.tolist()
     assert spans == [[1, 1], [1, 1], [1, 2], [2, 3]]
+
+
+def test_an_empty_span_takes_no_text_from_the_next():
+    spans = np.array([[3, 3], [1, 3], [1, 3], [3, 4]])
+    pieces = [b"x", b"y", b"z", b"a"]
+    separate = separate_spans(spans, np.arange(4), pieces, (), "éa".encode())
+    assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json, with a blank", "tokenizer.json, Llama 2"])

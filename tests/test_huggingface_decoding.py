@@ -75,6 +75,17 @@ def test_an_added_token_with_the_id_of_a_byte(special):
     assert tokjax.decode(ours, theirs.encode("飞机").ids) == "飞机"
 
 
+def test_added_tokens_of_the_model_with_the_same_bytes():
+    parts = json.loads(byte_level().to_str())
+    parts["model"]["vocab"][" "] = 256
+    theirs = Tokenizer.from_str(json.dumps(parts))
+    theirs.add_tokens([AddedToken("Ġ", normalized=False), AddedToken(" ", normalized=False)])
+    ours = tokjax.from_huggingface(theirs)
+    ids = theirs.encode("a Ġ").ids
+    assert tokjax.encode(ours, "a Ġ").tolist() == ids
+    assert tokjax.decode(ours, ids) == theirs.decode(ids) == "a  "
+
+
 def test_an_added_token_that_the_decoder_takes_for_bytes():
     theirs = byte_level()
     theirs.add_tokens(["Ġé"])

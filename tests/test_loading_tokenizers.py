@@ -284,7 +284,7 @@ class TestVocabTxt:
         ):
             tokjax.load_tokenizer([tmp_path / "vocab.txt", tmp_path / merges])
         loaded = tokjax.load_tokenizer(tmp_path / "vocab.txt", "wordpiece")
-        assert tokjax.tokenize(loaded, "lo") == ["lo"]
+        assert tokjax.tokenize(loaded, "lo") == ["[CLS]", "lo", "[SEP]"]
 
     def test_a_vocabulary_of_rwkv(self, tmp_path):
         text = b"1 '\\x00' 1\n2 ' a' 2\n3 b'\\xe3\\x81' 2\n4 \"it's\" 4\n"

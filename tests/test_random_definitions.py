@@ -96,9 +96,11 @@ def trims_twice(definition):
     return json.dumps(definition["post_processor"]).count('"trim_offsets": true') > 1
 
 
-def has_byte_suffix(model):
-    """Whether words end with bytes that are in no text: the library gives them spans of other bytes."""
-    return model["type"] == "BPE" and model["byte_fallback"] and bool(model["end_of_word_suffix"])
+def has_byte_affix(model):
+    """Whether words have a prefix or suffix of bytes, to which the library gives spans of other bytes."""
+    if model["type"] != "BPE" or not model["byte_fallback"]:
+        return False
+    return bool(model["end_of_word_suffix"] or model["continuing_subword_prefix"])
 
 
 def bare_ids(library, text):
@@ -173,7 +175,7 @@ def check(definition, text, pair, ids):
         if composes:  # (of characters that were composed, the library's spans have only the first)
             view = tokjax.tokenization_view(ours, given_text)
             assert_contract(view, result.offsets[result.sequence_ids == sequence].tolist())
-        elif has_byte_suffix(definition["model"]) or trims_twice(definition):
+        elif has_byte_affix(definition["model"]) or trims_twice(definition):
             assert_contract(given_text, spans)
         else:
             assert_spans_agree(given_text, spans, theirs)

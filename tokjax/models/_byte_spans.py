@@ -76,8 +76,10 @@ def _separate_run(
         return empty + list(zip(bounds, bounds[1:], strict=False))
     rest, reach = [], begin
     for start, stop in spans[skipped:]:
-        before, reach = reach, max(stop, reach)
-        rest.append((max(start, before), reach))
+        before = reach
+        if stop > start:  # (an empty one may be beyond the next token)
+            before, reach = max(start, reach), max(stop, reach)
+        rest.append((before, reach))
     return empty + rest
 
 

@@ -35,7 +35,7 @@ from tokjax.models._other_names import WithoutMethods
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
-from tokjax.text.sources import checked_text, checked_texts
+from tokjax.text.sources import MANY_TEXTS, checked_text, checked_texts
 from tokjax.text.special import check_comparisons, holds_special, refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary
@@ -214,7 +214,7 @@ def huggingface_tokenizer(
     added = {
         token.content: id_
         for id_, token in listed.items()
-        if token.content not in names and token.content not in own_forms
+        if token.content not in names and not (token.content in own_forms and from_stand_ins(token.content))
     }
     own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
     in_bytes = bytes_of_forms(own) if byte_level else in_utf8(own)
@@ -339,11 +339,11 @@ def _encode(
     tokenizer: HuggingFaceTokenizer,
     text: Text,
     *,
-    add_special_tokens: bool = False,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
-    checked_text(text, "text")
+    checked_text(text, "text", MANY_TEXTS)
     _, [ids] = _encoded(
         tokenizer, [text], add_special_tokens, allowed_special, disallowed_special, offsets=False
     )
