@@ -318,7 +318,7 @@ def _encode(
     tokenizer: MetaspaceBPE,
     text: Text,
     *,
-    add_special_tokens: bool = False,
+    add_special_tokens: bool = True,
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
