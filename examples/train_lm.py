@@ -63,9 +63,9 @@ def main(
     directory: Path = Path("runs/train_lm"),
     megabytes: float = typer.Option(8, help="how much text to train on"),
     vocab_size: int = 2048,
-    length: int = typer.Option(128, min=2, help="tokens a block"),
-    batch_size: int = typer.Option(8, min=1, max=4096),
-    steps: int = typer.Option(280, min=1),
+    length: int = typer.Option(64, min=2, help="tokens a block"),
+    batch_size: int = typer.Option(16, min=1, max=4096),
+    steps: int = typer.Option(300, min=1),
     learning_rate: float = 2e-3,
     seed: int = typer.Option(0, min=0, max=2**32 - 1),
 ):
@@ -76,6 +76,7 @@ def main(
     loader = tokjax.PackedTokenLoader(dataset, batch_size=batch_size, seed=seed)
     print(f"{dataset}\n{len(loader):,} batches of {batch_size} x {length} tokens per epoch")
 
+    print("making a model, and measuring it before training")
     params = init_params(jax.random.key(seed), dataset.vocab_size, length)
     measure = held_out_measure(held_out, dataset.tokenizer, length, batch_size)
     before = measure(params)
