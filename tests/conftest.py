@@ -5,7 +5,6 @@ import logging
 import os
 import signal
 import sys
-import warnings
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=4"
@@ -46,7 +45,6 @@ def settings_of_the_process():
     return {
         "directory": Path.cwd(),
         "logger": (logger.level, logger.disabled, logger.propagate, [*logger.handlers]),
-        "warnings": [*warnings.filters],
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
         "path": [*sys.path],
         "streams": (sys.stdin, sys.stdout, sys.stderr),
@@ -72,10 +70,10 @@ def same_settings_after_a_test():
 
 @pytest.fixture(autouse=True, scope="module")
 def same_settings_after_a_module():
-    """For fixtures that live longer than a test. pytest sets warnings and streams for each test."""
+    """For fixtures that live longer than a test. pytest sets the streams for each test."""
     before = settings_of_the_process()
     yield
-    check_settings(before, {"PYTEST_CURRENT_TEST", "warnings", "streams"})
+    check_settings(before, {"PYTEST_CURRENT_TEST", "streams"})
 
 
 @pytest.fixture(scope="session")
