@@ -7,18 +7,19 @@ python .ci/snippets.py PAGE                  run the page's snippets in their or
 import re
 import shlex
 import sys
+import textwrap
 from pathlib import Path
 
-_SNIPPET = re.compile(r"^```python([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+_SNIPPET = re.compile(r"^( *)```python([^\n]*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)  # (indented in tabs)
 _INSTALL = re.compile(r"\bpip install ([^\n`&]+)")
 
 
 def shown_snippets(page):
     """Yields `(line, code)` of the blocks that readers see. Without `source=`, only the output is shown."""
     for found in _SNIPPET.finditer(page):
-        options, code = found.groups()
+        _, options, code = found.groups()
         if "exec=" not in options or "source=" in options:
-            yield page.count("\n", 0, found.start()) + 1, code
+            yield page.count("\n", 0, found.start()) + 1, textwrap.dedent(code)
 
 
 def requirements(page, name):
