@@ -31,6 +31,7 @@ class TestTables:
             (np.array([["a", "b"]]), "must be str or bytes, not ndarray"),
             (TABLE["text"], "not StringScalar; pass the array's values: array.to_pylist()"),
             (pd.Series(["a", None]), "a missing value; leave it out"),
+            (["a", None], "a missing value; leave it out"),
         ],
     )
     def test_what_is_passed_as_texts(self, tmp_path, tokenizer, source, hint):

@@ -107,7 +107,7 @@ def _documents_of_iterable(source: Any, separator: str | None, text_column: str)
             index += 1
             continue
         text = _text_of_record(index, given, text_column) if kind == "record" else given
-        if text is None:
+        if text is None and kind == "record":
             continue
         checked = checked_text(text, f"document {index}")
         for part in [checked] if separator is None else read_documents(iter([checked]), separator):
