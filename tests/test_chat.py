@@ -270,6 +270,16 @@ class TestVariables:
         ):
             tokjax.encode_chat(bpe, [], "{{ tools }}", variables={"tools": [lambda: 1]})
 
+    def test_data_nested_too_deeply(self, bpe):
+        nested = {}
+        for _ in range(5000):
+            nested = {"a": nested}
+        with pytest.raises(
+            tokjax.InvalidArgumentError,
+            match=r"messages\[0\]\['x'\]\['a'\].* nested more than 100 deep",
+        ):
+            tokjax.encode_chat(bpe, [{"role": "user", "x": nested}], "{{ messages }}")
+
 
 def test_messages_that_a_template_compares(bpe):
     """Messages that say nothing, which special tokens are counted with, differ where these do."""

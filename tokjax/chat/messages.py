@@ -17,6 +17,7 @@ _WORD = re.compile(r"[\w -]*")
 _WORDS = ("role", "type")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_MAX_DEPTH = 100
 
 Message = dict[str, Any]
 
@@ -98,26 +99,35 @@ def with_reasoning(messages: list[Message]) -> list[Message]:
     return filled
 
 
-def copy_json(value: Any, where: str, change: Callable[[str, str], str] = lambda text, _: text) -> Any:
+def copy_json(
+    value: Any, where: str, change: Callable[[str, str], str] = lambda text, _: text, *, depth: int = 0
+) -> Any:
     """Copies JSON data to lists and dicts.
 
     Args:
         value: what to copy.
         where: its name in errors.
         change: a function of a string and its name in errors; returns the string of the copy.
+        depth: the number of mappings and lists that contain the value.
 
     Raises:
-        InvalidArgumentError: something in it is not JSON data.
+        InvalidArgumentError: something in it is not JSON data, or it is nested too deeply.
     """
     if isinstance(value, str):
         return change(str(value), where)
+    if depth > _MAX_DEPTH:
+        raise InvalidArgumentError(
+            f"{where[:60]}... has mappings or lists nested more than {_MAX_DEPTH} deep"
+        )
     if isinstance(value, Mapping):
         return {
-            copy_json(key, f"a key of {where}", change): copy_json(inner, f"{where}[{key!r}]", change)
+            copy_json(key, f"a key of {where}", change, depth=depth + 1): copy_json(
+                inner, f"{where}[{key!r}]", change, depth=depth + 1
+            )
             for key, inner in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [copy_json(inner, f"{where}[{i}]", change) for i, inner in enumerate(value)]
+        return [copy_json(inner, f"{where}[{i}]", change, depth=depth + 1) for i, inner in enumerate(value)]
     if isinstance(value, (int, float, NoneType)):
         return value
     advice = "; a function is passed as its JSON schema" if callable(value) else ""
