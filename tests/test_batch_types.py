@@ -66,7 +66,12 @@ def test_every_type_of_batch_is_here():
     assert of_arrays - NO_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
 
 
-@pytest.mark.parametrize("name", BATCHES)
+SLOW = {"packed with a loss mask", "a mixture"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BATCHES]
+)
 def test_it_can_be_taken_apart(name):
     check_batch(*BATCHES[name])
 

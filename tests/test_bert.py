@@ -11,6 +11,7 @@ from tokenizers import normalizers, pre_tokenizers
 
 import tokjax
 from tests import make_bert_characters as library
+from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tokjax.text import bert_characters
 from tokjax.text.bert import BertNormalizer
@@ -52,6 +53,7 @@ def test_the_table_of_bits_is_the_library_s():
     assert np.flatnonzero(bits_of_code_point() != library.bits_of_library()).tolist() == []
 
 
+@pytest.mark.slow
 def test_the_table_of_lower_case_is_the_library_s():
     theirs, ours = library.lower_case_of_library(), lower_case()
     assert [code for code in code_points() if theirs.get(code) != ours.get(code)] == []
@@ -80,6 +82,7 @@ def test_few_characters_are_remembered(monkeypatch):
     assert BertNormalizer().normalize(text) == hugging_face(text, ALL_STEPS[-1])
 
 
+@examples(50)
 @given(text=texts_with_any)
 def test_str_and_bytes_alike(text):
     normalizer = BertNormalizer()

@@ -72,7 +72,11 @@ def test_span_corruption(data, batch, length, density, span_length):
 # One shape and one set of options each, so that JAX compiles once for all examples.
 IN_JAX = [
     (partial(corrupt, noise_density=0.4, mean_noise_span_length=2), 0),
-    (partial(corrupt, noise_density=1, mean_noise_span_length=1, inputs_length=20), 0),
+    pytest.param(
+        partial(corrupt, noise_density=1, mean_noise_span_length=1, inputs_length=20),
+        0,
+        marks=pytest.mark.slow,
+    ),
     (partial(mix, denoisers=[Denoiser(0.3, 2, mode_id=60), Denoiser(0.5, None), Denoiser(0, 3)]), 1),
 ]
 

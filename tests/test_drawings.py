@@ -58,6 +58,7 @@ def test_all_places_of_the_code_are_drawn():
     assert sum(place.files for place in read_places()) == len(modules())
 
 
+@pytest.mark.slow
 def test_the_matrix_has_all_imports_of_upper_floors():
     drawn = texts(draw_uses())
     assert sum(int(number) for number in drawn if number.isdigit()) == sum(

@@ -56,6 +56,7 @@ def losses_of(shown):
     return [int(row[0]) for row in rows], [float(row[1]) for row in rows], [float(row[2]) for row in rows]
 
 
+@pytest.mark.slow
 def test_train_lm(tmp_path, functions):
     done = run_example("train_lm.py", "--directory", tmp_path, "--corpus", functions, *SMALL)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -61,7 +61,9 @@ def test_the_middle_is_the_same_in_jax(draws):
     agree_in_jax(MIDDLE_LAST, MIDDLE_LAST(ragged, draws), (ragged, draws))
 
 
-@pytest.mark.parametrize("shape", [(1,), (0, 3), (3, 0), (2, 1, 3)])
+@pytest.mark.parametrize(
+    "shape", [(0, 3), (3, 0), *(pytest.param(x, marks=pytest.mark.slow) for x in ((1,), (2, 1, 3)))]
+)
 def test_the_edges_in_jax(shape):
     """Shapes with a zero, no or two axes of rows in them."""
     *rows, length = shape
