@@ -24,6 +24,20 @@ def test_ids_that_are_none(wrong):
         tokjax.causal_lm_labels(flat, flat, ignore_index=wrong)
 
 
+def test_results_of_other_types(tokenizer):
+    batch = tokjax.encode_batch_result(tokenizer, ["a", "b"])
+    chat = tokjax.encode_chat(tokenizer, [{"role": "user", "content": "a"}], "{{ messages[0].content }}")
+    for given, message in (
+        (tokjax.quick_encode_batch(tokenizer, ["a"]), "of type QuickBatch: pass its results"),
+        ([batch, batch], "result 0 is of type TokenizationBatch: pass the batch itself, or all results"),
+        ([batch[0], chat], "result 1 is of type EncodedChat: pass its tokens, chat.result"),
+        (chat, "is of type EncodedChat: pass its tokens, chat.result"),
+        ([[1, 2]], "result 0 is of type list: for rows of plain ids pass tokjax.ragged_from_rows"),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match=message):
+            tokjax.collate_padded_batch(given, pad_id=0)
+
+
 def test_shapes_that_do_not_fit():
     for call in (
         lambda: tokjax.pad_sequence(np.array([1]), -1, 0),

@@ -164,7 +164,7 @@ class TestInterrupted:
         path = tmp_path / "checkpoint.npz"
         stop_after(monkeypatch, 20, KeyboardInterrupt)
         with pytest.raises(
-            KeyboardInterrupt, match=r"npz has 2\d of them, and the same call goes on from there"
+            KeyboardInterrupt, match=r"npz has 2\d of them; to resume, make the same call again"
         ):
             train(corpus, 400, checkpoint=path)
 

@@ -24,6 +24,11 @@ def dataset(tmp_path):
     return tokjax.open_dataset(tmp_path / "data")
 
 
+def npy_with(header):
+    """An `.npy` file of a header that NumPy's parser fails at."""
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+
+
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
 @pytest.mark.parametrize("at_once", [1, 50, 1 << 22])
 def test_there_and_back(dataset, tmp_path, name, at_once, monkeypatch):
@@ -82,6 +87,14 @@ def test_ids_that_are_all_the_same(tmp_path):
             r"the id 258 \(at 1\)",
         ),
         ("x.npy", b"abc", tokjax.SourceError, r"no \.npy file"),
+        (
+            "x.npy",
+            npy_with("{'descr': '<u2', 'fortran_order': 63,), }"),
+            tokjax.SourceError,
+            r"no \.npy file",
+        ),
+        ("x.npy", npy_with("{'a': " + "-" * 9000 + "1}"), tokjax.SourceError, r"no \.npy file"),
+        ("x.npy", npy_with("(" * 5000), tokjax.SourceError, r"no \.npy file"),
         ("x.idx", b"abc", tokjax.SourceError, "is no index of Megatron"),
         ("x.idx", b"MMIDIDX\x00\x00" + bytes(25), tokjax.SourceError, "version 0"),
         ("x.txt", b"abc", tokjax.InvalidArgumentError, r"'x.txt' is can't be told by its name; pass format"),

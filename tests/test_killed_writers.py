@@ -7,6 +7,7 @@ import pytest
 
 import tokjax
 from tests.killing import kill_points
+from tokjax._locks import keep_locked
 from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
 
 TOKENIZER = tokjax.byte_level(["</s>"], eos_token="</s>")
@@ -43,7 +44,7 @@ def test_a_dataset_that_is_replaced(writer, template, root, tmp_path):
     replace, documents = {
         "write": (lambda: tokjax.write_dataset(["new"], FIELD, data, overwrite=True), 1),
         "merge": (lambda: tokjax.merge_datasets([tmp_path / "part"] * 2, data, overwrite=True), 2),
-        "rebuild": (lambda: tokjax.rebuild_dataset(data), 1),
+        "rebuild": (lambda: tokjax.rebuild_dataset(data, trust_source=True), 1),
     }[writer]
     for point in kill_points(replace, lambda: lay_out(template, root)):
         if data.exists():
@@ -153,6 +154,29 @@ def test_files_of_a_tokenizer_are_never_mixed(template, root):
         except tokjax.TokenizerFormatError:
             continue
         assert tokjax.fingerprint(found) in whole
+
+
+def test_temporary_files_of_a_killed_writer_are_deleted(template, root):
+    tokenizer = train_bpe(["old odd"] * 3, vocab_size=258, pattern="gpt2", progress=False).tokenizer
+    names = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
+
+    def export():
+        tokjax.export_tokenizer(tokenizer, root, "gpt2")
+        tokjax.export_tokenizer(tokenizer, root, "huggingface")
+
+    num_left = 0
+    for _ in kill_points(export, lambda: lay_out(template, root)):
+        num_left += any(entry.name.endswith(".partial") for entry in root.iterdir())
+        export()
+        assert sorted(entry.name for entry in root.iterdir()) == names
+    assert num_left
+    lay_out(template, root)
+    live = root / ".vocab.json.0123.partial"
+    with keep_locked(live):
+        export()
+        assert live.exists()
+    export()
+    assert not live.exists()
 
 
 def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):

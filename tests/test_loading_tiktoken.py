@@ -195,6 +195,7 @@ class TestJson:
         assert (ours.pattern, dict(ours.vocabulary.special)) == ("gpt2", {"<EOT>": 0, "<META>": 1})
         assert tokjax.encode(ours, "the!").tolist() == [259, 35]
         assert tokjax.eos_id(ours) == 0
+        assert tokjax.detect_tokenizer_files(tmp_path).format == "tiktoken"
         with pytest.raises(ArgumentError, match="holds a pattern and special tokens; leave encoding= out"):
             tokjax.load_tokenizer(tmp_path / "claude.json", encoding="gpt2")
 

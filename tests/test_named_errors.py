@@ -1,5 +1,8 @@
 """What is no text, no plan, no archive and the like is named, wherever it is given."""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -21,6 +24,48 @@ def test_what_is_no_text_is_not_encoded(name, given):
     for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
         with pytest.raises(tokjax.InvalidArgumentError, match="must be str or bytes, not"):
             call(TOKENIZERS[name], given)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_paths_are_not_texts(name):
+    path, tokenizer = Path("a.txt"), TOKENIZERS[name]
+    for call in (
+        lambda: tokjax.encode(tokenizer, path),
+        lambda: tokjax.encode_result(tokenizer, path),
+        lambda: tokjax.encode_batch_result(tokenizer, [path]),
+        lambda: tokjax.encode_batch_result(tokenizer, path),
+        lambda: tokjax.quick_tokenize(tokenizer, path),
+        lambda: tokjax.count_tokens(tokenizer, path),
+    ):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=r"is a path; pass its text, path\.read_text\(\); encode_files"
+        ):
+            call()
+
+
+def test_one_text_is_not_many():
+    for call in (
+        lambda: tokjax.align_spans(np.array([[1, 2]]), [(1, 2, "L")], labels=["L"], texts="a"),
+        lambda: tokjax.trim_offsets(np.array([[1, 2]]), texts="a"),
+        lambda: tokjax.spans_from_characters("ab", [[], []]),
+        lambda: tokjax.spans_to_characters("ab", [[], []]),
+    ):
+        with pytest.raises(tokjax.InvalidArgumentError, match=r"texts is one text; pass \[text\]"):
+            call()
+
+
+def test_tokenizers_of_other_libraries():
+    theirs, ours = pair_of("unigram")
+    for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
+        with pytest.raises(
+            tokjax.UnsupportedTokenizerError, match=r"pass tokjax.from_huggingface\(tokenizer\)"
+        ):
+            call(theirs, "a")
+    result = tokjax.encode_result(ours, "a")
+    with pytest.raises(tokjax.InvalidArgumentError, match="not a TokenizationResult; pass its .ids"):
+        tokjax.decode(ours, result)
+    with pytest.raises(tokjax.InvalidArgumentError, match="use decode_batch for it"):
+        tokjax.decode(ours, tokjax.encode_batch_result(ours, ["a"]))
 
 
 @pytest.mark.parametrize("given", [["a"], None])

@@ -52,7 +52,7 @@ batches = tokjax.prefetch_to_device(source())
 print(next(batches).shape)
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False, timeout=60)
-    assert (done.returncode, done.stdout) == (0, b"(2,)\n"), done.stderr
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"(2,)\n", b"")
 
 
 class TestErrors:

@@ -1,5 +1,6 @@
 import jax
 import pytest
+import tiktoken
 
 import tokjax
 from tests.huggingface_tokenizers import pair_of
@@ -90,6 +91,8 @@ def test_all_fields_of_a_causal_lm_batch(tokenizer):
     assert tokjax.quick_causal_lm_batch(tokenizer, ["low"]).offsets is None
     count = jax.jit(lambda batch: (batch.labels >= 0).sum())
     assert count(quick.batch) == 3
+    for batch in (quick, tokjax.quick_encode_batch(tokenizer, ["low"] * 64)):
+        assert len(repr(batch).splitlines()) < 8
     assert jax.tree.map(lambda a: a[:1], quick.batch).ids.shape == (1, 4)
 
 
@@ -142,6 +145,15 @@ class TestWhatTheyTake:
         (tmp_path / "words.txt").write_text("[UNK]\nlow\nlower\n")
         options = {"format": "wordpiece"}
         self.same(tmp_path / "words.txt", tokjax.load_tokenizer(tmp_path / "words.txt", **options), **options)
+
+    def test_objects_of_subclasses(self, tokenizer):
+        ranks = {token: id_ for id_, token in tokenizer.vocabulary.bytes_by_id.items() if id_ < 256}
+
+        class Custom(tiktoken.Encoding):
+            pass
+
+        custom = Custom("mine", pat_str=r"\w+|\W", mergeable_ranks=ranks, special_tokens={})
+        assert tokjax.quick_tokenize(custom, "ab").token_ids.tolist() == custom.encode("ab")
 
     def test_objects_of_other_libraries(self):
         theirs, ours = pair_of("GPT-2")

@@ -54,7 +54,18 @@ class TestContents:
             ("a.txt", BINARY, "a.txt: byte 0 is NUL, and text is expected; the file is binary, it seems; "),
             ("a.txt", "one café".encode("latin-1"), "byte 7 (0xe9) is not valid UTF-8, and text is expected"),
             ("a.txt", "é".encode("latin-1"), "iconv -f latin1 -t utf-8"),
+            (
+                "a.txt",
+                "a “b”".encode("cp1252"),
+                "another encoding, perhaps: convert it with iconv -f ENCODING",
+            ),
             ("a.txt", "text".encode("utf-16"), "text in UTF-16; convert it with iconv -f utf-16 -t utf-8"),
+            ("a.txt", "text".encode("utf-32"), "text in UTF-32; convert it with iconv -f utf-32 -t utf-8"),
+            (
+                "a.txt.gz",
+                gzip.compress("é".encode("latin-1"), mtime=0),
+                "a.txt.gz | iconv -f latin1 -t utf-8 > NEW",
+            ),
             ("a.txt", gzip.compress(b"text", mtime=0), "a gzip file; let its name end with .gz"),
             ("a.txt", bz2.compress(BINARY), "a bzip2 file; let its name end with .bz2"),
             ("a.txt", lzma.compress(b"text"), "an xz file; let its name end with .xz"),
@@ -174,6 +185,14 @@ class TestPaths:
         (tmp_path / name).write_text("x")
         assert hint in message_of(name, tokjax.InvalidArgumentError)
         assert documents(text_files(name, format="text")) == [b"x"]
+
+    def test_an_arrow_file_is_no_arrow_stream(self, tmp_path):
+        table = pa.table({"text": ["a", "b"]})
+        for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
+            with new(tmp_path / f"{name}.arrow", table.schema) as writer:
+                writer.write_table(table)
+        assert "pandas.read_feather('file.arrow')" in message_of("file.arrow", tokjax.InvalidArgumentError)
+        assert "Dataset.from_file('stream.arrow')" in message_of("stream.arrow", tokjax.InvalidArgumentError)
 
 
 class TestCompression:

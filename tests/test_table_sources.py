@@ -40,11 +40,19 @@ class TestTables:
             (lambda: tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d"), "source"),
             (lambda: list(tokjax.read_documents(source, None)), "source"),
             (lambda: tokjax.encode_batch_result(tokenizer, source), "texts"),
+            (lambda: tokjax.encode_batch_result(tokenizer, source, max_length=3), "texts"),
+            (lambda: tokjax.encode_windows(tokenizer, source, max_length=9), "texts"),
             (lambda: tokjax.count_tokens(tokenizer, source), "texts"),
         ):
             with pytest.raises(tokjax.InvalidArgumentError) as raised:
                 call()
             assert hint.format(name) in str(raised.value)
+
+    def test_tables_as_pairs(self, tokenizer):
+        with pytest.raises(
+            tokjax.InvalidArgumentError, match=r"pairs is a DataFrame .*such as pairs\['text'\]"
+        ):
+            tokjax.encode_batch_result(tokenizer, ["a"] * len(FRAME), FRAME)
 
     def test_records_are_written_and_else_rejected(self, tmp_path):
         assert tokjax.write_dataset(DATASET, tokjax.RawTextField(), tmp_path / "d").num_documents == 3

@@ -262,7 +262,7 @@ def test_an_interrupt_says_how_far_it_was():
     def stop(amount, note=""):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt, match="after 1 of 9 tokens; nothing was kept"):
+    with pytest.raises(KeyboardInterrupt, match="after 1 of 9 tokens; nothing was saved"):
         merge_likely(
             {"aab": 3}, ["a", "##a", "##b"], num_tokens=9, prefix="##", min_frequency=1, advance=stop
         )

@@ -11,6 +11,7 @@ from tokjax._arranging import Filled
 from tokjax._presplit import join_words, words_of_tokens
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.records import TokenizationBatch, adopt_batch
+from tokjax.text.sources import reject_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -68,12 +69,14 @@ def encode_bare(
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
         InvalidArgumentError: they are no sequence of texts, or not as many pairs.
     """
+    reject_tables(texts, "texts")
     if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
         raise InvalidArgumentError(
             f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
         )
     given = list(texts)
     if pairs is not None:
+        reject_tables(pairs, "pairs")
         if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(given):
             raise InvalidArgumentError(
                 f"pairs must be as many texts as there are texts ({len(given)}), one to go with each; got "

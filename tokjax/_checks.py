@@ -33,6 +33,16 @@ def checked_float(name: str, value: object, *, least: float, most: float = math.
     raise InvalidArgumentError(f"{name} must be a number, {bounds}, not {value!r}")
 
 
+def reject_one_text(texts: object) -> None:
+    """Raises if a single text is passed where a sequence of texts is expected.
+
+    Raises:
+        InvalidArgumentError: `texts` is `str` or `bytes`.
+    """
+    if isinstance(texts, (str, bytes, bytearray, memoryview)):
+        raise InvalidArgumentError("texts is one text; pass [text]")
+
+
 def check_id(name: str, value: object) -> None:
     """Refuse what is no `int32`: `None` most of all, which a tokenizer without that token gives."""
     if is_traced(value):

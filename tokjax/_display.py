@@ -65,12 +65,14 @@ def visible(token: str) -> str:
 
 
 def describe_leaf(leaf: Any) -> str:
-    """Returns the dtype and shape of an array, and the start of the `repr` of anything else.
+    """Returns the dtype and shape of an array, the length of a tuple, or the start of another `repr`.
 
     >>> import numpy as np
     >>> describe_leaf(np.zeros((2, 3), np.int32)), describe_leaf("right")
     ('int32[2,3]', "'right'")
     """
+    if type(leaf) is tuple:
+        return f"tuple[{len(leaf)}]"
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         shown = repr(leaf)
         return shown if len(shown) <= _MOST_CHARACTERS else shown[: _MOST_CHARACTERS - 3] + "..."
@@ -82,9 +84,11 @@ def describe_batch(batch: Any) -> str:
     """Returns the `repr` of a batch: the dtype and shape of each array in a few lines, and no values.
 
     Args:
-        batch: a `NamedTuple`; fields that are `None` are left out.
+        batch: a `NamedTuple` or a dataclass; fields that are `None` are left out.
     """
-    fields = [f"{name}={describe_leaf(leaf)}" for name, leaf in batch._asdict().items() if leaf is not None]
+    names = batch._fields if hasattr(batch, "_fields") else batch.__dataclass_fields__
+    leaves = {name: getattr(batch, name) for name in names}
+    fields = [f"{name}={describe_leaf(leaf)}" for name, leaf in leaves.items() if leaf is not None]
     text = f"{type(batch).__name__}({', '.join(fields)})"
     return textwrap.fill(
         text, _LINE_WIDTH, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import io
 import json
@@ -10,10 +11,12 @@ import os
 import secrets
 import stat
 import zipfile
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
+
+from tokjax._locks import file_lock, keep_locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -111,24 +114,49 @@ def write_together(files: Sequence[tuple[Path, Callable[[BinaryIO], object]]]) -
     if not directory.is_dir():
         raise FileNotFoundError(errno.ENOENT, "there is no such directory", str(directory))
     temporaries = [path.with_name(f".{path.name}.{secrets.token_hex(6)}.partial") for path, _ in files]
-    try:
-        for (path, write), temporary in zip(files, temporaries, strict=True):
-            with named_in_errors(path), temporary.open("wb") as file:
-                write(file)
-                file.flush()
-                os.fsync(file.fileno())
-        if len(files) > 1:
-            files[-1][0].unlink(missing_ok=True)
-            sync_directory(directory)
-        for (path, _), temporary in zip(files[:-1], temporaries, strict=False):
-            temporary.replace(path)
-            sync_directory(directory)
-        temporaries[-1].replace(files[-1][0])
-    except BaseException:
-        for temporary in temporaries:
-            temporary.unlink(missing_ok=True)
-        raise
+    with ExitStack() as locks:
+        try:
+            for (path, write), temporary in zip(files, temporaries, strict=True):
+                _delete_abandoned(path)
+                locks.enter_context(keep_locked(temporary))
+                with named_in_errors(path), temporary.open("wb") as file:
+                    write(file)
+                    file.flush()
+                    os.fsync(file.fileno())
+            if len(files) > 1:
+                files[-1][0].unlink(missing_ok=True)
+                sync_directory(directory)
+            for (path, _), temporary in zip(files[:-1], temporaries, strict=False):
+                temporary.replace(path)
+                sync_directory(directory)
+            temporaries[-1].replace(files[-1][0])
+        except BaseException:
+            for temporary in temporaries:
+                temporary.unlink(missing_ok=True)
+            raise
     sync_directory(directory)
+
+
+def _delete_abandoned(path: Path) -> None:
+    """Deletes the temporary files of `path` whose writers were killed: nobody holds their locks."""
+    for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
+        with suppress(OSError), file_lock(temporary):
+            pass
+
+
+@contextmanager
+def npy_errors_as_value_errors() -> Iterator[None]:
+    """Raises `ValueError` for whatever NumPy raises while it parses the header of a damaged `.npy` file.
+
+    NumPy parses it with `ast.literal_eval` and `tokenize`, which fail in many ways. The header is read alone,
+    or its array mapped: a `MemoryError` comes from the parser, not from the size of the array.
+    """
+    try:
+        yield
+    except (OSError, ValueError):
+        raise
+    except Exception as error:
+        raise ValueError(str(error) or type(error).__name__) from error
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -81,6 +81,23 @@ def file_lock(path: Path) -> Iterator[bool]:
             os.close(descriptor)
 
 
+@contextmanager
+def keep_locked(path: Path) -> Iterator[None]:
+    """Locks a file of a unique name until the block ends, and leaves it where it is.
+
+    It does nothing on a file system without locks, nor on Windows, where nobody could write to the file.
+    """
+    descriptor = None
+    with suppress(OSError):
+        while descriptor is None and sys.platform != "win32":  # another process may lock it for an instant
+            descriptor = _acquire(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
 def _acquire(path: Path) -> int | None:
     """Returns the locked file's descriptor, or `None` where another holds the lock."""
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)

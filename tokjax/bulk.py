@@ -15,7 +15,7 @@ from tokjax.encoding import encode_batch_result
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import TextFiles, as_they_are, text_files
 from tokjax.text.opening import check_are_text
-from tokjax.text.sources import read_documents, reject_tables
+from tokjax.text.sources import read_documents, reject_path, reject_tables
 
 if TYPE_CHECKING:
     import os
@@ -200,6 +200,7 @@ def count_tokens(
     (2, [1, 0, 2])
     """
     reject_tables(texts, "texts")
+    reject_path(texts, "texts")
     if isinstance(texts, (bytearray, memoryview)) or not isinstance(texts, Iterable):
         raise InvalidArgumentError(
             f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"

@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from tokjax.vocabulary import Vocabulary
 
 _IDS_AT_ONCE = 1 << 16
+_ADAPTERS = {
+    "tokenizers": "from_huggingface",
+    "transformers": "from_huggingface",
+    "tiktoken": "from_tiktoken",
+    "sentencepiece": "from_sentencepiece",
+}
 
 Special: TypeAlias = Literal["all"] | Collection[str]
 """Names of special tokens, or `"all"` of them."""
@@ -178,6 +184,10 @@ def decode_row_by_row(
 
 def flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
     """What `decode_bytes` takes, as an array."""
+    if hasattr(ids, "row_splits"):
+        raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; use decode_batch for it")
+    if hasattr(ids, "ids"):
+        raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; pass its .ids")
     flat: NDArray[np.int32] = as_integers("ids", ids, np.int32)
     if flat.ndim != 1:
         raise InvalidArgumentError(
@@ -332,6 +342,12 @@ def unk_id(tokenizer: Any) -> int | None:
 
 
 def _refuse(function: str, tokenizer: Any) -> NoReturn:
+    library = type(tokenizer).__module__.partition(".")[0]
+    if library in _ADAPTERS:
+        raise UnsupportedTokenizerError(
+            f"{function} takes tokenizers of tokjax, not a {type(tokenizer).__name__} of {library}; pass "
+            f"tokjax.{_ADAPTERS[library]}(tokenizer)"
+        )
     raise UnsupportedTokenizerError(
         f"{function} has no implementation for {type(tokenizer).__name__!r}; pass a tokenizer such as "
         f"tokjax.byte_level_bpe(...) or tokjax.load_tokenizer(PATH), or register your own type with "

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax import encoding, protocol
+from tokjax._display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
@@ -61,7 +63,8 @@ class QuickTokens(NamedTuple):
     metadata: ResultMetadata
 
 
-class QuickBatch(NamedTuple):
+@dataclass(frozen=True, eq=False, repr=False)
+class QuickBatch:
     """Many texts' tokens.
 
     Attributes:
@@ -76,8 +79,13 @@ class QuickBatch(NamedTuple):
     tokenization_texts: tuple[Text, ...]
     metadata: ResultMetadata
 
+    def __repr__(self) -> str:
+        """Shows dtypes and shapes."""
+        return describe_batch(self)
 
-class QuickCausalLMBatch(NamedTuple):
+
+@dataclass(frozen=True, eq=False, repr=False)
+class QuickCausalLMBatch:
     """A padded batch for a causal language model, with its texts and options.
 
     It holds strings, so it is not passed to a jitted step; `batch` is.
@@ -107,6 +115,10 @@ class QuickCausalLMBatch(NamedTuple):
     tokenization_texts: tuple[Text, ...]
     pad_id: int
     ignore_index: int
+
+    def __repr__(self) -> str:
+        """Shows dtypes and shapes."""
+        return describe_batch(self)
 
     @property
     def batch(self) -> CausalLMBatch:
@@ -375,8 +387,11 @@ def _resolve(given: Any, format_: Any) -> Any:
         return load_tokenizer(given, format_)
     if format_ != "auto":
         raise InvalidArgumentError(f"format={format_!r} is for paths, not for a {type(given).__name__}")
-    adapter = _ADAPTERS.get(type(given).__module__.partition(".")[0])
-    return given if adapter is None else adapter(given)
+    for class_ in type(given).__mro__:  # a subclass is defined elsewhere
+        adapter = _ADAPTERS.get(class_.__module__.partition(".")[0])
+        if adapter is not None:
+            return adapter(given)
+    return given
 
 
 def _pad_id(tokenizer: Any) -> int:

@@ -37,20 +37,32 @@ def as_ragged(results: Any) -> Ragged:
         return results.ragged
     if isinstance(results, Ragged):
         return results
-    given: list[object] = (
-        list(results) if isinstance(results, Iterable) and not is_jax(results) else [results]
-    )
-    rows = [row for row in given if isinstance(row, TokenizationResult)]
-    if len(rows) < len(given):
-        other = next(row for row in given if not isinstance(row, TokenizationResult))
-        raise InvalidArgumentError(
-            "results must be a TokenizationBatch, a Ragged or TokenizationResults, and a "
-            f"{type(other).__name__} is none of them; for rows of plain ids pass "
-            "tokjax.ragged_from_rows(rows)"
-        )
+    is_one_object = is_jax(results) or hasattr(results, "_fields") or not isinstance(results, Iterable)
+    if is_one_object:
+        raise _unexpected_results(results, "the argument")
+    rows = list(results)
+    for i, row in enumerate(rows):
+        if not isinstance(row, TokenizationResult):
+            raise _unexpected_results(row, f"result {i}")
     columns = {name: _joined(rows, name) for name in COLUMNS[1:]}
     ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
     return Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
+
+
+def _unexpected_results(given: object, name: str) -> InvalidArgumentError:
+    """Returns the error for an argument of a batching function that is of none of the expected types."""
+    if hasattr(given, "assistant_mask"):
+        advice = "pass its tokens, chat.result"
+    elif isinstance(given, TokenizationBatch):
+        advice = "pass the batch itself, or all results of several: [*batch, *other]"
+    elif hasattr(given, "results"):
+        advice = "pass its results, as in quick.results"
+    else:
+        advice = "for rows of plain ids pass tokjax.ragged_from_rows(rows)"
+    return InvalidArgumentError(
+        "results must be a TokenizationBatch, a Ragged or a list of TokenizationResult; "
+        f"{name} is of type {type(given).__name__}: {advice}"
+    )
 
 
 def _values_as_ids(merged: Any) -> Ragged:

@@ -1,10 +1,17 @@
-"""Commands: `tokjax train`, `pack`, `inspect`, `stats` and `report`."""
+"""The `tokjax` command."""
 
 from __future__ import annotations
 
 
-def main() -> None:
-    """Run the command that the shell asked for."""
-    from tokjax.cli.commands import run  # noqa: PLC0415 (typer and rich are slow to import)
+import sys
 
-    run()
+
+def main() -> None:
+    """Runs the command that the shell asked for."""
+    try:
+        from tokjax.cli.commands import run  # noqa: PLC0415 (typer and rich are slow to import)
+
+        run()
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        sys.exit(130)

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 
 import tokjax
+from tokjax.cli.advice import in_shell_words
 from tokjax.cli.sources import FILES_HELP, STDIN, FormatOption, TextColumnOption, source_or_stdin
 from tokjax.cli.tables import training_table
 from tokjax.text.files import text_files
@@ -170,7 +171,8 @@ def train(
             options["special_tokens"] = _special_tokens(model, special)
         trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
     except KeyboardInterrupt as error:
-        Console(stderr=True).print(str(error) or "interrupted", style="bold red", markup=False)
+        message = in_shell_words(str(error) or "interrupted")
+        Console(stderr=True).print(message, style="bold red", markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     if bundle:
         file = save_training_bundle(trained, out, overwrite=overwrite).path

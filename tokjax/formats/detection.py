@@ -29,7 +29,7 @@ _SENTENCE_PIECE_NAMES = (
     "spm.model",
     "tokenizer.model.v3",
 )
-_TEKKEN_NAME = "tekken.json"
+_JSON_RANKS_NAMES = ("tekken.json", "claude.json")
 _CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
 _CLASSIC_MERGES = ("merges.txt", "bpe.codes")
 _BEGINNING = 1 << 12
@@ -56,8 +56,8 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
     Of several kinds the first of these is taken: `tokenizer.tokjax.json`; `tokenizer.json`; `vocab.json` with
     `merges.txt`; `encoder.json` with `vocab.bpe`; a SentencePiece model of a usual name (`tokenizer.model`,
     `spiece.model`, `sentencepiece.bpe.model`, `spm.model`, `tokenizer.model.v3`), or a file of ranks under
-    such a name; a single `*.tiktoken` or `tekken.json`;
-    `bpe_simple_vocab_16e6.txt.gz`; `vocab.txt`.
+    such a name; a single `*.tiktoken`, `tekken.json` or
+    `claude.json`; `bpe_simple_vocab_16e6.txt.gz`; `vocab.txt`.
 
     Args:
         path: a directory, a file, or a pair of files.
@@ -121,7 +121,7 @@ def _detected_in(directory: Path) -> DetectedTokenizer:
     if models:
         found = detect_tokenizer_format(directory / _only(models, directory))
         return found._replace(reason=f"{directory} has {found.files[0].name}, and {found.reason}")
-    ranks = sorted(name for name in present if name.endswith(".tiktoken") or name == _TEKKEN_NAME)
+    ranks = sorted(name for name in present if name.endswith(".tiktoken") or name in _JSON_RANKS_NAMES)
     if ranks:
         return _by_name("tiktoken", directory, _only(ranks, directory))
     if _CLIP_NAME in present:
@@ -131,7 +131,8 @@ def _detected_in(directory: Path) -> DetectedTokenizer:
     raise TokenizerFormatError(
         f"{directory}: holds no tokenizer that is known; it has {sorted(present)[:20]}. Looked for "
         f"{TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
-        f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken, {_TEKKEN_NAME}, {_CLIP_NAME} and vocab.txt"
+        f"{', '.join(_SENTENCE_PIECE_NAMES)}, *.tiktoken, {', '.join(_JSON_RANKS_NAMES)}, {_CLIP_NAME} and "
+        "vocab.txt"
     )
 
 

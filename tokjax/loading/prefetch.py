@@ -16,7 +16,7 @@ from tokjax._locks import ThreadLock
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 Batch = TypeVar("Batch")
 
@@ -183,9 +183,9 @@ class Prefetched(Generic[Batch]):
         """Close it."""
         self.close()
 
-    def __del__(self) -> None:
-        """Tell the thread that nobody waits for it."""
-        if self._process == os.getpid():
+    def __del__(self, getpid: Callable[[], int] = os.getpid) -> None:
+        """Tells the thread that nobody waits for it. At the end of the process `os` may be gone already."""
+        if self._process == getpid():
             self._worker.stop.set()
 
     def close(self) -> None:

@@ -11,7 +11,13 @@ import numpy as np
 from tokjax import protocol
 from tokjax._checks import checked_int
 from tokjax._directories import empty_place, exclusive_place, resolve
-from tokjax._files import NotRegularFileError, read_regular, write_atomically, write_together
+from tokjax._files import (
+    NotRegularFileError,
+    npy_errors_as_value_errors,
+    read_regular,
+    write_atomically,
+    write_together,
+)
 from tokjax._optional import import_optional
 from tokjax._urls import refuse_urls
 from tokjax.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
@@ -197,8 +203,9 @@ def _read_nanogpt(path: Path) -> _Stream:
 
 def _read_npy(path: Path) -> _Stream:
     try:
-        ids = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError, OverflowError) as error:
+        with npy_errors_as_value_errors():
+            ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
         raise SourceError(f"{path}: cut short, or no .npy file: {error}") from error
     if not isinstance(ids, np.ndarray):
         raise SourceError(f"{path}: holds several arrays; save the one of ids as an .npy")

@@ -12,7 +12,14 @@ import numpy as np
 from tokjax.errors import InvalidArgumentError
 from tokjax.store.encoding import Documents
 from tokjax.text.files import TextFiles, as_they_are
-from tokjax.text.sources import Source, checked_text, documents_by_chunk, files_of, read_documents
+from tokjax.text.sources import (
+    LIST_THE_PATHS,
+    Source,
+    checked_text,
+    documents_by_chunk,
+    files_of,
+    read_documents,
+)
 from tokjax.utf8 import Text, to_utf8
 
 if TYPE_CHECKING:
@@ -109,7 +116,7 @@ def _documents_of_iterable(source: Any, separator: str | None, text_column: str)
         text = _text_of_record(index, given, text_column) if kind == "record" else given
         if text is None and kind == "record":
             continue
-        checked = checked_text(text, f"document {index}")
+        checked = checked_text(text, f"document {index}", paths_advice=LIST_THE_PATHS)
         for part in [checked] if separator is None else read_documents(iter([checked]), separator):
             yield index, part
             index += 1

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._files import FileIdentity, NotRegularFileError, get_identity, open_regular, sha256_of
+from tokjax._files import (
+    FileIdentity,
+    NotRegularFileError,
+    get_identity,
+    npy_errors_as_value_errors,
+    open_regular,
+    sha256_of,
+)
 from tokjax.errors import DatasetCorruptError
 from tokjax.store.manifest import MANIFEST_FILE
 from tokjax.store.manifest_reading import read_manifest_and_identity
@@ -132,8 +139,9 @@ class DatasetFiles:
     def parse_array(self, name: str, contents: bytes | mmap.mmap) -> NDArray[Any]:
         """Returns the array of an `.npy` file, shape `(n,)`, without copying it."""
         try:
-            return _parse_npy(contents)
-        except (ValueError, EOFError) as error:
+            with npy_errors_as_value_errors():
+                return _parse_npy(contents)
+        except ValueError as error:
             raise DatasetCorruptError(
                 f"{self.location}/{name} is truncated or no .npy file ({error}); {_WRITE_AGAIN}"
             ) from error

@@ -13,6 +13,7 @@ from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
+from tokjax._files import open_regular
 from tokjax._urls import fetched, is_url
 from tokjax.errors import InvalidArgumentError
 
@@ -194,8 +195,15 @@ def _check_suffix(path: Path) -> None:
             f"{_UNPACKED_BY[suffix]}, or compress it with gzip, bzip2 or xz"
         )
     if suffix in _LOADED_BY:
-        loaded = _LOADED_BY[suffix].format(name=path.name)
+        if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
+            suffix = ".feather"
+        loaded = _LOADED_BY[suffix].format(name=name)
         raise InvalidArgumentError(f"{name!r} is not a text file, by its name; pass {loaded}")
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    with open_regular(path) as file:
+        return file.read(len(magic)) == magic
 
 
 def _matches(path: str | os.PathLike[str]) -> list[Path]:

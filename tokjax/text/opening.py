@@ -30,11 +30,18 @@ _MAGIC = (
     (b"PK\x03\x04", "a zip archive; unpack it"),
     (b"PAR1", "a Parquet file; pass text_files(PATH, format='parquet')"),
     (b"\x93NUMPY", "a NumPy array; for an array of token ids use convert_dataset"),
-    (b"ARROW1\0\0", "an Arrow file; load it with datasets.Dataset.from_file(PATH)"),
+    (b"ARROW1\0\0", "an Arrow file; load it with pandas.read_feather(PATH)"),
     (b"\xff\xff\xff\xff", "an Arrow stream; load it with datasets.Dataset.from_file(PATH)"),
-    (codecs.BOM_UTF16_LE, "text in UTF-16; convert it with iconv -f utf-16 -t utf-8"),
-    (codecs.BOM_UTF16_BE, "text in UTF-16; convert it with iconv -f utf-16 -t utf-8"),
 )
+_BYTE_ORDER_MARKS = (  # (that of UTF-32 in little endian starts with that of UTF-16)
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc"}
+_NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters there, letters and quotes in Windows-1252
+STANDARD_INPUT = "standard input"
 _CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
 
 
@@ -135,12 +142,31 @@ def check_is_text(head: bytes, name: str) -> None:
     else:
         found = f"(0x{head[at]:02x}) is not valid UTF-8"
     cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
-    if cause is None and nul < 0 and len(head.translate(None, _CONTROL)) == len(head):
-        cause = f"text in Latin-1, perhaps: convert it with iconv -f latin1 -t utf-8 {name} > NEW"
+    cause = cause or _conversion_advice(head, name)
     raise SourceError(
         f"{name}: byte {at} {found}, and text is expected; the file is {cause or 'binary, it seems'}"
         "; to encode its bytes as they are, pass [path.read_bytes()]"
     )
+
+
+def _conversion_advice(head: bytes, name: str) -> str | None:
+    """Returns what the encoding of a text file seems to be, and a command that converts it."""
+    encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
+    if encoding is not None:
+        return f"text in {encoding.upper()}; convert it with {_iconv(encoding, name)}"
+    if b"\0" in head or len(head.translate(None, _CONTROL)) != len(head):
+        return None
+    if len(head.translate(None, _NOT_IN_LATIN1)) != len(head):
+        return f"text in another encoding, perhaps: convert it with {_iconv('ENCODING', name)}"
+    return f"text in Latin-1, perhaps: convert it with {_iconv('latin1', name)}"
+
+
+def _iconv(encoding: str, name: str) -> str:
+    command = f"iconv -f {encoding} -t utf-8"
+    if name == STANDARD_INPUT:
+        return f"{command} in the pipe"
+    decompressor = _DECOMPRESSORS.get(name[name.rfind(".") :].lower())
+    return f"{command} {name} > NEW" if decompressor is None else f"{decompressor} {name} | {command} > NEW"
 
 
 def invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:

@@ -36,6 +36,10 @@ MANY_TEXTS = (
     "of a text with is_pretokenized=True"
 )
 """What to do where one text is expected and a list is given: the end of an error."""
+READ_THE_FILE = "pass its text, path.read_text(); encode_files encodes the texts of files"
+"""What to do where a text is expected and a path is given: the end of an error."""
+LIST_THE_PATHS = "several paths are passed as a list: list(paths)"
+"""The same where paths are fine as a list, but come from another iterable."""
 
 
 def files_of(source: Source, *, takes_records: bool = False) -> TextFiles | None:
@@ -112,7 +116,7 @@ def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
     gathered: list[Text] = []
     nbytes = 0
     for i, text in enumerate(texts):
-        size = nbytes_of(checked_text(text, f"text {i} of the source"))
+        size = nbytes_of(checked_text(text, f"text {i} of the source", paths_advice=LIST_THE_PATHS))
         if not size:
             continue
         nbytes += size
@@ -135,7 +139,8 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
     files = files_of(source)
     if files is None:
         for i, text in enumerate(source):  # type: ignore[arg-type]
-            yield from _documents_in(checked_text(text, f"text {i} of the source"), separator)
+            checked = checked_text(text, f"text {i} of the source", paths_advice=LIST_THE_PATHS)
+            yield from _documents_in(checked, separator)
         return
     for documents, _ in documents_by_chunk(files, separator):
         yield from documents
@@ -194,7 +199,8 @@ class SpooledTexts:
         self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115 (closed by __exit__)
         try:
             for i, text in enumerate(texts):
-                characters = to_characters(checked_text(text, f"text {i} of the source"))
+                checked = checked_text(text, f"text {i} of the source", paths_advice=LIST_THE_PATHS)
+                characters = to_characters(checked)
                 self._file.write(json.dumps(characters) + "\n")
         except BaseException:
             self._file.close()
@@ -222,18 +228,18 @@ def readable_again(source: Source) -> AbstractContextManager[Source]:
     return nullcontext(source)
 
 
-def checked_text(text: object, what: str, advice: str = "") -> Text:
+def checked_text(text: object, what: str, advice: str = "", paths_advice: str = READ_THE_FILE) -> Text:
     """`text` itself, or an error that names `what` if it is neither `str` nor `bytes`.
 
     Args:
         text: what is checked.
         what: what to call it in the error.
         advice: the end of the error where a list is given.
+        paths_advice: the end of the error where a path is given.
     """
     if isinstance(text, (str, bytes)):
         return text
-    if isinstance(text, os.PathLike):
-        raise InvalidArgumentError(f"{what} is a path; several paths are passed as a list: list(paths)")
+    reject_path(text, what, paths_advice)
     hint = advice if isinstance(text, (list, tuple)) else ""
     if isinstance(text, Mapping):
         texts = f"[record[{_likely(text)!r}] for record in records]"
@@ -243,6 +249,16 @@ def checked_text(text: object, what: str, advice: str = "") -> Text:
     elif hasattr(text, "as_py"):
         hint = "; pass the array's values: array.to_pylist()"
     raise InvalidArgumentError(f"{what} must be str or bytes, not {type(text).__name__}{hint}")
+
+
+def reject_path(text: object, name: str, advice: str = READ_THE_FILE) -> None:
+    """Raises for a path where a text is expected.
+
+    Raises:
+        InvalidArgumentError: it is an `os.PathLike`.
+    """
+    if isinstance(text, os.PathLike):
+        raise InvalidArgumentError(f"{name} is a path; {advice}")
 
 
 def reject_tables(texts: object, name: str, *, takes_records: bool = False) -> None:
@@ -292,6 +308,7 @@ def checked_texts(texts: Any) -> None:
     reject_tables(texts, "texts")
     if isinstance(texts, (str, bytes, bytearray, memoryview)):
         raise InvalidArgumentError("texts is one text; pass [text], or use encode or encode_result for it")
+    reject_path(texts, "texts")
     if isinstance(texts, Set) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
         raise InvalidArgumentError(
             f"texts must be a sequence, in which every text has its place, not a {type(texts).__name__}; "

@@ -54,7 +54,7 @@ def merge_likely(
                 advance(1)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(
-            f"training was interrupted after {len(made):,} of {num_tokens:,} tokens; nothing was kept"
+            f"training was interrupted after {len(made):,} of {num_tokens:,} tokens; nothing was saved"
         ) from None
     return made
 

@@ -241,7 +241,7 @@ def _clear_if_stopped() -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        raise KeyboardInterrupt("counting was interrupted; nothing was kept") from None
+        raise KeyboardInterrupt("counting was interrupted; nothing was saved") from None
     except BrokenExecutor as error:
         raise TrainingError(
             "a counting process died (killed, or out of memory?); nothing was trained. Try again with a new "

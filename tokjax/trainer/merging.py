@@ -124,9 +124,9 @@ def train_merges(
 def _interrupted(done: int, asked: int, checkpoint: CheckpointFile | None) -> str:
     said = f"training was interrupted after {done:,} of {asked:,} merges; "
     if checkpoint is None:
-        return said + "nothing was kept. With checkpoint=PATH it could go on from there"
+        return said + "nothing was saved; to be able to resume, pass checkpoint=PATH"
     return (
-        said + f"{checkpoint.path} has {checkpoint.num_saved:,} of them, and the same call goes on from there"
+        said + f"{checkpoint.path} has {checkpoint.num_saved:,} of them; to resume, make the same call again"
     )
 
 

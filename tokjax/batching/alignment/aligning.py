@@ -102,7 +102,9 @@ def align_spans(
 
     Returns:
         Labels of shape `(n,)`, those of all texts end to end (`make_ragged(labels, batch.row_splits)` can be
-        collated), or `(batch, length)`; and how many tokens each span has, in all windows of its text.
+        collated), or `(batch, length)`; and how many tokens each span has, in all windows of its text, shape
+        `(spans,)`. The counts are not rows of a batch: a training step takes the labels alone, or what
+        `align_span_arrays` returns.
 
     Raises:
         InvalidArgumentError: a span is empty or has an unknown label; two overlap (see `split_layers`); a

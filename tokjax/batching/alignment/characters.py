@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._checks import reject_one_text
 from tokjax.batching.alignment.spans import flat_spans
 from tokjax.errors import InvalidArgumentError, OffsetsContractError
 from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
@@ -142,6 +143,7 @@ def _converted(
     convert: Callable[..., tuple[NDArray[np.int64], NDArray[np.bool_]]],
     convert_one_text: Callable[[Text, Any], NDArray[np.int64]],
 ) -> list[list[LabelledSpan]]:
+    reject_one_text(texts)
     if len(spans) != len(texts):
         raise InvalidArgumentError(
             f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one for each"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from tokjax._checks import reject_one_text
 from tokjax.batching.alignment.spans import check_rows, row_of_span, show_span
 from tokjax.batching.alignment.tokens import BLOCK, token_rows
 from tokjax.errors import OffsetsContractError
@@ -77,7 +78,12 @@ class JoinedTexts(NamedTuple):
 
 
 def join_texts(texts: Sequence[Text]) -> JoinedTexts:
-    """Joins texts, and finds their white space."""
+    """Joins texts, and finds their white space.
+
+    Raises:
+        InvalidArgumentError: it is one text instead of a sequence of texts.
+    """
+    reject_one_text(texts)
     encoded = [to_utf8(text) for text in texts]
     num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
     joined = b"\0".join([*encoded, b""])
