@@ -76,9 +76,11 @@ def main(
     loader = tokjax.PackedTokenLoader(dataset, batch_size=batch_size, seed=seed)
     print(f"{dataset}\n{len(loader):,} batches of {batch_size} x {length} tokens per epoch")
 
-    print("making a model, and measuring it before training")
+    print("initializing the model")
     params = init_params(jax.random.key(seed), dataset.vocab_size, length)
+    print("encoding the held-out texts")
     measure = held_out_measure(held_out, dataset.tokenizer, length, batch_size)
+    print("evaluating the model before training")
     before = measure(params)
     with tokjax.prefetch_to_device(loader.repeat()) as batches:
         measures = {"held-out bits per byte": measure}

@@ -85,12 +85,14 @@ def fit(params, total_loss, batches, steps, learning_rate, measures=None):
         return optax.apply_updates(params, updates), state, jax.tree.map(jnp.add, sums, new)
 
     names = ["  step", "training loss", *(measures or {}), "tokens/s"]
-    print("compiling", "  ".join(names), sep="\n", flush=True)
+    print("compiling the training step", flush=True)
     state, sums, begin = optimizer.init(params), no_sums(), None
     for step, batch in zip(range(1, steps + 1), batches, strict=False):
         params, state, sums = train_step(params, state, batch, sums)
         nats, count = map(float, sums)  # (waits for the step)
         seconds = time.perf_counter() - begin if begin else 0
+        if step == 1:
+            print("  ".join(names), flush=True)
         if step in (1, steps) or seconds > SECONDS_BETWEEN_ROWS:
             found = [f"{measure(params):.3f}" for measure in (measures or {}).values()]
             rate = f"{count / seconds:,.0f}" if begin else "-"

@@ -51,7 +51,7 @@ SMALL = ("--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20)
 def losses_of(shown):
     """The steps, and the columns of losses, of the table that a program has printed."""
     lines = shown.splitlines()
-    rows = [line.split() for line in lines[lines.index("compiling") + 2 :]]
+    rows = [line.split() for line in lines[lines.index("compiling the training step") + 2 :]]
     rows = [row for row in rows if row[0].isdigit()]
     return [int(row[0]) for row in rows], [float(row[1]) for row in rows], [float(row[2]) for row in rows]
 
