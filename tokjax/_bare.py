@@ -8,10 +8,10 @@ import numpy as np
 
 from tokjax import protocol
 from tokjax._arranging import Filled
+from tokjax._checks import reject_tables
 from tokjax._presplit import join_words, words_of_tokens
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.records import TokenizationBatch, adopt_batch
-from tokjax.text.sources import reject_tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

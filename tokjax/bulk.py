@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
+from tokjax._checks import reject_path, reject_tables
 from tokjax._progress import progress_bar
 from tokjax._threads import num_threads
 from tokjax.encoding import encode_batch_result
 from tokjax.errors import InvalidArgumentError
 from tokjax.text.files import TextFiles, as_they_are, text_files
 from tokjax.text.opening import check_are_text
-from tokjax.text.sources import read_documents, reject_path, reject_tables
+from tokjax.text.sources import read_documents
 
 if TYPE_CHECKING:
     import os

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax import encoding, protocol
+from tokjax._checks import checked_text, checked_texts
 from tokjax._display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
@@ -15,7 +16,6 @@ from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
 from tokjax.formats.huggingface_json import from_huggingface
 from tokjax.formats.loading import load_tokenizer
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.text.sources import checked_text, checked_texts
 from tokjax.trainer.bpe import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
 from tokjax.trainer.sentence_piece import train_sentencepiece

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 import numpy as np
 
 from tokjax import protocol
+from tokjax._checks import MANY_TEXTS, checked_text, checked_texts
 from tokjax._threads import num_threads
 from tokjax.models._assembly import Rows, assemble, sources_end_to_end, sources_from_spans
 from tokjax.models._other_names import WithoutMethods
 from tokjax.models.engine.chunks import as_segments
 from tokjax.ragged import Ragged
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
-from tokjax.text.sources import MANY_TEXTS, checked_text, checked_texts
 from tokjax.text.special import refuse_special_in, resolve_special, split_at_special, with_white_space
 from tokjax.utf8 import from_characters, nbytes_of, to_characters, to_utf8
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from tokjax import protocol
+from tokjax._checks import MANY_TEXTS, checked_text, checked_texts
 from tokjax._files import checksum_of_json
 from tokjax._optional import import_optional
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
@@ -35,7 +36,6 @@ from tokjax.models._other_names import WithoutMethods
 from tokjax.ragged import Ragged, splits_from_lengths
 from tokjax.records import ResultMetadata, TokenizationBatch, adopt_batch
 from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
-from tokjax.text.sources import MANY_TEXTS, checked_text, checked_texts
 from tokjax.text.special import check_comparisons, holds_special, refuse_special_in, resolve_special
 from tokjax.utf8 import character_starts, to_characters, to_utf8
 from tokjax.vocabulary import ROLES, Strips, make_vocabulary

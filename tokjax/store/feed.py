@@ -9,17 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from tokjax._checks import LIST_THE_PATHS, checked_text
 from tokjax.errors import InvalidArgumentError
 from tokjax.store.encoding import Documents
 from tokjax.text.files import TextFiles, as_they_are
-from tokjax.text.sources import (
-    LIST_THE_PATHS,
-    Source,
-    checked_text,
-    documents_by_chunk,
-    files_of,
-    read_documents,
-)
+from tokjax.text.sources import Source, documents_by_chunk, files_of, read_documents
 from tokjax.utf8 import Text, to_utf8
 
 if TYPE_CHECKING:
