@@ -37,8 +37,9 @@ def as_ragged(results: Any) -> Ragged:
         return results.ragged
     if isinstance(results, Ragged):
         return results
-    is_one_object = is_jax(results) or hasattr(results, "_fields") or not isinstance(results, Iterable)
-    if is_one_object:
+    if isinstance(results, TokenizationResult):
+        results = [results]
+    if is_jax(results) or hasattr(results, "_fields") or not isinstance(results, Iterable):
         raise _unexpected_results(results, "the argument")
     rows = list(results)
     for i, row in enumerate(rows):
