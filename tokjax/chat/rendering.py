@@ -221,7 +221,7 @@ def _environment_class() -> Any:
 
 @lru_cache(maxsize=1)
 def _counting_class() -> Any:
-    """Makes the class that rewrites a parsed template: what gets a cost: loops, `~`, comparisons, slices, keys."""
+    """Makes the class that adds costs to a parsed template: of loops, `~`, comparisons, slices and keys."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
 
