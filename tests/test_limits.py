@@ -4,10 +4,13 @@ import base64
 import json
 import pickle
 import struct
+from itertools import product
 
 import pytest
+from tokenizers import Tokenizer
 
 import tokjax
+from tests.tokenizer_definitions import BERT, character_map
 from tokjax.models._growth import growth_of_steps
 from tokjax.text.special import check_comparisons
 
@@ -37,6 +40,11 @@ def in_sequence(steps):
 
 def charsmap(longest):
     return struct.pack("<I", 4) + bytes(4) + b"\0".join([b"a", b"b" * longest, b""])
+
+
+def precompiled(replacement):
+    charsmap = struct.pack("<I", 4) + bytes(4) + b"a\0" + replacement.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
 def field(number, value):
@@ -71,12 +79,7 @@ def sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
             "2,000 tokens",
         ),
         (
-            {
-                "normalizer": {
-                    "type": "Precompiled",
-                    "precompiled_charsmap": base64.b64encode(charsmap(5000)).decode(),
-                }
-            },
+            {"normalizer": precompiled("b" * 5000)},
             "make 5,000 characters of one",
         ),
     ],
@@ -113,10 +116,50 @@ def test_a_limit_can_be_raised(tmp_path):
         ([replace("/a*", "-")], 2),  # one more after each character
         ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
         ([{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")], 1),
+        ([{"type": "NFKD"}, BERT, {"type": "NFKC"}], 18),
+        ([{"type": "NFC"}, BERT, precompiled("ﷺ")], 72),
+        ([{"type": "NFKD"}, precompiled("ﷺ"), {"type": "NFKD"}], 324),
+        ([precompiled("日" * 30), BERT, BERT], 150),
+        ([{"type": "NFKD"}, BERT, BERT], 20),
     ],
 )
 def test_growth(steps, growth):
     assert growth_of_steps(steps) == growth
+
+
+def sequences_of_unicode_steps(longest):
+    kinds = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "Strip")
+    steps = [BERT, BERT | dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)]
+    steps += [{"type": "Precompiled", "precompiled_charsmap": character_map()}]
+    steps += [{"type": kind, "strip_left": True, "strip_right": True} for kind in kinds]
+    return [row for length in range(1, longest + 1) for row in product(steps, repeat=length)]
+
+
+def normalizer_of(steps):
+    definition = {"model": {"vocab": {}, "merges": []}, "normalizer": in_sequence(steps)}
+    return Tokenizer.from_str(json.dumps(definition)).normalizer.normalize_str
+
+
+def check_growth_of(characters, longest):
+    for steps in sequences_of_unicode_steps(longest):
+        normalize, growth = normalizer_of(steps), growth_of_steps(steps)
+        assert max(len(normalize(character)) for character in characters) <= growth, steps
+
+
+def test_growth_of_unicode_steps():
+    """The characters that grow most stay within the bound."""
+    check_growth_of("aﷺ㍿㈱㍘İᾯ가豈㋿𝆺𝅥𝅯日\u0301\x00 ", 2)
+
+
+@pytest.mark.slow
+def test_growth_of_all_characters():
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    steps = [normalizer_of([*row]) for row in sequences_of_unicode_steps(1)]
+    by_change = {}  # of those that only get spaces, or don't change, one is enough
+    for character in every:
+        change = tuple(normalize(character).replace(character, "x") for normalize in steps)
+        by_change[change] = character
+    check_growth_of(by_change.values(), 3)
 
 
 def test_special_tokens_that_take_long_to_find(tmp_path):
