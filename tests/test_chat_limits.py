@@ -7,6 +7,7 @@ from tokjax.chat.limits import Budget, TemplateLimitError
 
 TALK = [{"role": "user", "content": "hi"}]
 NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+TUPLES = "{% set ns = namespace(x=(1,)) %}{% for i in range(16) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
 GROWN = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = "
 LONG = "{% set x = 'a' * 10000 %}"
 NUMBERS = "{% set r = range(10000) %}"
@@ -21,6 +22,14 @@ def text_of(template, **options):
     [
         "{{ 'a' * 10**10 }}",
         "{{ 10**(10**9) }}",
+        "{{ 9 ** 20000 % 2 }}",
+        "{{ 9 ** 2000 * 9 ** 2000 }}",
+        "{% set x = 9 ** 2000 %}{% for i in range(1000) %}{% set y = x * x %}{% endfor %}",
+        "{% set x = 9 ** 2000 %}{% for i in range(1000) %}{% set y = x // (x - 1) %}{% endfor %}",
+        "{{ (1).from_bytes(('a' * 2000).encode(), 'big') % 2 }}",
+        "{{ ('f' * 4000) | int(base=16) % 2 }}",
+        "{{ ([9 ** 2499] * 10000) | sum % 2 }}",
+        "{{ 3 | round(-3000) }}",
         "{{ [0] * 10**10 }}",
         GROWN + "ns.x ~ ns.x %}{% endfor %}",
         GROWN + "ns.x + ns.x %}{% endfor %}",
@@ -35,6 +44,13 @@ def text_of(template, **options):
         NESTED + "{{ ns.x ~ 1 }}",
         NESTED + "{{ raise_exception(ns.x) }}",
         NESTED + "{{ ns.x.count([1]) }}",
+        TUPLES + "{{ {ns.x: 1} | length }}",
+        TUPLES + "{{ {}[ns.x] }}",
+        TUPLES + "{{ {}.get(ns.x) }}",
+        TUPLES + "{{ dict([(ns.x, 1)]) | length }}",
+        TUPLES + "{{ dict.fromkeys([ns.x]) | length }}",
+        TUPLES + "{{ ns.x in {} }}",
+        TUPLES + "{{ {} | attr(ns.x) }}",
         "{{ 'a'.center(10**10) }}",
         "{{ 'a' | center(10**10) }}",
         "{{ '%1000000000d' % 1 }}",
@@ -73,6 +89,12 @@ def text_of(template, **options):
 def test_work_is_bounded(template):
     with pytest.raises(tokjax.InvalidArgumentError, match="does more work than is allowed"):
         text_of(template, max_characters=40_000)
+
+
+def test_ordinary_arithmetic():
+    assert text_of("{{ 2 ** 5000 % 7 }} {{ 1700000000 | round }} {{ 2.345 | round(2) }} {{ -3 // 2 }}") == (
+        "4 1700000000 2.35 -2"
+    )
 
 
 def test_the_limit_can_be_raised():

@@ -4,11 +4,15 @@ import base64
 import json
 import pickle
 import struct
+from itertools import product
 
 import pytest
+from tokenizers import Tokenizer
 
 import tokjax
+from tests.tokenizer_definitions import BERT, character_map
 from tokjax.models._growth import growth_of_steps
+from tokjax.text.special import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
 TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}
@@ -38,6 +42,11 @@ def charsmap(longest):
     return struct.pack("<I", 4) + bytes(4) + b"\0".join([b"a", b"b" * longest, b""])
 
 
+def precompiled(replacement):
+    charsmap = struct.pack("<I", 4) + bytes(4) + b"a\0" + replacement.encode() + b"\0"
+    return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
+
+
 def field(number, value):
     def varint(value):
         return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
@@ -47,11 +56,10 @@ def field(number, value):
     return varint(number << 3 | 2) + varint(len(value)) + value
 
 
-def sentencepiece_model(num_pieces=10, longest=1):
+def sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
     pieces = [field(1, field(1, b"<unk>") + field(3, 2))]
-    pieces += [
-        field(1, field(1, b"p%d" % i) + b"\x15" + struct.pack("<f", -1.0)) for i in range(num_pieces - 1)
-    ]
+    forms = [form(i).encode() for i in range(num_pieces - 1)]
+    pieces += [field(1, field(1, piece) + b"\x15" + struct.pack("<f", -1.0)) for piece in forms]
     normalizer = field(1, b"identity") + (field(2, charsmap(longest)) if longest > 1 else b"")
     return b"".join(pieces) + field(2, field(3, 1)) + field(3, normalizer)
 
@@ -71,12 +79,7 @@ def sentencepiece_model(num_pieces=10, longest=1):
             "2,000 tokens",
         ),
         (
-            {
-                "normalizer": {
-                    "type": "Precompiled",
-                    "precompiled_charsmap": base64.b64encode(charsmap(5000)).decode(),
-                }
-            },
+            {"normalizer": precompiled("b" * 5000)},
             "make 5,000 characters of one",
         ),
     ],
@@ -113,10 +116,50 @@ def test_a_limit_can_be_raised(tmp_path):
         ([replace("/a*", "-")], 2),  # one more after each character
         ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
         ([{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")], 1),
+        ([{"type": "NFKD"}, BERT, {"type": "NFKC"}], 18),
+        ([{"type": "NFC"}, BERT, precompiled("ﷺ")], 72),
+        ([{"type": "NFKD"}, precompiled("ﷺ"), {"type": "NFKD"}], 324),
+        ([precompiled("日" * 30), BERT, BERT], 150),
+        ([{"type": "NFKD"}, BERT, BERT], 20),
     ],
 )
 def test_growth(steps, growth):
     assert growth_of_steps(steps) == growth
+
+
+def sequences_of_unicode_steps(longest):
+    kinds = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "Strip")
+    steps = [BERT, BERT | dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)]
+    steps += [{"type": "Precompiled", "precompiled_charsmap": character_map()}]
+    steps += [{"type": kind, "strip_left": True, "strip_right": True} for kind in kinds]
+    return [row for length in range(1, longest + 1) for row in product(steps, repeat=length)]
+
+
+def normalizer_of(steps):
+    definition = {"model": {"vocab": {}, "merges": []}, "normalizer": in_sequence(steps)}
+    return Tokenizer.from_str(json.dumps(definition)).normalizer.normalize_str
+
+
+def check_growth_of(characters, longest):
+    for steps in sequences_of_unicode_steps(longest):
+        normalize, growth = normalizer_of(steps), growth_of_steps(steps)
+        assert max(len(normalize(character)) for character in characters) <= growth, steps
+
+
+def test_growth_of_unicode_steps():
+    """The characters that grow most stay within the bound."""
+    check_growth_of("aﷺ㍿㈱㍘İᾯ가豈㋿𝆺𝅥𝅯日\u0301\x00 ", 2)
+
+
+@pytest.mark.slow
+def test_growth_of_all_characters():
+    every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    steps = [normalizer_of([*row]) for row in sequences_of_unicode_steps(1)]
+    by_change = {}  # of those that only get spaces, or don't change, one is enough
+    for character in every:
+        change = tuple(normalize(character).replace(character, "x") for normalize in steps)
+        by_change[change] = character
+    check_growth_of(by_change.values(), 3)
 
 
 def test_special_tokens_that_take_long_to_find(tmp_path):
@@ -135,8 +178,62 @@ def test_special_tokens_that_take_long_to_find(tmp_path):
     branches = [added_token(i, f"<{chr(0x4E00 + i)}>", special=True) for i in range(5000)]
     with pytest.raises(tokjax.TokenizerFormatError, match="up to 5,002 characters are compared"):
         tokjax.load_tokenizer(write_tokenizer(path, added_tokens=branches))
-    runs_of_spaces = [added_token(i, " " * (i + 2), special=False) for i in range(120)]
+    runs_of_spaces = [added_token(i, " " * (i + 2), special=False) for i in range(80)]
     tokjax.load_tokenizer(write_tokenizer(path, added_tokens=runs_of_spaces))
+
+
+def test_published_special_tokens(tmp_path):
+    """They need less than a tenth of the default limit."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    whisper = [f"<|{second * 0.02:.2f}|>" for second in range(1501)]
+    families = {
+        "Llama 3": [f"<|reserved_special_token_{i}|>" for i in range(256)],
+        "Gemma": [f"<unused{i}>" for i in range(99)] + [c * i for c in "\n\t▁" for i in range(2, 32)],
+        "Gemma 3": [f"<unused{i}>" for i in range(6242)],
+        "CodeGen": [c * i for c in " \t" for i in range(2, 32)],
+        "Whisper": whisper + [f"<|{a}{b}|>" for a in letters for b in letters],
+        "Emu3": [f"<|visual token {i:06}|>" for i in range(32768)],
+    }
+    with tokjax.limits(special_token_comparisons=100):
+        for names in families.values():
+            check_comparisons(names)
+
+
+def unigram(pieces, **model):
+    return {"unk_id": 0, "vocab": [["<unk>", 0.0], *([piece, -1.0] for piece in pieces)], **model}
+
+
+@pytest.mark.parametrize("kind", [{"type": "Unigram"}, {}])
+def test_unigram_pieces_that_begin_alike(tmp_path, kind):
+    path = tmp_path / "tokenizer.json"
+    message = (
+        r"tokenizer.json: up to 20,100 characters are compared at each position of a text: too many pieces "
+        r"begin alike, or are too long \(the longest has 200 characters\); the limit is 20,000; .*"
+        r"tokjax\.limits\(piece_comparisons=\.\.\.\)"
+    )
+    write_tokenizer(path, model=unigram(["a" * i for i in range(1, 201)], **kind))
+    with pytest.raises(tokjax.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(path)
+    with tokjax.limits(piece_comparisons=20_100):
+        tokenizer = tokjax.load_tokenizer(path)
+    assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
+    runs = [character * i for character in "▁-_=. " for i in range(1, 100)]
+    assert tokjax.load_tokenizer(write_tokenizer(path, model=unigram([*runs, "x" * 5000], **kind)))
+    write_tokenizer(path, model=unigram(["x" * 20_001], **kind))
+    with pytest.raises(tokjax.TokenizerFormatError, match="up to 20,001 characters are compared"):
+        tokjax.load_tokenizer(path)
+
+
+def test_wordpiece_of_long_words(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    model = {"type": "WordPiece", "unk_token": "a", "continuing_subword_prefix": "##", "vocab": VOCAB}
+    write_tokenizer(path, model={**model, "max_input_chars_per_word": 200})
+    assert isinstance(tokjax.load_tokenizer(path), tokjax.HuggingFaceTokenizer)
+    write_tokenizer(path, model={**model, "max_input_chars_per_word": 10**9})
+    with pytest.raises(
+        tokjax.TokenizerFormatError, match="position of a text: max_input_chars_per_word is 1,000,"
+    ):
+        tokjax.load_tokenizer(path)
 
 
 def test_models_of_sentencepiece(tmp_path):
@@ -151,6 +248,11 @@ def test_models_of_sentencepiece(tmp_path):
         assert pickle.loads(pickle.dumps(tokenizer)) == tokenizer
         with tokjax.limits(file_bytes=100), pytest.raises(tokjax.TokenizerFormatError, match="limit is 100;"):
             tokjax.load_tokenizer(path)
+    path.write_bytes(sentencepiece_model(201, form=lambda i: "a" * (i + 1)))
+    with pytest.raises(
+        tokjax.TokenizerFormatError, match="tokenizer.model: up to 20,100 characters are comp"
+    ):
+        tokjax.load_tokenizer(path)
     path.write_bytes(sentencepiece_model(longest=5000))
     with pytest.raises(tokjax.TokenizerFormatError, match="model: its normalizer can make 5,000 characters"):
         tokjax.load_tokenizer(path)

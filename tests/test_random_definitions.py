@@ -50,7 +50,12 @@ def library_tokenizer(definition):
 def is_ambiguous(definition):
     """Whether the vocabulary of a byte-level tokenizer has a space beside the one that is written `Ġ`."""
     steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
-    added = {token["content"] for token in definition["added_tokens"]}
+    # An added "Ġ" that is not special stays a token of the model, which makes it of a space.
+    added = {
+        token["content"]
+        for token in definition["added_tokens"]
+        if token["special"] or from_stand_ins(token["content"]) is None
+    }
     model = definition["model"]
     forms = {form for form, _ in model["vocab"]} if model["type"] == "Unigram" else model["vocab"].keys()
     return '"ByteLevel"' in steps and {"Ġ", " "} <= forms - added - {model.get("unk_token")}
@@ -187,6 +192,31 @@ def check(definition, text, pair, ids):
         for skip in (False, True):
             check_decoded(library, ours, row, skip)
     return type(ours).__name__
+
+
+@pytest.mark.parametrize(
+    ("content", "special", "outcome"),
+    [
+        ("Ġ", False, "two tokens with the same bytes"),
+        ("Ġ", True, "HuggingFaceTokenizer"),
+        (" ", False, "HuggingFaceTokenizer"),
+    ],
+)
+def test_a_space_that_is_written_in_two_ways(content, special, outcome):
+    ids = {"a": 0, "Ġ": 1, " ": 2}
+    flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": True}
+    definition = {
+        "version": "1.0",
+        "added_tokens": [{"id": ids[content], "content": content, "special": special, **flags}],
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
+        "model": {"type": "BPE", "vocab": ids, "merges": [], "byte_fallback": False, "unk_token": None}
+        | dict.fromkeys(("continuing_subword_prefix", "end_of_word_suffix")),
+    }
+    assert check(definition, "a aĠa", None, [0, 1, 2]) == outcome
 
 
 @st.composite

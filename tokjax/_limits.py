@@ -17,7 +17,8 @@ _DEFAULTS: Mapping[str, int] = {
     "file_bytes": 1 << 29,
     "vocab_size": 1 << 20,
     "text_growth": 1024,
-    "special_token_comparisons": 4096,
+    "piece_comparisons": 20_000,
+    "special_token_comparisons": 1024,
 }
 _current: ContextVar[Mapping[str, float]] = ContextVar("tokjax_limits", default=_DEFAULTS)
 
@@ -34,12 +35,16 @@ def limits(**values: int) -> Iterator[None]:
     | `file_bytes` | 536,870,912 | the size of a tokenizer file |
     | `vocab_size` | 1,048,576 | the number of tokens in a file of another library |
     | `text_growth` | 1,024 | the characters that one character of a text, or an empty text, can become |
-    | `special_token_comparisons` | 4,096 | the characters compared at one position of a text to find tokens |
+    | `piece_comparisons` | 20,000 | the characters compared at one position of a text to find pieces |
+    | `special_token_comparisons` | 1,024 | the characters compared at one position to find special tokens |
 
     `text_growth` is computed from the normalizer, pre-tokenizer and decoder of a `tokenizer.json` and from
     the normalizer of a `.model`; it bounds the number of such steps and the tokens of a template, too.
-    `special_token_comparisons` is about special and added tokens: it is the length of the longest, and more
-    where more than 40 are prefixes of one another.
+    `piece_comparisons` is about Unigram and SentencePiece models, where it is the largest sum of lengths of
+    pieces that are prefixes of one another, and about WordPiece models that run on the `tokenizers` library,
+    where it is half the square of `max_input_chars_per_word`. `special_token_comparisons` is about special
+    and added tokens: it is the length of the longest, and more where more than 40 are prefixes of one
+    another.
 
     Args:
         **values: new limits by name, integers of at least 1. The others stay as they are.

@@ -9,6 +9,9 @@ one character or four bytes of memory.
     {{ m.content | trim }}         the length of the content, of the result, and of the output
     {{ 'ab' * 1000 }}              2,000, before the string is made
     {{ items | join(', ') }}       the size of all items, times the length of the separator
+    {{ 3**900 % 7**500 }}          the product of the sizes of the integers in words
+
+Integers have at most `MAX_BITS` bits, since the time of arithmetic grows faster than their size.
 
 Costs depend on the template and on the messages alone, so a conversation that is encoded once is always
 encoded.
@@ -17,13 +20,15 @@ encoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 WORK_PER_CHARACTER = 32
 """Units of work per character that a template may write."""
 CALL = 128
 LOOP_STEP = 256
+MAX_BITS = 10_000
+"""Integers of more bits are rejected. (Python writes none of more than 4,300 digits, 14,300 bits.)"""
 _OPERATION = 32
 _ELEMENT = 64
 
@@ -31,13 +36,13 @@ _AMPLIFYING = frozenset(
     (
         *("center", "ljust", "rjust", "zfill", "expandtabs", "indent", "truncate"),
         *("replace", "translate", "join", "format", "format_map", "tojson", "xmlattr", "to_bytes"),
-        *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum", "round"),
+        *("trim", "strip", "lstrip", "rstrip", "batch", "slice", "sum"),
     )
 )
 """Names of filters and methods whose cost may be the product of the sizes of their arguments."""
 _SHALLOW = frozenset(
     (
-        *("attr", "default", "d", "first", "items", "last", "length", "list", "random", "reverse"),
+        *("default", "d", "first", "items", "last", "length", "list", "random", "reverse"),
         *("map", "reject", "rejectattr", "select", "selectattr"),
     )
 )
@@ -81,7 +86,7 @@ class Budget:
             if isinstance(some, (str, bytes, range)):
                 length += len(some)
             elif isinstance(some, int):
-                length += some.bit_length() // 8
+                length += _check_integer(some) // 8
             elif isinstance(some, Mapping):
                 left.extend(some.keys())
                 left.extend(some.values())
@@ -96,11 +101,11 @@ class Budget:
         if isinstance(value, (str, bytes)):
             self.spend(len(value))
         elif isinstance(value, int):
-            self.spend(value.bit_length() // 8)
+            self.spend(_check_integer(value) // 8)
         elif isinstance(value, Collection):
             self.spend(_ELEMENT * len(value))
 
-    def spend_on_call(self, name: str, arguments: Collection[Any], *, shallow: bool = False) -> None:
+    def spend_on_call(self, name: str, arguments: Sequence[Any], *, shallow: bool = False) -> None:
         """Spends the cost of a call, before it is made.
 
         Args:
@@ -109,9 +114,14 @@ class Budget:
             shallow: whether it does not look into the elements of lists, unless its name says otherwise.
         """
         self.spend(_OPERATION)
+        if name == "round":  # (it computes 10 to the power of the precision)
+            self.spend(_check_bits(4 * _sum_of_integers(arguments[1:])) ** 2 // 1024)
         amplifies = name in _AMPLIFYING
         if not amplifies and (shallow or name in _SHALLOW):
             self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
+            for value in arguments:
+                if isinstance(value, tuple):  # (a key of a dict: its hash is computed from all that it holds)
+                    self.spend_on_text(value)
             return
         sizes = [self.spend_on_text(value) for value in arguments]
         if amplifies and sizes:
@@ -128,8 +138,11 @@ class Budget:
     def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
         """Spends the cost of `+`, `*`, `%` and the like, before they are computed."""
         sizes = self.spend_on_text(left), self.spend_on_text(right)
-        if operator == "**" and isinstance(left, int) and isinstance(right, int):
-            self.spend(sizes[0] * abs(right))
+        if isinstance(left, int) and isinstance(right, int):
+            bits = left.bit_length(), right.bit_length()
+            if operator == "**":
+                bits = (min(bits[0] * max(right, 0), MAX_BITS + 1),) * 2
+            self.spend(_check_bits(bits[0]) * bits[1] // 1024)
         elif operator == "*":
             numbers = [abs(value) for value in (left, right) if isinstance(value, int)]
             self.spend(max(sizes) * numbers[0] if len(numbers) == 1 else sizes[0] * sizes[1])
@@ -143,6 +156,17 @@ class Budget:
         """Spends the cost of one field of `str.format`."""
         self.spend_on_text(value)
         self.spend(sum(int(number[:19]) for number in _NUMBER.findall(form)))
+
+
+def _check_integer(value: int) -> int:
+    return _check_bits(value.bit_length())
+
+
+def _check_bits(bits: int) -> int:
+    """Returns the bits of an integer; raises an error if it is too large."""
+    if bits > MAX_BITS:
+        raise TemplateLimitError
+    return bits
 
 
 def _sum_of_integers(values: Collection[Any]) -> int:

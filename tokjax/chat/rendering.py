@@ -18,7 +18,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._optional import import_optional
-from tokjax.chat.limits import CALL, LOOP_STEP, WORK_PER_CHARACTER, Budget, TemplateLimitError
+from tokjax.chat.limits import CALL, LOOP_STEP, MAX_BITS, WORK_PER_CHARACTER, Budget, TemplateLimitError
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -92,7 +92,8 @@ class ChatTemplate(NamedTuple):
         except TemplateLimitError:
             raise InvalidArgumentError(
                 f"the chat template writes more than {max_characters} characters, or does more work than is "
-                "allowed; if you trust it, pass a larger max_characters"
+                "allowed; if you trust it, pass a larger max_characters (its integers have at most "
+                f"{MAX_BITS:,} bits in any case)"
             ) from None
         except (*_ERRORS_OF_TEMPLATES, jinja2.TemplateError) as error:
             raise InvalidArgumentError(
@@ -166,6 +167,7 @@ def _environment_class() -> Any:
 
     class LimitedEnvironment(base):  # type: ignore[misc]
         intercepted_binops = frozenset(base.default_binop_table)
+        intercepted_unops = frozenset(base.default_unop_table)
 
         def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (names that no option has)
             budget = _budget.get()
@@ -180,6 +182,15 @@ def _environment_class() -> Any:
             result = super().call(__context, __function, *args, **options)
             budget.spend_on_result(result)
             return result
+
+        def getitem(self, obj: Any, argument: Any) -> Any:
+            if not isinstance(argument, (str, int)):
+                _budget.get().spend_on_text(argument)
+            return super().getitem(obj, argument)
+
+        def call_unop(self, context: Any, operator: str, arg: Any) -> Any:
+            _budget.get().spend_on_text(arg)
+            return super().call_unop(context, operator, arg)
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             budget = _budget.get()
@@ -210,7 +221,7 @@ def _environment_class() -> Any:
 
 @lru_cache(maxsize=1)
 def _counting_class() -> Any:
-    """Makes the class that rewrites a parsed template: loops, `~`, comparisons and slices get a cost."""
+    """Makes the class that adds costs to a parsed template: of loops, `~`, comparisons, slices and keys."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
 
@@ -239,6 +250,7 @@ def _counting_class() -> Any:
 
         def visit_Compare(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
+            node.expr = call(" weighed", [node.expr], node.lineno)
             for operand in node.ops:
                 operand.expr = call(" weighed", [operand.expr], node.lineno)
             return node
@@ -246,6 +258,11 @@ def _counting_class() -> Any:
         def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
             self.generic_visit(node)
             return call(" weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
+
+        def visit_Pair(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            node.key = call(" weighed", [node.key], node.lineno)
+            return node
 
     return Counting
 
@@ -259,7 +276,7 @@ def _namespace_class() -> Any:
     class ChatNamespace(utils.Namespace):  # type: ignore[misc]
         def __init__(*given: Any, **values: Any) -> None:
             self, *others = given
-            named = dict(*others, **values)
+            named = _DictFunction()(*others, **values)
             for name in named:
                 check(name)
             utils.Namespace.__init__(self, named)
@@ -282,9 +299,11 @@ class _DictFunction:
     """`dict` as a function, without the attributes of the type."""
 
     def __call__(self, *given: Any, **values: Any) -> dict[Any, Any]:
+        _budget.get().spend_on_text(given)
         return dict(*given, **values)
 
     def fromkeys(self, *given: Any) -> dict[Any, Any]:
+        _budget.get().spend_on_text(given)
         return dict.fromkeys(*given)
 
 

@@ -7,17 +7,35 @@ can make of it.
     Replace "a" -> "bb"      weight of "a": 2 x 3 = 6
     Replace "b" -> "ccc"     weight of "b": 3
     (end)                    every weight: 1
+
+Consecutive Unicode steps (`_UNICODE`) grow a text by the largest of their factors, not by the product. Let
+w be the length of a text once it is decomposed (NFKD):
+
+    - The length of a text is at most w, and w is at most 18 for one character.
+    - Normal forms keep w, since they keep the decomposition.
+    - `Lowercase`, `StripAccents`, `Nmt` and `Strip` do not increase w.
+    - `BertNormalizer` puts 2 spaces around each ideograph, and does not increase w otherwise. NFKD makes at
+      most 4 ideographs of one character (U+337F), and 2 other characters beside them; NFC and NFD make 1.
+
+So a row with n `BertNormalizer` makes at most max(18, 4 x (1 + 2 n)) characters of one. Without NFKC and NFKD
+the same argument with NFD, whose largest w is 4, gives max(4, 1 + 2 n).
+
+`Precompiled` has a table of replacements, which comes from the file. Unicode steps after it make of a
+replacement at most its own w, and spaces. Steps before it are multiplied: a table can replace each part of
+a decomposition.
 """
 
 from __future__ import annotations
 
 import base64
 import re
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 from tokjax._limits import exceeds_limit
 from tokjax.errors import TokenizerFormatError
 from tokjax.models._definitions import StepPlace, parts_of
+from tokjax.text.bert_characters import CHINESE, bits_of_code_point
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -27,12 +45,13 @@ _UNICODE = {
     "NFD": 4,
     "NFKC": 18,
     "NFKD": 18,
+    "BertNormalizer": 4,
     "Lowercase": 2,
     "StripAccents": 1,
     "Nmt": 1,
     "Strip": 1,
 }
-_FACTORS = {"ByteLevel": 4, "BertNormalizer": 6, "WordPiece": 2, "BPEDecoder": 2}
+_FACTORS = {"ByteLevel": 4, "WordPiece": 2, "BPEDecoder": 2}
 # An expression that surely matches at least one character: atoms in sequence, one of them not optional.
 _ATOM = r"(?:\[\^?\]?[^\[\]]+\]|\\[pP]\{\^?\w+\}|\\[sSdDwWnrt]|\\[^\w\s]|[^\\\[\](){}*+?|^$])"
 _OPTIONAL, _REQUIRED = rf"(?:{_ATOM}[*+?]{{0,2}})*", rf"{_ATOM}(?:\+|\{{[1-9]\d*(?:,\d*)?\}})?(?![*?{{])"
@@ -79,7 +98,8 @@ def growth_of_steps(steps: Iterable[Mapping[str, Any]]) -> float:
         steps: the steps of a `tokenizer.json`, in order.
     """
     weights: dict[str, float] = {}
-    other, prepended, of_unicode = 1.0, 0.0, 1.0
+    other, prepended = 1.0, 0.0
+    unicode_steps: list[str] = []  # in a row after the current step
 
     def weight_of(text: str) -> float:
         return sum(weights.get(character, other) for character in text)
@@ -105,18 +125,17 @@ def growth_of_steps(steps: Iterable[Mapping[str, Any]]) -> float:
         else:
             if kind == "Metaspace":
                 prepended += weight_of(step["replacement"])
+            after, factor = _growth_of_unicode(unicode_steps), _FACTORS.get(kind, 1.0)
             if kind == "Precompiled":
-                factor = float(_longest_replacement(base64.b64decode(step["precompiled_charsmap"])))
-            else:
-                factor = _FACTORS.get(kind, 1.0)
-            if (
-                kind in _UNICODE
-            ):  # consecutive normal forms grow a text by the largest factor, not the product
-                factor = max(1.0, _UNICODE[kind] / of_unicode)
+                charsmap = base64.b64decode(step["precompiled_charsmap"])
+                spaces = 2 * unicode_steps.count("BertNormalizer")
+                factor = max(1.0, _longest_replacement(charsmap, spaces) / after)
+            unicode_steps = [*unicode_steps, kind] if kind in _UNICODE else []
+            if unicode_steps:
+                factor = _growth_of_unicode(unicode_steps) / after
             other, weights = factor * max(other, *weights.values(), 0.0), {}
-            of_unicode = of_unicode * factor if kind in _UNICODE else 1.0
             continue
-        of_unicode = 1.0
+        unicode_steps = []
     return max(other, prepended, *weights.values())
 
 
@@ -124,10 +143,25 @@ def _is_never_empty(expression: str) -> bool:
     return len(expression) <= _LONGEST_CHECKED and _NOT_EMPTY.fullmatch(expression) is not None
 
 
-def _longest_replacement(charsmap: bytes) -> int:
-    """Returns the length of the longest replacement. They are listed after a trie, each ended by a zero."""
-    replacements = charsmap[4 + int.from_bytes(charsmap[:4], "little") :]
-    return max(1, *(len(text.decode("utf-8", "replace")) for text in replacements.split(b"\0")))
+def _growth_of_unicode(steps: list[str]) -> int:
+    """Returns how many characters consecutive Unicode steps make of one, at most (see the module)."""
+    ideographs = 4 if "NFKC" in steps or "NFKD" in steps else 1
+    return max(ideographs * (1 + 2 * steps.count("BertNormalizer")), *map(_UNICODE.__getitem__, steps), 1)
+
+
+def _longest_replacement(charsmap: bytes, spaces: int = 0) -> int:
+    """Returns the largest length of a replacement once it is decomposed.
+
+    Args:
+        charsmap: a trie, and the replacements, each ended by a zero.
+        spaces: how many are put around each ideograph.
+    """
+    replacements = charsmap[4 + int.from_bytes(charsmap[:4], "little") :].split(b"\0")
+    texts = [unicodedata.normalize("NFKD", text.decode("utf-8", "replace")) for text in replacements]
+    if not spaces:
+        return max(1, *map(len, texts))
+    bits = bits_of_code_point()
+    return max(1, *(len(text) + spaces * sum(bool(bits[ord(c)] & CHINESE) for c in text) for text in texts))
 
 
 def _check(about: str, value: float) -> None:

@@ -48,7 +48,7 @@ def check_merges(model: Mapping[str, Any]) -> None:
 
 def check_pieces(model: Mapping[str, Any]) -> None:
     """Raises `TokenizerFormatError` for a unigram vocabulary that has a piece twice."""
-    if model.get("type") != "Unigram":
+    if not isinstance(model["vocab"], list):
         return
     seen: set[str] = set()
     for piece, _ in model["vocab"]:

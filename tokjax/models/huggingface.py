@@ -29,7 +29,12 @@ from tokjax.models._definitions import (
     unknown_token,
     with_added,
 )
-from tokjax.models._format_errors import as_format_errors, check_vocab_size
+from tokjax.models._format_errors import (
+    as_format_errors,
+    check_piece_comparisons,
+    check_vocab_size,
+    check_work_per_position,
+)
 from tokjax.models._growth import check_growth
 from tokjax.models._library_errors import check_merges, check_pieces, raise_as
 from tokjax.models._other_names import WithoutMethods
@@ -197,6 +202,7 @@ def huggingface_tokenizer(
     check_merges(parts["model"])
     library = library_tokenizer(definition)
     check_pieces(parts["model"])
+    _check_model(library.model, parts["model"])
     unknown = unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
@@ -283,6 +289,15 @@ def _check_limits(parts: Mapping[str, Any]) -> None:
     if isinstance(vocab, (dict, list)):
         check_vocab_size(len(vocab), "the model's vocab")
     check_growth(parts)
+
+
+def _check_model(library_model: Any, model: Mapping[str, Any]) -> None:
+    """Rejects a model on which encoding takes too long."""
+    if isinstance(model["vocab"], list):
+        check_piece_comparisons([piece for piece, _ in model["vocab"]])
+    elif type(library_model).__name__ == "WordPiece":  # (it compares every substring of a word)
+        longest = library_model.max_input_chars_per_word
+        check_work_per_position(longest * longest // 2, f"max_input_chars_per_word is {longest:,}")
 
 
 def _forms_of_model(model: Mapping[str, Any]) -> Container[str]:

@@ -23,7 +23,7 @@ from tokjax._threads import map_in_threads
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models._assembly import EncodedSegments
 from tokjax.models._byte_spans import clip_spans
-from tokjax.models._format_errors import as_format_errors
+from tokjax.models._format_errors import as_format_errors, check_piece_comparisons
 from tokjax.models._piece_spans import (
     begins_word,
     normalized_texts,
@@ -226,6 +226,7 @@ def sentencepiece(
         about = about_model(proto)
         processor = processor_of(proto)
         pieces = processor.id_to_piece(list(range(len(processor))))
+        check_piece_comparisons(pieces)
     except TokenizerFormatError as error:
         raise TokenizerFormatError(f"{what}: {error}") from error
     except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
