@@ -190,7 +190,7 @@ def tokenizer():
 
 @pytest.fixture(scope="module")
 def theirs(tokenizer, tmp_path_factory):
-    transformers = pytest.importorskip("transformers")
+    transformers = pytest.importorskip("transformers", minversion="5")
     directory = tmp_path_factory.mktemp("tokenizer")
     tokjax.export_tokenizer(tokenizer, directory, "huggingface")
     made = transformers.PreTrainedTokenizerFast.from_pretrained(directory)

@@ -11,7 +11,7 @@ from tests.strategies import hard_texts
 from tokjax.text.byte_alphabet import ALPHABET, to_stand_ins
 from tokjax.utf8 import is_encodable
 
-transformers = pytest.importorskip("transformers")
+transformers = pytest.importorskip("transformers", minversion="5")
 FormatError = tokjax.TokenizerFormatError
 HEADER = '"bpe_simple_vocab_16e6.txt#version: 0.2\n'
 MERGES = [("t", "h"), ("th", "e</w>"), ("c", "a"), ("ca", "t</w>"), ("Ã", "©"), ("!", "!</w>")]
