@@ -211,6 +211,8 @@ def unsealed(
     """
     try:
         contents: dict[str, Any] = parse(data)
+        if not isinstance(contents, dict):
+            raise TypeError(f"a JSON object is expected, not a {type(contents).__name__}")
         named_format = contents.pop("format")
         version = contents.pop("schema_version") if named_format == format_ else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
