@@ -110,7 +110,7 @@ def tiktoken_with_special(ranks: Path, _: int) -> Calls:
 def _tiktoken(ranks: Path, special: dict[str, int]) -> Any:
     import tiktoken
 
-    from tokjax.text.patterns import PATTERNS
+    from tokjax.pretokenize.patterns import PATTERNS
 
     return tiktoken.Encoding(
         "gpt2", pat_str=PATTERNS["gpt2"], mergeable_ranks=read_ranks(ranks), special_tokens=special

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.inputs import SEPARATOR, stream_documents
 from benchmarks.measuring import peak_megabytes
-from tokjax.text.patterns import PATTERNS
+from tokjax.pretokenize.patterns import PATTERNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

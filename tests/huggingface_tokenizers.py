@@ -17,7 +17,7 @@ from tokenizers import (
 
 import tokjax
 from tests.conftest import CORPUS
-from tokjax.text.patterns import PATTERNS
+from tokjax.pretokenize.patterns import PATTERNS
 
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>"]
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
-from tokjax.text import bert_characters as bc
-from tokjax.text.unicode_classes import CODE_POINTS
+from tokjax.pretokenize import bert_characters as bc
+from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
 PATH = Path(bc.__file__).with_name("bert_characters.txt")
 ALL_OFF = {"clean_text": False, "handle_chinese_chars": False, "strip_accents": False, "lowercase": False}

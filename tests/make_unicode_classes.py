@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import tiktoken
 
-from tokjax.text import unicode_classes as uc
+from tokjax.pretokenize import unicode_classes as uc
 
 PATH = Path(uc.__file__).with_name("unicode_classes.txt")
 PATTERNS = {

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from tokjax.text.files import is_file
+from tokjax.corpus.files import is_file
 
 
 def is_no_file(text):

@@ -13,17 +13,17 @@ import tokjax
 from tests import make_bert_characters as library
 from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.text import bert_characters
-from tokjax.text.bert import BertNormalizer
-from tokjax.text.bert_characters import bits_of_code_point, lower_case
-from tokjax.text.normalization import map_spans_back
-from tokjax.text.word_bounds import (
+from tokjax.core.utf8 import character_starts, to_characters, to_utf8
+from tokjax.pretokenize import bert_characters
+from tokjax.pretokenize.bert_characters import bits_of_code_point, lower_case
+from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.unicode_normalization import map_spans_back
+from tokjax.pretokenize.word_boundaries import (
     SPLITTERS,
     word_bounds,
     word_bounds_of_characters,
     word_expression,
 )
-from tokjax.utf8 import character_starts, to_characters, to_utf8
 
 STEPS = ("clean_text", "handle_chinese_chars", "strip_accents", "lowercase")
 ALL_STEPS = [dict(zip(STEPS, on, strict=True)) for on in itertools.product([False, True], repeat=4)]
@@ -75,9 +75,9 @@ def test_any_text(steps, text):
 
 
 def test_few_characters_are_remembered(monkeypatch):
-    from tokjax.text import bert
+    from tokjax.pretokenize import bert_normalizer
 
-    monkeypatch.setattr(bert, "_MOST_REMEMBERED", 3)
+    monkeypatch.setattr(bert_normalizer, "_MOST_REMEMBERED", 3)
     text = "ÀÉÎÕÜ中豈\u0301\u1b44\u302e"
     assert BertNormalizer().normalize(text) == hugging_face(text, ALL_STEPS[-1])
 

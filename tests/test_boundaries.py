@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 import tokjax
 from tests.make_unicode_classes import base_classes, classes_of_tiktoken
 from tests.strategies import hard_texts
-from tokjax.text.boundaries import word_starts, word_starts_in_bytes
-from tokjax.text.patterns import PATTERNS, word_splitter
-from tokjax.text.unicode_classes import CODE_POINTS, END, class_of_code_point
-from tokjax.utf8 import character_starts
+from tokjax.core.utf8 import character_starts
+from tokjax.pretokenize.boundaries import word_starts, word_starts_in_bytes
+from tokjax.pretokenize.patterns import PATTERNS, word_splitter
+from tokjax.pretokenize.unicode_classes import CODE_POINTS, END, class_of_code_point
 
 # Every class, and every character that a pattern treats apart.
 ALPHABET = [

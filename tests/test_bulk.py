@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax import bulk
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnknownTokenError
-from tokjax.models import _assembly
-from tokjax.models.engine import array_engine
+from tokjax.bpe import array_engine
+from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnknownTokenError
+from tokjax.encoding import bulk
+from tokjax.models import assembly
 
 
 @given(st.lists(hard_texts | byte_strings | any_strings, max_size=6), st.booleans())
@@ -48,7 +48,7 @@ def test_counting_reads_an_iterable_in_groups(tokenizer, corpus, monkeypatch):
 def many_small_chunks(monkeypatch):
     monkeypatch.setattr(array_engine, "FEW_CHARACTERS", -1)
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 40)
-    monkeypatch.setattr(_assembly, "_TOKENS_AT_ONCE", 16)
+    monkeypatch.setattr(assembly, "_TOKENS_AT_ONCE", 16)
 
 
 @pytest.mark.usefixtures("many_small_chunks")
@@ -135,7 +135,7 @@ def test_decoding_rows_is_decoding_each(tokenizer, texts):
 
 
 def test_decoding_in_parts(tokenizer, corpus, monkeypatch):
-    monkeypatch.setattr("tokjax.protocol._IDS_AT_ONCE", 7)
+    monkeypatch.setattr("tokjax.core.protocol._IDS_AT_ONCE", 7)
     batch = tokjax.encode_batch_result(tokenizer, corpus, add_special_tokens=False)
     assert tokjax.decode_batch(tokenizer, batch) == corpus
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._files import checksum_of_json
+from tokjax._util.files import checksum_of_json
 from tokjax.trainer import (
     count_pretokens,
     load_training_bundle,

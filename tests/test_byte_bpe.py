@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 import tokjax
 from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.models.engine.merge_rules import rules_of_ranks
-from tokjax.models.engine.merging import _merge_by_heap, _merge_by_scanning, merge_word
-from tokjax.text.patterns import PATTERNS, word_splitter
+from tokjax.bpe.merge_rules import rules_of_ranks
+from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, merge_word
+from tokjax.pretokenize.patterns import PATTERNS, word_splitter
 
 BYTES = {bytes([i]): i for i in range(256)}
 

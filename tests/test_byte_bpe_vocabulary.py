@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import tokjax
-from tokjax.text.patterns import PATTERNS
+from tokjax.pretokenize.patterns import PATTERNS
 
 BYTES = {bytes([i]): i for i in range(256)}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokjax.store.cache import ENTRY_BYTES, TokenCache
+from tokjax.datasets.sequence_cache import ENTRY_BYTES, TokenCache
 
 
 def size_of(sequence):

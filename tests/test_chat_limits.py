@@ -3,7 +3,7 @@
 import pytest
 
 import tokjax
-from tokjax.chat.limits import Budget, TemplateLimitError
+from tokjax.encoding.chat.template_limits import Budget, TemplateLimitError
 
 TALK = [{"role": "user", "content": "hi"}]
 NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.profiles import examples
-from tokjax.trainer import _checkpoints, count_pretokens, merging, train_bpe
+from tokjax.trainer import count_pretokens, train_bpe
+from tokjax.trainer.bpe import batched_merging, checkpoints
 
 
 class StoppedError(Exception):
@@ -27,15 +28,15 @@ def train(source, vocab_size, **options):
 
 def stop_after(patch, merges, error=StoppedError):
     """Let training write a checkpoint whenever it can, and end it when so many merges are done."""
-    patch.setattr(_checkpoints, "_SECONDS_BETWEEN", 0.0)
-    save = _checkpoints.CheckpointFile.save
+    patch.setattr(checkpoints, "_SECONDS_BETWEEN", 0.0)
+    save = checkpoints.CheckpointFile.save
 
     def save_and_stop(self, checkpoint):
         save(self, checkpoint)
         if len(checkpoint.made) >= merges:
             raise error
 
-    patch.setattr(_checkpoints.CheckpointFile, "save", save_and_stop)
+    patch.setattr(checkpoints.CheckpointFile, "save", save_and_stop)
 
 
 @examples(150)
@@ -51,7 +52,7 @@ def test_any_stop_changes_nothing(tmp_path_factory, texts, num_tokens, stops, ti
     options = {"tie_break": tie_break, "max_token_length": 6}
     for merges in stops:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(merging, "_SLOW_STEPS", slow)
+            patch.setattr(batched_merging, "_SLOW_STEPS", slow)
             stop_after(patch, merges)
             try:
                 train(texts, 256 + num_tokens, checkpoint=path, **options)
@@ -69,8 +70,10 @@ def test_a_larger_vocabulary_goes_on_where_a_smaller_one_ended(corpus, tmp_path,
     path = tmp_path / "checkpoint.npz"
     train(corpus, 400, checkpoint=path)
     asked = []
-    step = merging._Merger.advance
-    monkeypatch.setattr(merging._Merger, "advance", lambda self, most: asked.append(most) or step(self, most))
+    step = batched_merging._Merger.advance
+    monkeypatch.setattr(
+        batched_merging._Merger, "advance", lambda self, most: asked.append(most) or step(self, most)
+    )
     assert train(corpus, 500, checkpoint=path).merges == train(corpus, 500).merges
     assert asked[0] == 100
     with pytest.raises(tokjax.InvalidArgumentError, match="holds 244 new tokens, more than the 44 asked for"):
@@ -131,15 +134,15 @@ def test_a_place_where_nothing_can_be_written_is_refused_at_once(corpus, tmp_pat
 
 def test_a_full_disk_ends_no_training(corpus, tmp_path, monkeypatch, caplog):
     path = tmp_path / "checkpoint.npz"
-    monkeypatch.setattr(_checkpoints, "_SECONDS_BETWEEN", 0.0)
-    save = _checkpoints.CheckpointFile.save
+    monkeypatch.setattr(checkpoints, "_SECONDS_BETWEEN", 0.0)
+    save = checkpoints.CheckpointFile.save
 
     def save_if_empty(self, checkpoint):
         if checkpoint.made:
             raise OSError("no space left on device")
         save(self, checkpoint)
 
-    monkeypatch.setattr(_checkpoints.CheckpointFile, "save", save_if_empty)
+    monkeypatch.setattr(checkpoints.CheckpointFile, "save", save_if_empty)
     assert train(corpus, 300, checkpoint=path).merges == train(corpus, 300).merges
     assert "could not be written: no space left on device" in caplog.text
 
@@ -154,7 +157,7 @@ class TestInterrupted:
         def interrupt(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(merging._Merger, "advance", interrupt)
+        monkeypatch.setattr(batched_merging._Merger, "advance", interrupt)
         with pytest.raises(KeyboardInterrupt, match="after 0 of 44 merges; nothing.*checkpoint=PATH"):
             train(corpus, 300)
         with pytest.raises(KeyboardInterrupt, match=r"c\.npz has 0 of them"):
@@ -171,8 +174,8 @@ class TestInterrupted:
 
 PROGRAM = """
 import sys
-from tokjax.trainer import _checkpoints, train_bpe
-_checkpoints._SECONDS_BETWEEN = 0.0
+from tokjax.trainer import checkpoints, train_bpe
+checkpoints._SECONDS_BETWEEN = 0.0
 texts = [chr(97 + i % 26) * (i % 7) + str(i * i) for i in range(20_000)]
 train_bpe(texts, vocab_size=5000, progress=False, checkpoint=sys.argv[1])
 """

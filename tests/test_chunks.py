@@ -11,13 +11,13 @@ import tokjax
 from tests.oracles.training import split_words
 from tests.profiles import is_thorough
 from tests.strategies import hard_texts
-from tokjax.text import chunks as chunks_module
-from tokjax.text import sources
-from tokjax.text.chunks import refine_boundaries
-from tokjax.text.files import text_files
-from tokjax.text.patterns import PATTERNS, word_splitter
-from tokjax.text.readers import FileChunk, file_chunks
-from tokjax.text.sources import SpooledTexts, files_of, text_chunks
+from tokjax.corpus import chunk_boundaries as chunks_module
+from tokjax.corpus import sources
+from tokjax.corpus.chunk_boundaries import refine_boundaries
+from tokjax.corpus.files import text_files
+from tokjax.corpus.readers import FileChunk, file_chunks
+from tokjax.corpus.sources import SpooledTexts, files_of, text_chunks
+from tokjax.pretokenize.patterns import PATTERNS, word_splitter
 from tokjax.trainer.counting import count_chunk, count_pretokens
 
 separators = st.sampled_from([b"|", b"aa", b"aba", b"<|e|>", b"\n\n"])

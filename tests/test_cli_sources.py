@@ -9,7 +9,7 @@ import pytest
 
 import tokjax
 from tokjax.cli import commands
-from tokjax.store import filling
+from tokjax.datasets import shard_filling
 
 EOS = "<|endoftext|>"
 
@@ -182,17 +182,17 @@ class TestInspect:
 
 
 def test_the_same_command_resumes_after_an_interrupt(shell, tmp_path, monkeypatch):
-    monkeypatch.setattr(filling, "_BATCH_SIZE", 100)
+    monkeypatch.setattr(shard_filling, "_BATCH_SIZE", 100)
     command = "pack c.txt --field raw --separator <|endoftext|> --shard-size 200 -q -o OUT/"
 
-    def interrupted(documents, size, batches_of=filling.batches_of):
+    def interrupted(documents, size, batches_of=shard_filling.batches_of):
         for i, batch in enumerate(batches_of(documents, size)):
             if i == 6:
                 raise KeyboardInterrupt
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(filling, "batches_of", interrupted)
+        patch.setattr(shard_filling, "batches_of", interrupted)
         said = shell(command + "d", code=130)
     assert said == "interrupted: run the same command again to resume after the last finished shard"
     kept = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]

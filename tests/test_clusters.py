@@ -44,14 +44,14 @@ def files_of(path):
 
 
 def test_writing(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 1000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "there", shard_size=3000, executor=cluster.get_executor())
     assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
 
 
 def test_a_worker_that_is_killed(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 1000)
     victim = next(iter(cluster.run(os.getpid).values()))
     assert victim != os.getpid()
 

@@ -12,9 +12,9 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.huggingface_tokenizers import pair_of
 from tests.strategies import byte_strings, hard_texts
+from tokjax.core.utf8 import to_utf8
 from tokjax.testing import CHECKS, check_tokenizer
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
-from tokjax.utf8 import to_utf8
 
 SPECIAL = ["<pad>", "</s>", "<unk>"]
 

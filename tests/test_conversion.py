@@ -32,7 +32,7 @@ def npy_with(header):
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
 @pytest.mark.parametrize("at_once", [1, 50, 1 << 22])
 def test_there_and_back(dataset, tmp_path, name, at_once, monkeypatch):
-    monkeypatch.setattr("tokjax.store.conversion._AT_ONCE", at_once)
+    monkeypatch.setattr("tokjax.datasets.conversion._AT_ONCE", at_once)
     paths = tokjax.export_dataset(dataset, tmp_path / name)
     assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
     tokjax.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "back", shard_size=60)
@@ -262,7 +262,7 @@ def test_what_a_killed_writer_left_is_not_deleted_unasked(tmp_path, monkeypatch,
     field = tokjax.PackedTokenField(TOKENIZER)
     tokjax.write_dataset(CORPUS[:2], field, tmp_path / "one")
     tokjax.export_dataset(tokjax.open_dataset(tmp_path / "one"), tmp_path / "x.bin")
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
     with pytest.raises(RuntimeError, match="stopped"):
         tokjax.write_dataset(texts(), field, tmp_path / "out", shard_size=60)
     left = {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()}

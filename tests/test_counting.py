@@ -15,10 +15,10 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
-from tokjax.text import readers
-from tokjax.text.patterns import PATTERNS, word_splitter
+from tokjax.core.utf8 import from_characters, to_characters
+from tokjax.corpus import readers
+from tokjax.pretokenize.patterns import PATTERNS, word_splitter
 from tokjax.trainer import count_pretokens, counting, load_pretoken_counts, save_pretoken_counts, train_bpe
-from tokjax.utf8 import from_characters, to_characters
 
 
 def train(source, vocab_size, **options):

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._files import checksum_of_json
-from tokjax.store.manifest import MANIFEST_FILE
+from tokjax._util.files import checksum_of_json
+from tokjax.datasets.manifest import MANIFEST_FILE
 
 
 def test_nothing_there(tmp_path):

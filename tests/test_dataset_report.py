@@ -69,7 +69,7 @@ def test_padding_of_a_batch(tmp_path_factory, lengths, size):
     if not sum(lengths):
         assert report.padding == ()
         return
-    order = tokjax._permutation.permute(np.arange(len(lengths)), len(lengths), 0)
+    order = tokjax._util.permutation.permute(np.arange(len(lengths)), len(lengths), 0)
     shuffled = np.array(lengths)[order]
     batches = [shuffled[start : start + size] for start in range(0, len(lengths), size)]
     places = sum(len(batch) * batch.max() for batch in batches)

@@ -8,7 +8,7 @@ import tokjax
 from tests.huggingface_tokenizers import OURS, THEIRS, pair_of
 from tests.library_spans import assert_contract
 from tests.sentence_models import sentence_models
-from tokjax.models._byte_spans import separate_spans
+from tokjax.models.byte_spans import separate_spans
 
 EDGES = [
     *["", " ", "   ", "\n", "\t\t", "\r\n", " \n\t ", "\u3000", "\u200b", "\x00", "\x85", "\ufeffa"],

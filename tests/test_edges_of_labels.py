@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.token_layouts import LABELS
-from tokjax.batching.alignment import tokens as tokens_module
-from tokjax.batching.alignment import trimming
-from tokjax.batching.objectives._noise import random_noise
+from tokjax.batching.alignment import offset_trimming
+from tokjax.batching.alignment import token_rows as tokens_module
+from tokjax.batching.objectives.noise_spans import random_noise
 
 TOKENIZER = tokjax.byte_level()
 
@@ -29,7 +29,7 @@ def test_blocks_of_tokens_of_any_size_give_the_same(texts, size, data):
         whole = tokjax.align_spans(batch, spans, labels=LABELS, texts=given_texts)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(tokens_module, "BLOCK", size)
-            patched.setattr(trimming, "BLOCK", size)
+            patched.setattr(offset_trimming, "BLOCK", size)
             parts = tokjax.align_spans(batch, spans, labels=LABELS, texts=given_texts)
         assert parts.labels.tolist() == whole.labels.tolist()
         assert parts.token_counts.tolist() == whole.token_counts.tolist()

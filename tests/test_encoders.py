@@ -9,7 +9,7 @@ import pytest
 import tokjax
 from tests.huggingface_tokenizers import pair_of
 from tests.sentence_models import sentence_models
-from tokjax.models import _other_names
+from tokjax.models import method_hints
 from tokjax.trainer import train_and_pack
 
 SPECIAL = ("allowed_special", "disallowed_special")
@@ -157,7 +157,7 @@ class TestWrongGuesses:
         assert not hasattr(tokjax, name)
 
     def test_what_is_advised_exists(self):
-        for advice in (*_other_names._METHODS.values(), *_other_names._FUNCTIONS.values()):
+        for advice in (*method_hints._METHODS.values(), *method_hints._FUNCTIONS.values()):
             for call in advice.split("tokjax.")[1:]:
                 found = tokjax
                 for part in call.split("(")[0].split("."):

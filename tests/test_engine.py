@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import byte_strings, hard_texts
-from tokjax.models.engine import array_engine, batch_merging, chunks, known_words
-from tokjax.models.engine.array_engine import ArrayEngine
-from tokjax.models.engine.batch_merging import BatchMerger
-from tokjax.models.engine.chunks import as_segments
-from tokjax.models.engine.merge_rules import rules_of_ranks
-from tokjax.models.engine.merging import merge_bytes, merge_word
-from tokjax.models.engine.pattern_cutter import PatternCutter
-from tokjax.models.engine.word_table import ABSENT, WordTable
-from tokjax.models.engine.word_tables import words_of
-from tokjax.text.patterns import PATTERNS, word_splitter
+from tokjax.bpe import array_engine, batch_merging, chunks, pretoken_cache
+from tokjax.bpe.array_engine import ArrayEngine
+from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.chunks import as_segments
+from tokjax.bpe.hash_table import ABSENT, WordTable
+from tokjax.bpe.hash_tables import words_of
+from tokjax.bpe.merge_rules import rules_of_ranks
+from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.bpe.sequential_merging import merge_bytes, merge_word
+from tokjax.pretokenize.patterns import PATTERNS, word_splitter
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +149,7 @@ def test_words_of_every_length(tokenizer, length):
 
 def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
     expected = tokjax.encode_batch_result(tokenizer, corpus * 3).ids.tolist()
-    monkeypatch.setattr(known_words, "MAX_KNOWN_BYTES", 1000)
+    monkeypatch.setattr(pretoken_cache, "MAX_KNOWN_BYTES", 1000)
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 15)
     engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     ids = engine.encode_segments(as_segments(corpus * 3)).ids
@@ -159,7 +159,7 @@ def test_forgetting_changes_no_id(tokenizer, corpus, monkeypatch):
 
 
 def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
-    monkeypatch.setattr(known_words, "MAX_KNOWN_TOKENS", 1000)
+    monkeypatch.setattr(pretoken_cache, "MAX_KNOWN_TOKENS", 1000)
     engine = ArrayEngine(rules_of_ranks(tokenizer.vocabulary.ordinary), PatternCutter(word_splitter("gpt2")))
     for length in (20, 50, 300):
         for i in range(40):
@@ -168,7 +168,7 @@ def test_the_ids_of_long_words_do_not_pile_up(tokenizer, monkeypatch):
 
 
 def test_threads_learn_together(tokenizer, corpus, monkeypatch):
-    monkeypatch.setattr(known_words, "MAX_KNOWN_BYTES", 4000)
+    monkeypatch.setattr(pretoken_cache, "MAX_KNOWN_BYTES", 4000)
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 60)
     plain = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary))
     texts = [text[i:] for text in corpus for i in range(0, 40, 3)]
@@ -202,7 +202,9 @@ def test_words_that_were_looked_up_before_all_was_forgotten(tokenizer, monkeypat
     ranks = tokenizer.vocabulary.ordinary
     words = words_of([b"xqxq%d" % i for i in range(50)])
     expected = [merge_word(text, rules_of_ranks(ranks)) for text in words.texts()]
-    known, elsewhere = (known_words.KnownWords(ranks, BatchMerger(rules_of_ranks(ranks))) for _ in range(2))
+    known, elsewhere = (
+        pretoken_cache.KnownWords(ranks, BatchMerger(rules_of_ranks(ranks))) for _ in range(2)
+    )
     for part in (words.take(np.arange(20, 50)), words):
         elsewhere.learn([elsewhere.find(part)])
     before = [known.find(words), elsewhere.find(words), known.find(words.take(np.arange(5)))]

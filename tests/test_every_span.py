@@ -6,7 +6,7 @@ import re
 import pytest
 
 import tokjax
-from tokjax.utf8 import to_utf8
+from tokjax.core.utf8 import to_utf8
 
 TEXTS = [
     "",

@@ -8,7 +8,7 @@ from hypothesis import given
 import tokjax
 from tests.running_examples import example_module, run_example
 from tests.strategies import byte_strings, hard_texts
-from tokjax.utf8 import to_utf8
+from tokjax.core.utf8 import to_utf8
 
 SOURCE = '''def read_http(first_line):
     """Read the first line of a response."""

@@ -16,9 +16,9 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.huggingface_tokenizers import pair_of
 from tests.strategies import hard_texts
-from tokjax.text.patterns import PATTERNS
+from tokjax.core.utf8 import is_encodable
+from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
-from tokjax.utf8 import is_encodable
 
 texts = (hard_texts | st.sampled_from(CORPUS)).filter(is_encodable)
 UNSPLIT = ["Llama 2", "Mistral", "Gemma"]

@@ -15,9 +15,9 @@ from tests.conftest import CORPUS
 from tests.huggingface_tokenizers import pair_of
 from tests.profiles import examples
 from tests.strategies import byte_strings, hard_texts
-from tokjax.store.fields import field_of
+from tokjax.core.utf8 import to_utf8
+from tokjax.datasets.fields import field_of
 from tokjax.trainer import train_sentencepiece
-from tokjax.utf8 import to_utf8
 
 SPECIAL = {"<s>": 256, "</s>": 257}
 TOKENIZER = tokjax.byte_level_bpe(
@@ -94,7 +94,7 @@ def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size)
 
 @fields
 def test_it_is_the_same_bytes_for_any_number_of_workers(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 100)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 100)
     texts = CORPUS * 20
     for workers in (1, 3, 7):
         tokjax.write_dataset(texts, FIELDS[name], tmp_path / str(workers), shard_size=300, workers=workers)

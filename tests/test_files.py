@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import hard_texts
-from tokjax.text import readers
-from tokjax.text.files import text_files
-from tokjax.text.readers import FileChunk, file_chunks
-from tokjax.text.sampling import sample_chunks
+from tokjax.corpus import readers
+from tokjax.corpus.files import text_files
+from tokjax.corpus.readers import FileChunk, file_chunks
+from tokjax.corpus.sampling import sample_chunks
 from tokjax.trainer import count_pretokens, counting
 
 SEPARATOR = "<|e|>"

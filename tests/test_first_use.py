@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 import tokjax
 from tests.huggingface_tokenizers import byte_level, split
 from tests.strategies import hard_texts
-from tokjax.models.engine.array_engine import FEW_CHARACTERS
-from tokjax.text.byte_alphabet import all_from_stand_ins, from_stand_ins, to_stand_ins
-from tokjax.vocabulary import make_vocabulary, readable
+from tokjax.bpe.array_engine import FEW_CHARACTERS
+from tokjax.core.vocabulary import make_vocabulary, readable
+from tokjax.pretokenize.bytes_to_unicode import all_from_stand_ins, from_stand_ins, to_stand_ins
 
 TEXT = "short, with 日本語"
 

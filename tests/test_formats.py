@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax._files import checksum_of_json
+from tokjax._util.files import checksum_of_json
 
 BYTES = {bytes([i]): i for i in range(256)}
 

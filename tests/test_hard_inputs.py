@@ -9,8 +9,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax.text import special
-from tokjax.text.patterns import PATTERNS
+from tokjax.pretokenize import special_tokens
+from tokjax.pretokenize.patterns import PATTERNS
 
 SIZE = 20_000
 RANDOM = random.Random(0)
@@ -64,6 +64,6 @@ def _dense(ranks):
 def test_of_names_that_begin_alike_the_longest_is_found(names, text):
     longest_first = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     expected = re.compile(f"({longest_first})").split(text)
-    assert special.split_at_special(text, frozenset(names)) == expected
-    in_bytes = special.split_at_special(text.encode(), frozenset(names))
+    assert special_tokens.split_at_special(text, frozenset(names)) == expected
+    in_bytes = special_tokens.split_at_special(text.encode(), frozenset(names))
     assert [part.decode() for part in in_bytes] == expected

@@ -15,7 +15,7 @@ from tests.conftest import CORPUS
 from tests.huggingface_tokenizers import OURS, SPECIAL, THEIRS, pair_of
 from tests.library_spans import assert_spans_agree
 from tests.strategies import byte_strings, hard_texts
-from tokjax.utf8 import to_characters
+from tokjax.core.utf8 import to_characters
 
 
 @pytest.mark.parametrize("name", OURS | THEIRS)

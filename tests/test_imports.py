@@ -45,7 +45,7 @@ def test_a_name_loads_what_it_needs():
     assert loaded_after("import tokjax; tokjax.TokenizationResult; tokjax.pack_blocks") == []
 
 
-@pytest.mark.parametrize("module", ["tokjax.trainer", "tokjax.trainer.counting", "tokjax.store.writer"])
+@pytest.mark.parametrize("module", ["tokjax.trainer", "tokjax.trainer.counting", "tokjax.datasets.writer"])
 def test_workers_never_load_jax(module):
     assert "jax" not in loaded_after(f"import {module}")
 

@@ -7,7 +7,7 @@ import pytest
 
 import tokjax
 from tests.killing import kill_points
-from tokjax._locks import keep_locked
+from tokjax._util.locks import keep_locked
 from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
 
 TOKENIZER = tokjax.byte_level(["</s>"], eos_token="</s>")
@@ -183,7 +183,7 @@ def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):
     tokjax.write_dataset(["a text"], FIELD, tmp_path / "data")
     tokenizer = tmp_path / "data" / "tokenizer.tokjax.json"
     shard = tmp_path / "data" / "shard-00000.tokens.npy"
-    synced, real = [], tokjax._files.os.fsync
+    synced, real = [], tokjax._util.files.os.fsync
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor) or real(descriptor))
     tokjax.merge_datasets([tmp_path / "data"], tmp_path / "whole")
     assert len(synced) >= 4  # (each file at least)

@@ -11,8 +11,8 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.tokenizer_definitions import BERT, character_map
-from tokjax.models._growth import growth_of_steps
-from tokjax.text.special import check_comparisons
+from tokjax.formats.huggingface.growth import growth_of_steps
+from tokjax.pretokenize.special_tokens import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
 TEMPLATE = {"type": "TemplateProcessing", "pair": [], "special_tokens": {"a": {"id": "a", "ids": [0] * 2000}}}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.every_loader import LOADERS, PAD, TEXTS, TOKENIZER, numbers_in, same, write_all
 from tests.profiles import examples
-from tokjax.store.cache import TokenCache
+from tokjax.datasets.sequence_cache import TokenCache
 
 
 @pytest.fixture(scope="module")

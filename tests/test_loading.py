@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.profiles import examples
-from tokjax._permutation import permute
-from tokjax.loading.order import Order
+from tokjax._util.permutation import permute
+from tokjax.datasets.loaders.item_order import Order
 
 
 @given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
@@ -27,7 +27,9 @@ def test_a_permutation(size, seed, epoch):
 @pytest.mark.parametrize("per_step", [40, 5000])
 def test_a_tiny_dataset_in_a_mixture_takes_no_step_for_each_epoch(monkeypatch, per_step):
     calls = []
-    monkeypatch.setattr("tokjax.loading.order.permute", lambda *given: calls.append(given) or permute(*given))
+    monkeypatch.setattr(
+        "tokjax.datasets.loaders.item_order.permute", lambda *given: calls.append(given) or permute(*given)
+    )
     order = Order([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
     datasets, items, epochs = order.at(2)
     assert len(calls) == 3

@@ -8,8 +8,8 @@ from hypothesis import given
 
 import tokjax
 from tests.strategies import hard_texts
-from tokjax.text.byte_alphabet import ALPHABET, to_stand_ins
-from tokjax.utf8 import is_encodable
+from tokjax.core.utf8 import is_encodable
+from tokjax.pretokenize.bytes_to_unicode import ALPHABET, to_stand_ins
 
 transformers = pytest.importorskip("transformers", minversion="5")
 FormatError = tokjax.TokenizerFormatError

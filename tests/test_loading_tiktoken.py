@@ -11,10 +11,10 @@ from tiktoken_ext.openai_public import r50k_pat_str
 import tokjax
 from tests.conftest import PUBLISHED
 from tests.strategies import hard_texts
-from tokjax.formats._json_ranks import parse_json_ranks
+from tokjax.core.utf8 import is_encodable
+from tokjax.formats.tiktoken_json import parse_json_ranks
 from tokjax.formats.tiktoken_ranks import ENCODINGS
-from tokjax.text.patterns import PATTERNS
-from tokjax.utf8 import is_encodable
+from tokjax.pretokenize.patterns import PATTERNS
 
 FormatError, ArgumentError = tokjax.TokenizerFormatError, tokjax.InvalidArgumentError
 BYTES = {bytes([i]): i for i in range(256)}

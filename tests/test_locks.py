@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._locks import ThreadLock, file_lock
+from tokjax._util.locks import ThreadLock, file_lock
 
 FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
 
@@ -69,12 +69,12 @@ def run(program):
 class TestForks:
     def test_locks_of_tokenizers(self):
         program = """
-import tokjax._locks
+import tokjax._util.locks
 tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)} | {b"ab": 256})
 def work(text="new words"):
     tokjax.encode_batch_result(tokenizer, [text * 999] * 9)
 work("ab and cd ")
-for lock in list(tokjax._locks._locks):
+for lock in list(tokjax._util.locks._locks):
     print(while_held(lock.current, work))
 """
         found = run(program)
@@ -84,10 +84,10 @@ for lock in list(tokjax._locks._locks):
     def test_locks_of_datasets(self, tmp_path):
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data", shard_size=1)
         program = f"""
-import tokjax.store.open_shards
+import tokjax.datasets.open_shards
 dataset = tokjax.open_dataset({str(tmp_path / "data")!r}, cache_bytes=1000)
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
-for lock in (dataset._lock, dataset._cache._lock, tokjax.store.open_shards._lock, loader._lock):
+for lock in (dataset._lock, dataset._cache._lock, tokjax.datasets.open_shards._lock, loader._lock):
     print(while_held(lock.current, lambda: (dataset[1], next(iter(loader)))))
 """
         assert run(program) == ["True"] * 4
@@ -96,7 +96,7 @@ for lock in (dataset._lock, dataset._cache._lock, tokjax.store.open_shards._lock
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data")
         program = f"""
 from unittest import mock
-from tokjax.store.dataset import Dataset
+from tokjax.datasets.dataset import Dataset
 dataset = tokjax.open_dataset({str(tmp_path / "data")!r})
 begun, done = threading.Event(), threading.Event()
 real = Dataset._fill
@@ -131,7 +131,7 @@ batches.close()
 
     def test_the_thread_that_forks_keeps_its_lock(self):
         program = """
-from tokjax._locks import ThreadLock
+from tokjax._util.locks import ThreadLock
 lock = ThreadLock()
 with lock.current:
     child = os.fork()
@@ -180,7 +180,7 @@ class TestBetweenProcesses:
         program = f"""
 import os
 from pathlib import Path
-from tokjax._locks import file_lock
+from tokjax._util.locks import file_lock
 with file_lock(Path({str(path)!r})):
     os.kill(os.getpid(), 9)
 """

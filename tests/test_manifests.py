@@ -9,10 +9,10 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_conversion import TOKENIZER
-from tokjax._files import checksum_of_json
-from tokjax.store.manifest import MANIFEST_FILE, shard_of, write_manifest
-from tokjax.store.manifest_reading import read_manifest
-from tokjax.store.shard_table import ShardTable, parse_with_shards
+from tokjax._util.files import checksum_of_json
+from tokjax.datasets.manifest import MANIFEST_FILE, shard_of, write_manifest
+from tokjax.datasets.manifest_validation import read_manifest
+from tokjax.datasets.shard_table import ShardTable, parse_with_shards
 
 FIELDS = {
     "raw": tokjax.RawTextField(),

@@ -10,12 +10,12 @@ from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 import tokjax
 from tests.library_spans import assert_spans_agree
 from tests.strategies import hard_texts
-from tokjax.models.engine import batch_merging, merge_rules
-from tokjax.models.engine.batch_merging import BatchMerger
-from tokjax.models.engine.merge_rules import rules_of_merges
-from tokjax.models.engine.merging import merge_bytes, merge_word
-from tokjax.models.engine.word_tables import words_of
-from tokjax.vocabulary import Strips, make_vocabulary
+from tokjax.bpe import batch_merging, merge_rules
+from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.hash_tables import words_of
+from tokjax.bpe.merge_rules import rules_of_merges
+from tokjax.bpe.sequential_merging import merge_bytes, merge_word
+from tokjax.core.vocabulary import Strips, make_vocabulary
 
 BYTES = {bytes([i]): i for i in range(256)}
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]

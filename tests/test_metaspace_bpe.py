@@ -15,10 +15,10 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.library_spans import assert_spans_agree
 from tests.strategies import byte_strings, hard_texts
-from tokjax.formats import _huggingface_export
-from tokjax.models.engine import array_engine, chunks, joined_cutter
-from tokjax.models.engine.joined_cutter import JoinedCutter
-from tokjax.utf8 import is_encodable, to_utf8
+from tokjax.bpe import array_engine, chunks, unsplit_pre_tokenizer
+from tokjax.bpe.unsplit_pre_tokenizer import JoinedCutter
+from tokjax.core.utf8 import is_encodable, to_utf8
+from tokjax.formats.huggingface import export
 
 BYTE_FORMS = [f"<0x{byte:02X}>" for byte in range(256)]
 LETTERS = "▁abé日本中🙂\n"
@@ -65,7 +65,7 @@ texts = st.lists(
 
 @given(ours=tokenizers_of_random_merges(), given_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
 def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
-    theirs = Tokenizer.from_str(json.dumps(_huggingface_export.as_huggingface(ours)))
+    theirs = Tokenizer.from_str(json.dumps(export.as_huggingface(ours)))
     given_texts = [text for text in given_texts if is_encodable(text)]
     copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, given_texts)))  # (so that there are arrays)
     batch = tokjax.encode_batch_result(ours, given_texts * copies, allowed_special="all")
@@ -166,7 +166,7 @@ def test_words_end_where_no_token_goes_on(tokens, text):
 def test_long_texts_are_cut(monkeypatch):
     theirs, ours = piece_model()
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 1000)
-    monkeypatch.setattr(joined_cutter, "_LOOK_AHEAD", 10)
+    monkeypatch.setattr(unsplit_pre_tokenizer, "_LOOK_AHEAD", 10)
     text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
     segments = chunks.as_segments([text])
     assert len(list(chunks.gather(segments, 1000, ours._engine._cutter.cut))) > 10

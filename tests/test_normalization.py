@@ -5,8 +5,8 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokjax.text import normalization
-from tokjax.text.normalization import align_nfc, to_nfc
+from tokjax.pretokenize import unicode_normalization
+from tokjax.pretokenize.unicode_normalization import align_nfc, to_nfc
 
 # Marks of many classes, marks of class 0, and some that are themselves two marks.
 MARKS = "\u0300\u0301\u0316\u0323\u0327\u0338\u0344\u0345\u05b0\u093c\u093e\u0f71\u0f72\u0f73\u20dd\u0f81"
@@ -34,6 +34,6 @@ def test_marks_are_sorted_before_the_library_sees_them(monkeypatch):
             seen.append(text)
             return unicodedata.normalize(form, text)
 
-    monkeypatch.setattr(normalization, "unicodedata", Watched)
+    monkeypatch.setattr(unicode_normalization, "unicodedata", Watched)
     to_nfc("e" + "\u0301\u0316" * 100)
     assert seen == ["e" + "\u0316" * 100 + "\u0301" * 100]

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.strategies import any_strings, byte_strings
-from tokjax.utf8 import character_starts, from_characters, to_characters, to_utf8
+from tokjax.core.utf8 import character_starts, from_characters, to_characters, to_utf8
 
 
 def starts_one_by_one(text):

@@ -11,7 +11,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_conversion import TOKENIZER
-from tokjax.store.open_shards import most_held_shards, most_open_shards
+from tokjax.datasets.open_shards import most_held_shards, most_open_shards
 
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
 
@@ -60,7 +60,7 @@ def test_where_nothing_tells_how_many_files_there_may_be(monkeypatch):
 
 
 def test_a_dataset_that_is_gone_keeps_no_other_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.open_shards._MOST_OPEN", 4)
+    monkeypatch.setattr("tokjax.datasets.open_shards._MOST_OPEN", 4)
     tokjax.write_dataset(CORPUS, FIELD, tmp_path / "data", shard_size=1)
     for _ in range(3):
         dataset = tokjax.open_dataset(tmp_path / "data")

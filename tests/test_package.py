@@ -5,9 +5,9 @@ import tomllib
 from pathlib import Path
 
 import tokjax
+from tokjax.datasets import manifest
+from tokjax.datasets.loaders import state
 from tokjax.formats import tokjax_json
-from tokjax.loading import state
-from tokjax.store import manifest
 from tokjax.trainer import bundles
 
 ROOT = Path(__file__).parents[1]

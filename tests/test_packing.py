@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.agreement import agree, agree_in_jax, assert_same
 from tests.oracles import packing as oracle
-from tokjax.batching import _fitting
+from tokjax.batching.packing import fitting
 
 STRATEGIES = ["concat", "first_fit", "best_fit"]
 lengths_below = st.integers(1, 12).flatmap(
@@ -31,14 +31,14 @@ def pieces_of(plan):
 @given(lengths_below, st.integers(1, 5))
 def test_first_fit(given_lengths, max_pieces):
     lengths, size = given_lengths
-    found = _fitting.first_fit(np.array(lengths, np.int64), size, max_pieces)
+    found = fitting.first_fit(np.array(lengths, np.int64), size, max_pieces)
     assert found.tolist() == oracle.first_fit(lengths, size, max_pieces)
 
 
 @given(lengths_below)
 def test_best_fit(given_lengths):
     lengths, size = given_lengths
-    found = _fitting.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
+    found = fitting.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
     expected = oracle.best_fit(lengths, size, 2**31)
     assert oracle.rooms_left(lengths, found, size) == oracle.rooms_left(lengths, expected, size)
 
@@ -46,7 +46,7 @@ def test_best_fit(given_lengths):
 @given(lengths_below, st.integers(1, 5))
 def test_best_fit_keeps_to_the_number_of_pieces(given_lengths, max_pieces):
     lengths, size = given_lengths
-    found = _fitting.best_fit(np.array(lengths, np.int64), size, max_pieces)
+    found = fitting.best_fit(np.array(lengths, np.int64), size, max_pieces)
     if lengths:
         assert np.bincount(found).max() <= max_pieces
         assert min(oracle.rooms_left(lengths, found.tolist(), size)) >= 0
@@ -58,8 +58,8 @@ def test_many_blocks_and_chunks():
     lengths = np.clip(rng.lognormal(4, 1, 6_000), 1, 512).astype(np.int64)
     for size in (512, 4096):
         expected = oracle.first_fit(lengths.tolist(), size, 9)
-        assert _fitting.first_fit(lengths, size, 9).tolist() == expected
-        best = _fitting.best_fit(lengths, size, 2**31).tolist()
+        assert fitting.first_fit(lengths, size, 9).tolist() == expected
+        best = fitting.best_fit(lengths, size, 2**31).tolist()
         slow = oracle.best_fit(lengths.tolist(), size, 2**31)
         assert oracle.rooms_left(lengths, best, size) == oracle.rooms_left(lengths, slow, size)
 

@@ -43,8 +43,8 @@ def test_a_program_ends_while_the_source_waits():
 import threading
 import numpy as np
 import tokjax
-import tokjax.loading.prefetch
-tokjax.loading.prefetch._CLOSE_SECONDS = 0.1
+import tokjax.datasets.loaders.prefetch
+tokjax.datasets.loaders.prefetch._CLOSE_SECONDS = 0.1
 def source():
     yield np.zeros(2)
     threading.Event().wait()

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import tokjax
-from tokjax.store import files, opening
+from tokjax.datasets import dataset_files, opening
 
 FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
 SHARD = "shard-00001.tokens.npy"
@@ -55,7 +55,7 @@ def test_a_dataset_that_is_replaced_while_a_shard_is_opened(old, monkeypatch, na
     """Whatever happened before, what is read is of the dataset that was opened, or nothing is."""
     dataset = tokjax.open_dataset(old, verify_on_touch=verify)
     assert text_of(dataset, 0) == "aaaa"
-    called = replace_at(monkeypatch, files, name, old, when=when)
+    called = replace_at(monkeypatch, dataset_files, name, old, when=when)
     try:
         found = text_of(dataset, 1)
     except tokjax.DatasetCorruptError as error:
@@ -116,7 +116,7 @@ def test_a_dataset_that_is_deleted_while_it_is_opened(old, monkeypatch):
 def test_a_shard_that_another_file_replaces_is_compared_again(old, monkeypatch):
     dataset = tokjax.open_dataset(old)
     assert text_of(dataset, 1) == "bbbb"
-    monkeypatch.setattr(dataset, "_open_shards", tokjax.store.open_shards.OpenShards())
+    monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.open_shards.OpenShards())
     shard, contents = old / SHARD, (old / SHARD).read_bytes()
     status = shard.stat()
     altered = contents.replace(contents[-4:], b"abcd")
@@ -131,9 +131,9 @@ class TestMarks:
 
     @pytest.fixture
     def hashed(self, monkeypatch):
-        names, compare = [], files.DatasetFiles._compare
+        names, compare = [], dataset_files.DatasetFiles._compare
         monkeypatch.setattr(
-            files.DatasetFiles,
+            dataset_files.DatasetFiles,
             "_compare",
             lambda self, name, *args: names.append(name) or compare(self, name, *args),
         )
@@ -163,7 +163,7 @@ class TestMarks:
 
     def test_the_manifest_is_not_read_again(self, old, monkeypatch):
         dataset = tokjax.open_dataset(old)
-        monkeypatch.setattr(files, "read_manifest_and_identity", None)
+        monkeypatch.setattr(dataset_files, "read_manifest_and_identity", None)
         assert text_of(pickle.loads(pickle.dumps(dataset)), 1) == "bbbb"
 
 

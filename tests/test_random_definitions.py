@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 import tokjax
 from tests.library_spans import assert_contract, assert_spans_agree
 from tests.tokenizer_definitions import BYTE_PIECES, definitions, texts
-from tokjax.text.byte_alphabet import from_stand_ins
+from tokjax.pretokenize.bytes_to_unicode import from_stand_ins
 
 
 class Definition:

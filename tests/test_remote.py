@@ -105,7 +105,7 @@ def test_an_altered_file(url):
 
 
 def test_a_writer_that_is_stopped_goes_on(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
     for stop in (20, 45):
         with pytest.raises(StoppedError):
             tokjax.write_dataset(stopping(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
@@ -121,7 +121,7 @@ def test_a_writer_that_is_stopped_goes_on(url, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("damage", ["source", "shard"])
 def test_what_a_writer_left_that_is_of_no_use(url, monkeypatch, damage):
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     texts, message = ["other", *TEXTS], "was begun from another source"
@@ -139,7 +139,7 @@ def test_what_a_writer_left_that_is_of_no_use(url, monkeypatch, damage):
 
 
 def test_an_unfinished_write_leaves_nothing_to_one_that_replaces_it(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     assert "shard-00003.tokens.npy" in files_at(url)
@@ -169,7 +169,7 @@ def test_messages_name_the_url(url, tmp_path):
 
 
 def test_a_damaged_record_of_an_unfinished_write(url, monkeypatch):
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)

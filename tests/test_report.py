@@ -13,7 +13,7 @@ import tokjax
 from tests.oracles import report as oracle
 from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.report import inputs
+from tokjax.reports import inputs
 
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
 ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
@@ -160,7 +160,7 @@ def test_byte_fallback_counts_only_where_it_is_whole():
 def test_batches_change_nothing_and_are_small(texts, tokenizer):
     with pytest.MonkeyPatch.context() as patch:
         whole = report_of(KnownWords(), iter(texts), against={"t": tokenizer})
-        patch.setattr("tokjax.bulk._BATCH_BYTES", 1)
+        patch.setattr("tokjax.encoding.bulk._BATCH_BYTES", 1)
         one_by_one = report_of(KnownWords(most_at_once=1), iter(texts), against={"t": tokenizer})
     assert one_by_one.uses == whole.uses
 

@@ -10,7 +10,7 @@ import tokjax
 from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tests.test_report import KnownWords
-from tokjax.report import curves as curves_module
+from tokjax.reports import curves as curves_module
 
 RANKS = {bytes([i]): i for i in range(256)}
 BYTES = tokjax.byte_level_bpe(RANKS)

@@ -13,8 +13,8 @@ from rich.console import Console
 
 import tokjax
 from tests.test_report import BYTES, KnownWords
-from tokjax._optional import import_optional
-from tokjax.report.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, LengthBin, length_bins
+from tokjax._util.optional_imports import import_optional
+from tokjax.reports.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, LengthBin, length_bins
 
 EVIL = "<script>alert(1)</script>"
 

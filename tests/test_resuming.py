@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.profiles import examples
-from tokjax.store import shards as shards_module
+from tokjax.datasets import shards as shards_module
 
 TOKENIZER = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
@@ -64,7 +64,7 @@ def stopping(texts, after, error=StoppedError):
 def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
     path = tmp_path_factory.mktemp("stopped") / "data"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+        patch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
         for stop in stops:
             with pytest.raises(kind):
                 tokjax.write_dataset(stopping(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
@@ -79,15 +79,15 @@ def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
 @pytest.mark.parametrize("shard_size", [4, 7])  # (that a text just fills, and that two overfill)
 def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
     texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 4)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 4)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(stopping(texts, stop), FIELDS["raw"], tmp_path / "data", **options)
     finished = stop if shard_size == 4 else stop // 2 * 2
     assert (tmp_path / "data.incomplete").exists() == (finished > 0)
     encoded = []
-    encode = tokjax.store.encoding.encode_documents
+    encode = tokjax.datasets.document_encoding.encode_documents
     monkeypatch.setattr(
-        "tokjax.store.filling.encode_documents",
+        "tokjax.datasets.shard_filling.encode_documents",
         lambda field, documents, **options: (
             encoded.extend(documents.doc_ids) or encode(field, documents, **options)
         ),
@@ -100,7 +100,7 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shar
 class TestAnotherRun:
     @pytest.fixture
     def begun(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", 60)
+        monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
         with pytest.raises(StoppedError):
             tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
         return tmp_path / "data"
@@ -198,7 +198,7 @@ class TestAnotherRun:
         def killed(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("tokjax._directories._move_into_place", killed)
+        monkeypatch.setattr("tokjax._util.directories._move_into_place", killed)
         with pytest.raises(KeyboardInterrupt):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
         monkeypatch.undo()
@@ -210,7 +210,7 @@ def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
     def broken(*_):
         raise StoppedError
 
-    monkeypatch.setattr("tokjax.store.writer.write_manifest", broken)
+    monkeypatch.setattr("tokjax.datasets.writer.write_manifest", broken)
     with pytest.raises(StoppedError):
         tokjax.write_dataset(TEXTS[:31], FIELDS["packed"], tmp_path / "data", **OPTIONS)
     monkeypatch.undo()
@@ -230,7 +230,7 @@ class TestAFinishedDataset:
         tokjax.open_dataset(path).verify()
 
     def test_that_is_replaced_while_it_is_open(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.store.open_shards._MOST_OPEN", 2)
+        monkeypatch.setattr("tokjax.datasets.open_shards._MOST_OPEN", 2)
         path = tmp_path / "data"
         tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
         dataset = tokjax.open_dataset(path)
@@ -246,7 +246,7 @@ class TestAFinishedDataset:
 
     def test_is_not_written_again(self, path, monkeypatch):
         before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
-        monkeypatch.setattr("tokjax.store.filling.encode_documents", None)  # (nothing is encoded)
+        monkeypatch.setattr("tokjax.datasets.shard_filling.encode_documents", None)  # (nothing is encoded)
         again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
         assert again.num_documents == len(TEXTS)
         assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
@@ -291,8 +291,8 @@ WRITER = """
 import sys
 import tokjax
 from tests.test_resuming import FIELDS, OPTIONS, TEXTS
-import tokjax.store.filling
-tokjax.store.filling._BATCH_SIZE = 60
+import tokjax.datasets.shard_filling
+tokjax.datasets.shard_filling._BATCH_SIZE = 60
 name, path = sys.argv[1:]
 print("ready", flush=True)
 tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
@@ -339,14 +339,14 @@ def test_another_writer_at_the_same_time(tmp_path):
 
 class TestExecutors:
     def test_processes(self, tmp_path, whole, monkeypatch):
-        monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 200)
+        monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
             for name, field in FIELDS.items():
                 tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
                 assert files_of(tmp_path / name) == whole[name]
 
     def test_a_process_that_is_killed(self, tmp_path, whole, monkeypatch):
-        monkeypatch.setattr("tokjax.store.filling._EXECUTOR_BATCH_SIZE", 200)
+        monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
             worker = executor.submit(os.getpid).result()
 

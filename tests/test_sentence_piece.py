@@ -14,8 +14,8 @@ from tests.oracles.sentence_piece import spans_of_pieces
 from tests.sentence_models import NAMES, fuzz, sentence_models
 from tests.strategies import hard_texts
 from tests.test_imports import loaded_after
-from tokjax.models import sentence_piece
-from tokjax.models._protobuf import fields_of
+from tokjax.models import sentencepiece
+from tokjax.models.protobuf import fields_of
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_spans_cover_a_text_that_is_not_changed(models, name, text):
 def test_a_batch_is_its_texts(models, name, texts):
     tokenizer = models[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sentence_piece, "_GROUP_BYTES", 16)
+        patch.setattr(sentencepiece, "_GROUP_BYTES", 16)
         batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=(), threads=3)
     assert list(batch) == [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in texts]
 
@@ -159,7 +159,7 @@ def test_decoding_is_the_librarys(models, name, data):
     size = tokjax.vocab_size(tokenizer)
     rows = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=12), max_size=4))
     expected = [tokenizer.processor.decode(row, out_type=bytes) for row in rows]
-    assert [tokjax.protocol.decode_bytes(tokenizer, row) for row in rows] == [
+    assert [tokjax.core.protocol.decode_bytes(tokenizer, row) for row in rows] == [
         text or b"" for text in expected
     ]
     assert tokjax.decode_batch(tokenizer, rows) == [text.decode() if text else "" for text in expected]
@@ -299,13 +299,13 @@ def test_what_is_no_model(models):
 
 
 def test_a_tokenizer_file_with_another_model(models):
-    described = sentence_piece.to_json(models["bpe"])
+    described = sentencepiece.to_json(models["bpe"])
     with pytest.raises(tokjax.TokenizerFormatError, match="the field 'model_proto' is missing"):
-        sentence_piece.from_json({"model": "sentencepiece"})
+        sentencepiece.from_json({"model": "sentencepiece"})
     with pytest.raises(tokjax.TokenizerFormatError, match="make no tokenizer"):
-        sentence_piece.from_json(described | {"model_proto": "no base64!"})
+        sentencepiece.from_json(described | {"model_proto": "no base64!"})
     with pytest.raises(tokjax.TokenizerFormatError, match="make no tokenizer: eos_token is 'x'"):
-        sentence_piece.from_json(described | {"eos_token": "x"})
+        sentencepiece.from_json(described | {"eos_token": "x"})
 
 
 def test_the_library_is_loaded_when_a_model_is():

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import tokjax
 from tests.conftest import CORPUS
 from tests.strategies import hard_texts
-from tokjax.trainer import Trained, _sentences, train_sentencepiece
-from tokjax.trainer._sentences import Tally, cut_line, lines_of_corpus, read_sentences, sampled
+from tokjax.trainer import Trained, train_sentencepiece
+from tokjax.trainer.sentencepiece import sentences
+from tokjax.trainer.sentencepiece.sentences import Tally, cut_line, lines_of_corpus, read_sentences, sampled
 
 TEXTS = CORPUS * 3
 LINES = [line.rstrip("\r") for text in TEXTS for line in text.split("\n") if line.rstrip("\r")]
@@ -110,7 +111,7 @@ def test_training_again_gives_the_same_bytes(model_type):
 
 
 def test_files_and_texts_are_alike(tmp_path, monkeypatch):
-    monkeypatch.setattr(_sentences, "_CHUNK_BYTES", 100)
+    monkeypatch.setattr(sentences, "_CHUNK_BYTES", 100)
     separator = "<|endoftext|>"
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
     paths[0].write_bytes(separator.join(TEXTS[:7]).encode())
@@ -141,7 +142,7 @@ def test_bytes_per_token_is_measured(monkeypatch):
     trained = train(model_type="bpe")
     num_tokens = sum(len(tokjax.encode(trained.tokenizer, line, add_special_tokens=False)) for line in LINES)
     assert trained.stats.bytes_per_token == sum(len(line.encode()) for line in LINES) / num_tokens
-    monkeypatch.setattr("tokjax.trainer.sentence_piece._MEASURED_BYTES", 100)
+    monkeypatch.setattr("tokjax.trainer.sentencepiece.train._MEASURED_BYTES", 100)
     measured = LINES[:2]
     note = f"bytes_per_token is of the first {sum(map(len, measured))} bytes of them"
     stats = train(model_type="bpe").stats

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax.text import csv_files
-from tokjax.text.files import TextFiles, text_files
-from tokjax.text.opening import HEAD_BYTES
-from tokjax.text.readers import file_chunks, stream_texts
+from tokjax.corpus import csv_files
+from tokjax.corpus.files import TextFiles, text_files
+from tokjax.corpus.opening import HEAD_BYTES
+from tokjax.corpus.readers import file_chunks, stream_texts
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
@@ -278,7 +278,7 @@ class TestStreams:
     @given(texts=st.lists(st.text("aé<\n", max_size=9), min_size=2, max_size=9), block=st.integers(1, 20))
     def test_documents_of_a_stream(self, texts, block):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("tokjax.text.readers._STREAM_BLOCK", block)
+            patch.setattr("tokjax.corpus.readers._STREAM_BLOCK", block)
             stream = io.BytesIO("<|>".join(texts).encode())
             parts = b"".join(stream_texts(stream, "standard input", None, ["<|>"]))
         assert parts == "<|>".join(texts).encode()

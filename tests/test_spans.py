@@ -11,7 +11,7 @@ import tokjax
 from tests.oracles import alignment as oracle
 from tests.strategies import any_strings, byte_strings, hard_texts
 from tests.token_layouts import LABELS, array, ragged_of
-from tokjax.utf8 import to_characters
+from tokjax.core.utf8 import to_characters
 
 
 def test_tag_sets():

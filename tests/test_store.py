@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.profiles import examples
 from tests.strategies import hard_texts
-from tokjax.store.manifest import MANIFEST_FILE
+from tokjax.datasets.manifest import MANIFEST_FILE
 
 BYTES = {bytes([i]): i for i in range(256)}
 
@@ -197,7 +197,7 @@ def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypat
     liar = tokjax.TokenizationBatch(
         tokjax.ragged_from_rows([[70_000]]), tokjax.ResultMetadata("liar"), tokenizer.vocabulary.strings_of
     )
-    monkeypatch.setattr("tokjax.protocol.encode_texts", lambda *_, **__: liar)
+    monkeypatch.setattr("tokjax.core.protocol.encode_texts", lambda *_, **__: liar)
     with pytest.raises(
         tokjax.InvalidArgumentError, match="ids from 70000 to 70000, but its vocabulary size is 500"
     ):

@@ -16,9 +16,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax import _workers
-from tokjax._threads import map_in_threads, num_threads
-from tokjax._workers import map_in_workers
+from tokjax._util import executors
+from tokjax._util.executors import map_in_workers
+from tokjax._util.threads import map_in_threads, num_threads
 
 SHARED = pickle.dumps(12)
 
@@ -69,13 +69,13 @@ class Inline(Executor):
 
     def __init__(self, forgets=(), stop=None, pickles=False, loses=()):
         self.forgets, self.stop, self.pickles, self.loses, self.sent = forgets, stop, pickles, loses, []
-        _workers._kept.cache_clear()
+        executors._kept.cache_clear()
 
     def submit(self, function, /, *args):
         if len(self.sent) == self.stop:
             raise BrokenProcessPool("no more")
         if len(self.sent) in self.forgets:
-            _workers._kept.cache_clear()
+            executors._kept.cache_clear()
         self.sent.append(len(pickle.dumps((function, args))))
         future = Future()
         if len(self.sent) in self.loses:

@@ -7,12 +7,12 @@ from docs.traces.showing import table, under
 from docs.traces.training import training_steps
 from tests.conftest import CORPUS
 from tests.oracles.training import train_naively
-from tokjax.models.engine.batch_merging import BatchMerger
-from tokjax.models.engine.known_words import KnownWords
-from tokjax.models.engine.merging import merge_bytes
-from tokjax.models.engine.pattern_cutter import PatternCutter
-from tokjax.models.engine.word_tables import words_of
-from tokjax.text.patterns import word_splitter
+from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.hash_tables import words_of
+from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.bpe.pretoken_cache import KnownWords
+from tokjax.bpe.sequential_merging import merge_bytes
+from tokjax.pretokenize.patterns import word_splitter
 from tokjax.trainer import count_pretokens, train_bpe
 
 WORDS = [b" lowest", b" widely", b" understanding", "naïve".encode()]

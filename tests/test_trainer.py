@@ -16,16 +16,11 @@ from tests.oracles.incremental import train_incrementally
 from tests.oracles.training import split_words, train_naively
 from tests.profiles import examples
 from tests.strategies import hard_texts
-from tokjax.models.engine.word_tables import words_of
-from tokjax.trainer import (
-    _pair_table,
-    count_pretokens,
-    merging,
-    train_and_pack,
-    train_bpe,
-)
-from tokjax.trainer._word_counter import Counted
-from tokjax.trainer.pretokens import pretoken_counts
+from tokjax.bpe.hash_tables import words_of
+from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
+from tokjax.trainer.bpe import batched_merging, pair_table
+from tokjax.trainer.count_table import Counted
+from tokjax.trainer.pretoken_counts import pretoken_counts
 
 
 def train(source, vocab_size, **options):
@@ -49,7 +44,7 @@ def test_tiny_alphabets(texts, num_tokens, min_frequency, longest, slow):
     """Where ties, overlaps and merges that make the same bytes are everywhere."""
     options = {"min_frequency": min_frequency, "max_token_length": longest}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_SLOW_STEPS", slow)
+        patch.setattr(batched_merging, "_SLOW_STEPS", slow)
         trained = train(texts, 256 + num_tokens, **options)
     assert list(trained.merges) == naive_merges(texts, num_tokens, **options)
 
@@ -83,10 +78,10 @@ def test_many_merges_a_step_are_one_at_a_time(words, num_tokens, min_frequency, 
     """However many pairs are looked at, or merged, at a time."""
     options = {"min_frequency": min_frequency, "tie_break": tie_break}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "_LEAST_WIDTH", width)
-        patch.setattr(merging, "_MOST_AT_ONCE", most)
-        patch.setattr(merging, "_SLOW_STEPS", slow)
-        patch.setattr(_pair_table, "_MOST_PROMOTED", most)
+        patch.setattr(batched_merging, "_LEAST_WIDTH", width)
+        patch.setattr(batched_merging, "_MOST_AT_ONCE", most)
+        patch.setattr(batched_merging, "_SLOW_STEPS", slow)
+        patch.setattr(pair_table, "_MOST_PROMOTED", most)
         merges = train(counts_from(words), 256 + num_tokens, **options).merges
     counts = {word.encode(): count for word, count in words.items()}
     assert list(merges) == train_incrementally(counts, num_tokens, **options)

@@ -14,10 +14,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 import tokjax
 from tests.conftest import CORPUS
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.models import _word_engine
-from tokjax.models.engine import known_words
-from tokjax.text.bert import BertNormalizer
-from tokjax.utf8 import to_utf8
+from tokjax.bpe import pretoken_cache
+from tokjax.core.utf8 import to_utf8
+from tokjax.models import word_engine
+from tokjax.pretokenize.bert_normalizer import BertNormalizer
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 OPTIONS = {
@@ -128,10 +128,10 @@ def test_a_corpus(pair, monkeypatch):
     """All words of chunks at once, and one after the other, are the same."""
     text = "\n".join(CORPUS * 3)
     looped = assert_as_library(pair(), text)
-    monkeypatch.setattr(_word_engine, "FEW_CHARACTERS", 0)
+    monkeypatch.setattr(word_engine, "FEW_CHARACTERS", 0)
     assert assert_as_library(pair(), text) == looped
     for size, threads in ((7, 1), (50, 3)):
-        monkeypatch.setattr(_word_engine, "CHUNK_CHARACTERS", size)
+        monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", size)
         (again,) = tokjax.encode_batch_result(
             pair()[0], [text], add_special_tokens=False, allowed_special="all", threads=threads
         )
@@ -145,9 +145,9 @@ def test_chunks_and_batches(pair, given_texts):
     tokenizer, _ = pair()
     alone = [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in given_texts]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_word_engine, "FEW_CHARACTERS", 0)
+        patch.setattr(word_engine, "FEW_CHARACTERS", 0)
         for size in (5, 1 << 19):
-            patch.setattr(_word_engine, "CHUNK_CHARACTERS", size)
+            patch.setattr(word_engine, "CHUNK_CHARACTERS", size)
             batch = tokjax.encode_batch_result(tokenizer, given_texts, disallowed_special=(), threads=2)
             assert list(batch) == alone
             fewer = tokjax.encode_batch_result(
@@ -242,8 +242,8 @@ def test_forgetting_changes_no_id(monkeypatch):
     texts = ["".join(word) + " " for word in itertools.product("ab", repeat=9)]
     text = "".join(texts)
     expected = tokjax.encode(tokenizer, text)
-    monkeypatch.setattr(known_words, "MAX_KNOWN_BYTES", 0)
-    monkeypatch.setattr(_word_engine, "CHUNK_CHARACTERS", 200)
+    monkeypatch.setattr(pretoken_cache, "MAX_KNOWN_BYTES", 0)
+    monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", 200)
     again = pickle.loads(pickle.dumps(tokenizer))
     assert np.array_equal(tokjax.encode(again, text), expected)
     assert np.array_equal(tokjax.encode(again, text), expected)

@@ -16,16 +16,16 @@ from tests.conftest import CORPUS
 from tests.oracles.wordpiece import train_naively
 from tests.profiles import examples
 from tests.strategies import byte_strings, hard_texts
-from tokjax.text.bert import BertNormalizer
-from tokjax.text.patterns import PATTERNS
+from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import (
     count_pretokens,
     save_pretoken_counts,
     train_word_level,
     train_wordpiece,
 )
-from tokjax.trainer._likely_pairs import LikelyPairs, key_of
-from tokjax.trainer._wordpiece_merging import merge_likely
+from tokjax.trainer.likelihood_merging import merge_likely
+from tokjax.trainer.likely_pairs import LikelyPairs, key_of
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 

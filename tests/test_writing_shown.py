@@ -27,8 +27,8 @@ def bars(monkeypatch):
 
     for module in ("filling", "resuming"):
         monkeypatch.setattr(f"tokjax.store.{module}.progress_bar", recorded)
-    monkeypatch.setattr("tokjax.store.filling._BATCH_SIZE", NUM_BYTES // 4)
-    monkeypatch.setattr("tokjax.text.sources._READ_SIZE", NUM_BYTES // 10)
+    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", NUM_BYTES // 4)
+    monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)
     return shown
 
 
@@ -95,7 +95,7 @@ def test_one_that_goes_on_compares_and_counts_what_was_finished(bars, tmp_path, 
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("tokjax.store.writer.write_manifest", stopped)
+        patched.setattr("tokjax.datasets.writer.write_manifest", stopped)
         with pytest.raises(KeyboardInterrupt):
             write(source, tmp_path / "data", **options)
     bars.clear()

@@ -11,9 +11,9 @@ from functools import cache
 from hypothesis import strategies as st
 
 from tests.sentence_models import train_by_library
-from tokjax.models._protobuf import fields_of
-from tokjax.text.byte_alphabet import to_stand_ins
-from tokjax.text.patterns import PATTERNS
+from tokjax.models.protobuf import fields_of
+from tokjax.pretokenize.bytes_to_unicode import to_stand_ins
+from tokjax.pretokenize.patterns import PATTERNS
 
 flags = st.booleans()
 BYTES = [to_stand_ins(bytes([byte])) for byte in range(256)]

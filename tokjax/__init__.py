@@ -9,7 +9,7 @@ from typing import Any
 
 import lazy_loader
 
-from tokjax._modules import pickle_by_name
+from tokjax._util.pickling import pickle_by_name
 
 __version__ = "0.1.0"
 
@@ -19,7 +19,7 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     if name not in __all__ and not name.startswith("_"):
-        from tokjax.models._other_names import advise  # noqa: PLC0415 (only for an error)
+        from tokjax.models.method_hints import advise  # noqa: PLC0415 (only for an error)
 
         raise AttributeError(f"tokjax has no attribute {name!r}{advise(name)}")
     value = _load(name)

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from tokjax._checks import checked_int
-from tokjax._display import name_of
-from tokjax._optional import import_optional
-from tokjax._shapes import shapes_in
-from tokjax._threads import check_executor, map_in_threads
-from tokjax._workers import map_in_workers, pickled
-from tokjax.errors import InvalidArgumentError
+import numpy as np
+
+from tokjax._util.array_namespace import is_jax
+from tokjax._util.checks import checked_int
+from tokjax._util.display import name_of
+from tokjax._util.executors import map_in_workers, pickled
+from tokjax._util.optional_imports import import_optional
+from tokjax._util.threads import check_executor, map_in_threads
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.records import TokenizationBatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -101,7 +105,7 @@ class Pipeline:
 
         >>> from functools import partial
         >>> from tokjax.batching.collate import collate_padded_batch
-        >>> from tokjax.ragged import ragged_from_rows
+        >>> from tokjax.core.ragged import ragged_from_rows
         >>> pad = partial(collate_padded_batch, pad_id=0, columns=())
         >>> print(pipeline(("rows", ragged_from_rows), ("padded", pad)).describe([[5, 6, 7], [8]]))
         (example)           list of 2
@@ -238,3 +242,46 @@ def _applied(step: Step, value: Any) -> Any:
     except Exception as error:
         error.add_note(f"in step {step.name!r} of a pipeline")
         raise
+
+
+def shapes_in(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    """The name and the form of a value, then those of what is in it, indented."""
+    yield name, _form(value)
+    for inner, part in _parts(value):
+        for line, form in shapes_in(inner, part):
+            yield f"  {line}", form
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    """What is in a value, and worth a line of its own."""
+    if isinstance(value, TokenizationBatch):
+        return _parts(value.ragged)
+    if _is_named(value):
+        named = value._asdict().items()
+    elif isinstance(value, Mapping):
+        named = value.items()
+    elif is_dataclass(value) and not isinstance(value, type):
+        named = {field.name: getattr(value, field.name) for field in fields(value)}.items()
+        return [(name, part) for name, part in named if _is_array(part)]
+    elif isinstance(value, (list, tuple)):
+        return [("[0]", value[0])] if value else []
+    else:
+        return []
+    return [(str(name), part) for name, part in named if part is not None]
+
+
+def _form(value: Any) -> str:
+    kind = type(value).__name__
+    if _is_array(value):
+        return f"{'jax ' if is_jax(value) else ''}{value.dtype} {value.shape}"
+    if isinstance(value, str):
+        return f"str of {len(value)} characters"
+    return f"{kind} of {len(value)}" if isinstance(value, Sequence) and not _is_named(value) else kind
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, (np.ndarray, np.generic)) or is_jax(value)
+
+
+def _is_named(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")

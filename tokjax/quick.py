@@ -6,19 +6,20 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax import encoding, protocol
-from tokjax._checks import checked_text, checked_texts
-from tokjax._display import describe_batch
+from tokjax._util.checks import checked_text, checked_texts
+from tokjax._util.display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
-from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
+from tokjax.encoding import encode
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
-from tokjax.formats.huggingface_json import from_huggingface
+from tokjax.formats.huggingface.tokenizer_json import from_huggingface
 from tokjax.formats.loading import load_tokenizer
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.trainer.bpe import END_OF_TEXT, train_bpe
+from tokjax.trainer.bpe.train import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
-from tokjax.trainer.sentence_piece import train_sentencepiece
+from tokjax.trainer.sentencepiece.train import train_sentencepiece
 from tokjax.trainer.word_level import train_word_level
 from tokjax.trainer.wordpiece import train_wordpiece
 
@@ -29,12 +30,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokjax._namespace import Array
+    from tokjax._util.array_namespace import Array
+    from tokjax.core.protocol import Special
+    from tokjax.core.records import ResultMetadata, TokenizationBatch
+    from tokjax.core.utf8 import Text
+    from tokjax.corpus.sources import Source
     from tokjax.formats.detection import Format
-    from tokjax.protocol import Special
-    from tokjax.records import ResultMetadata, TokenizationBatch
-    from tokjax.text.sources import Source
-    from tokjax.utf8 import Text
 
 
 class QuickTokens(NamedTuple):
@@ -241,7 +242,7 @@ def quick_encode_batch(
     checked_texts(texts)
     if apply_tokenization_view:
         texts = [protocol.tokenization_view(tokenizer, text) for text in texts]
-    results = encoding.encode_batch_result(
+    results = encode.encode_batch_result(
         tokenizer,
         texts,
         assume_normalized=True,

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.models.engine.batch_merging import _REACH, _taken_from
-from tokjax.models.engine.chunks import (
+from tokjax.bpe.batch_merging import _REACH, _taken_from
+from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     as_segments,
     cut_into_words,
     gather,
 )
-from tokjax.models.engine.joints import NEVER, unpacked
+from tokjax.bpe.merge_bounds import NEVER, unpacked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tokjax.models.engine.batch_merging import BatchMerger, _Symbols
-    from tokjax.models.engine.chunks import Cutter, Pieces
-    from tokjax.models.engine.known_words import KnownWords
-    from tokjax.models.engine.word_tables import Words
+    from tokjax.bpe.batch_merging import BatchMerger, _Symbols
+    from tokjax.bpe.chunks import Cutter, Pieces
+    from tokjax.bpe.hash_tables import Words
+    from tokjax.bpe.pretoken_cache import KnownWords
 
 
 _ROUNDS = 5

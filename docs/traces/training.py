@@ -6,11 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from benchmarks.measuring import seconds_of
+from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer import count_pretokens
-from tokjax.trainer._checkpoints import Checkpoint
-from tokjax.trainer._linked_words import RIGHT, symbols_of
-from tokjax.trainer.merging import Rules, _Merger
-from tokjax.vocabulary import ID_BITS
+from tokjax.trainer.bpe.batched_merging import Rules, _Merger
+from tokjax.trainer.bpe.checkpoints import Checkpoint
+from tokjax.trainer.bpe.linked_symbols import RIGHT, symbols_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.trainer import PretokenCounts
-    from tokjax.trainer._pair_table import Best
-    from tokjax.trainer._safe_batch import Ranked
+    from tokjax.trainer.bpe.pair_table import Best
+    from tokjax.trainer.bpe.safe_batch import Ranked
 
 _NO_SPECIAL_TOKENS = 256
 _ROUNDS = 3

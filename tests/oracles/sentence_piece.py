@@ -1,6 +1,6 @@
 """Which bytes each piece came from, found one byte of normalised text at a time."""
 
-from tokjax.utf8 import nbytes_of
+from tokjax.core.utf8 import nbytes_of
 
 
 def spans_of_pieces(processor, source, *, mark="\u2581", prefix=True):

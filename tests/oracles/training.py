@@ -5,7 +5,7 @@ from collections import Counter
 
 import regex
 
-from tokjax.text.patterns import PATTERNS
+from tokjax.pretokenize.patterns import PATTERNS
 
 
 def split_words(text, special_tokens, pattern):

@@ -8,23 +8,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._arrays import as_size, places, take_or_fill
-from tokjax._checks import check_id, checked_int
-from tokjax._compiling import compiled
-from tokjax._display import describe_batch
-from tokjax._namespace import Array, as_int32, as_integers, is_traced, namespace, to_host
-from tokjax.batching._inputs import as_ragged
-from tokjax.batching.ladders import LengthBuckets
-from tokjax.errors import InvalidArgumentError
-from tokjax.ragged import COLUMNS, ranges
+from tokjax._util.array_namespace import Array, as_int32, as_integers, is_traced, namespace, to_host
+from tokjax._util.arrays import as_size, places, take_or_fill
+from tokjax._util.checks import check_id, checked_int
+from tokjax._util.compiling import compiled
+from tokjax._util.display import describe_batch
+from tokjax.batching.inputs import as_ragged
+from tokjax.batching.length_buckets import LengthBuckets
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.ragged import COLUMNS, ranges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tokjax.batching.alignment.windows import MergedWindows
-    from tokjax.ragged import Ragged
-    from tokjax.records import Results
-    from tokjax.windows import Windows
+    from tokjax.batching.alignment.window_merging import MergedWindows
+    from tokjax.core.ragged import Ragged
+    from tokjax.core.records import Results, Windows
 
 Side: TypeAlias = Literal["left", "right"]
 PADDED_COLUMNS = (*COLUMNS, "attention_mask")
@@ -95,7 +94,7 @@ def collate_padded_batch(
     Raises:
         InvalidArgumentError: a row is too long and `truncation` is not set, or options exclude each other.
 
-    >>> from tokjax.ragged import ragged_from_rows
+    >>> from tokjax.core.ragged import ragged_from_rows
     >>> collate_padded_batch(ragged_from_rows([[5, 6, 7], [8]]), pad_id=0).ids
     array([[5, 6, 7],
            [8, 0, 0]], dtype=int32)

@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokjax._arrays import as_size, either, places, suffix_minimum
-from tokjax._checks import check_id
-from tokjax._compiling import compiled
-from tokjax._display import describe_batch
-from tokjax._namespace import Array, as_int32, namespace
-from tokjax.batching._inputs import integers_beside, mask_beside, tokens_of
-from tokjax.errors import InvalidArgumentError
+from tokjax._util.array_namespace import Array, as_int32, namespace
+from tokjax._util.arrays import as_size, either, places, suffix_minimum
+from tokjax._util.checks import check_id
+from tokjax._util.compiling import compiled
+from tokjax._util.display import describe_batch
+from tokjax.batching.inputs import integers_beside, mask_beside, tokens_of
+from tokjax.core.errors import InvalidArgumentError
 
 
 class CausalLMBatch(NamedTuple):

@@ -27,7 +27,7 @@ from tokjax.cli.sources import (
 )
 from tokjax.cli.tables import stats_table, token_table
 from tokjax.cli.train import train
-from tokjax.text.opening import damage_reported, decompressed
+from tokjax.corpus.opening import damage_reported, decompressed
 
 app = typer.Typer(
     help="Train tokenizers, encode text into packed token arrays, and inspect both.",

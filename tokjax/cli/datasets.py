@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax._files import write_atomically
+from tokjax._util.files import write_atomically
 from tokjax.cli.advice import exit_if_interrupted, show_error
 from tokjax.cli.sources import EosTokenOption, tokenizer_of
 from tokjax.cli.tables import padding_table, stats_table

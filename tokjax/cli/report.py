@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax._files import write_atomically
+from tokjax._util.files import write_atomically
 from tokjax.cli.sources import (
     FILES_HELP,
     SEPARATOR_HELP,
@@ -19,8 +19,8 @@ from tokjax.cli.sources import (
     source_of,
     unescaped,
 )
-from tokjax.report.inputs import ONLY_KIND
-from tokjax.report.template import check_libraries
+from tokjax.reports.inputs import ONLY_KIND
+from tokjax.reports.page_template import check_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 import tokjax
-from tokjax.formats._roles import with_roles
+from tokjax.corpus.files import text_files
+from tokjax.corpus.readers import stream_texts
 from tokjax.formats.detection import detect_tokenizer_files
-from tokjax.text.files import text_files
-from tokjax.text.readers import stream_texts
+from tokjax.formats.roles import with_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tokjax.text.files import FileFormat, TextFiles
-    from tokjax.utf8 import Text
+    from tokjax.core.utf8 import Text
+    from tokjax.corpus.files import FileFormat, TextFiles
 
 SEPARATOR_HELP = (
     r"The text between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage "

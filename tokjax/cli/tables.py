@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tokjax._display import visible
-from tokjax.offsets import has_span
-from tokjax.report.datasets import length_quantiles
+from tokjax._util.display import visible
+from tokjax.core.offsets import has_span
+from tokjax.reports.dataset_report import length_quantiles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tokjax.records import TokenizationResult
-    from tokjax.report.datasets import DatasetReport
-    from tokjax.store.dataset import Dataset
+    from tokjax.core.records import TokenizationResult
+    from tokjax.datasets.dataset import Dataset
+    from tokjax.reports.dataset_report import DatasetReport
     from tokjax.trainer import Trained
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")

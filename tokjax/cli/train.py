@@ -16,7 +16,7 @@ import tokjax
 from tokjax.cli.advice import in_shell_words
 from tokjax.cli.sources import FILES_HELP, STDIN, FormatOption, TextColumnOption, source_or_stdin
 from tokjax.cli.tables import training_table
-from tokjax.text.files import text_files
+from tokjax.corpus.files import text_files
 from tokjax.trainer import (
     PretokenCounts,
     Trained,
@@ -29,7 +29,7 @@ from tokjax.trainer import (
     train_word_level,
     train_wordpiece,
 )
-from tokjax.trainer.bpe import END_OF_TEXT
+from tokjax.trainer.bpe.train import END_OF_TEXT
 from tokjax.trainer.bundles import is_bundle
 from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
@@ -37,7 +37,7 @@ from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tokjax.text.sources import Source
+    from tokjax.corpus.sources import Source
 
 INTERRUPTED = 130
 _ARCHIVE = b"PK\x03\x04"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats._roles import roles_of
+from tokjax.core.errors import UnsupportedTokenizerError
+from tokjax.core.template import NOTHING_AROUND
+from tokjax.core.vocabulary import make_vocabulary
+from tokjax.formats.roles import roles_of
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
-from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
-from tokjax.templates import NOTHING_AROUND
-from tokjax.text.patterns import published_name
-from tokjax.vocabulary import make_vocabulary
+from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
+from tokjax.pretokenize.patterns import published_name
 
 _END_OF_TEXT = "<|endoftext|>"
 

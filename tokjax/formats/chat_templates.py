@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokjax.errors import TokenizerFormatError
-from tokjax.formats._reading import as_path, read_bytes
-from tokjax.formats._roles import CONFIG_FILE, companions_of
+from tokjax.core.errors import TokenizerFormatError
+from tokjax.formats.reading import as_path, read_bytes
+from tokjax.formats.roles import CONFIG_FILE, companions_of
 
 if TYPE_CHECKING:
     import os

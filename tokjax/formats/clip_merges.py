@@ -8,12 +8,12 @@ import zlib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tokjax.errors import TokenizerFormatError
-from tokjax.formats._reading import as_path, read_bytes
-from tokjax.formats._roles import with_roles
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models.huggingface import HuggingFaceTokenizer, huggingface_tokenizer
-from tokjax.text.byte_alphabet import ALPHABET
+from tokjax.core.errors import TokenizerFormatError
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
+from tokjax.formats.reading import as_path, read_bytes
+from tokjax.formats.roles import with_roles
+from tokjax.models.format_errors import as_format_errors
+from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 
 if TYPE_CHECKING:
     import os

@@ -6,11 +6,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax._files import open_regular
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats._json_ranks import describe_json_ranks
-from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
+from tokjax._util.files import open_regular
+from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.clip_merges import is_clip_beginning
+from tokjax.formats.reading import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
+from tokjax.formats.tiktoken_json import describe_json_ranks
 from tokjax.formats.tiktoken_ranks import are_ranks
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 

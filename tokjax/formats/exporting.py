@@ -8,29 +8,29 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import write_atomically, write_together
-from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.formats._all_merges import all_merges
-from tokjax.formats._huggingface_export import as_huggingface
-from tokjax.formats._huggingface_parts import written_as_they_are
-from tokjax.formats._roles import CONFIG_FILE
+from tokjax._util.files import write_atomically, write_together
+from tokjax.bpe.merge_rules import rules_of_ranks
+from tokjax.bpe.sequential_merging import merge_bytes
+from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+from tokjax.formats.huggingface.export import as_huggingface
+from tokjax.formats.huggingface.parts import written_as_they_are
+from tokjax.formats.merges_from_ranks import all_merges
+from tokjax.formats.roles import CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.models.engine.merge_rules import rules_of_ranks
-from tokjax.models.engine.merging import merge_bytes
-from tokjax.models.huggingface import HuggingFaceTokenizer
-from tokjax.models.sentence_piece import SentencePieceTokenizer
+from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
-from tokjax.text.byte_alphabet import to_stand_ins
-from tokjax.text.patterns import word_splitter
+from tokjax.pretokenize.bytes_to_unicode import to_stand_ins
+from tokjax.pretokenize.patterns import word_splitter
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable, Mapping
     from typing import BinaryIO
 
+    from tokjax.core.vocabulary import Vocabulary
     from tokjax.formats.detection import Format
-    from tokjax.vocabulary import Vocabulary
 
 _BERT_ROLES = {"bos_token": "cls_token", "eos_token": "sep_token"}
 _BERT_SPECIAL = {"[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"}

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats._reading import as_path, ids_of_forms, read_json_object, read_lines
-from tokjax.formats._roles import companions_of, roles_of
-from tokjax.models._definitions import bytes_of_forms
-from tokjax.models._format_errors import as_format_errors
+from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.template import NOTHING_AROUND
+from tokjax.core.vocabulary import make_vocabulary
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
+from tokjax.formats.huggingface.definition import bytes_of_forms
+from tokjax.formats.reading import as_path, ids_of_forms, read_json_object, read_lines
+from tokjax.formats.roles import companions_of, roles_of
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
-from tokjax.models.huggingface import HuggingFaceTokenizer, huggingface_tokenizer
-from tokjax.templates import NOTHING_AROUND
-from tokjax.text.byte_alphabet import from_stand_ins, to_stand_ins
-from tokjax.text.patterns import word_splitter
-from tokjax.text.special import check_comparisons
-from tokjax.vocabulary import make_vocabulary
+from tokjax.models.format_errors import as_format_errors
+from tokjax.pretokenize.bytes_to_unicode import from_stand_ins, to_stand_ins
+from tokjax.pretokenize.patterns import word_splitter
+from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os

@@ -5,17 +5,17 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from tokjax.errors import InvalidArgumentError
-from tokjax.formats._reading import as_path
-from tokjax.formats._roles import companions_of
+from tokjax.core.errors import InvalidArgumentError
 from tokjax.formats.clip_merges import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2
-from tokjax.formats.huggingface_json import read_huggingface
+from tokjax.formats.huggingface.tokenizer_json import read_huggingface
+from tokjax.formats.reading import as_path
+from tokjax.formats.roles import companions_of
 from tokjax.formats.tiktoken_ranks import read_tiktoken
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.wordpiece_vocab import read_wordpiece
-from tokjax.models.sentence_piece import SentencePieceTokenizer, sentencepiece
+from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.wordpiece import wordpiece
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
     from typing import Literal
 
-    from tokjax.models._segment_model import SegmentModel
-    from tokjax.models.huggingface import HuggingFaceTokenizer
+    from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+    from tokjax.models.base import SegmentModel
 
 
 def load_tokenizer(

@@ -7,21 +7,21 @@ import binascii
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats._json_ranks import parse_json_ranks
-from tokjax.formats._reading import BYTE_ORDER_MARK, as_path, parse_json_object, read_bytes
-from tokjax.formats._roles import roles_of
-from tokjax.models._format_errors import as_format_errors, check_vocab_size
+from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.template import NOTHING_AROUND
+from tokjax.core.vocabulary import MAX_ID, make_vocabulary
+from tokjax.formats.reading import BYTE_ORDER_MARK, as_path, parse_json_object, read_bytes
+from tokjax.formats.roles import roles_of
+from tokjax.formats.tiktoken_json import parse_json_ranks
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
-from tokjax.templates import NOTHING_AROUND
-from tokjax.vocabulary import MAX_ID, make_vocabulary
+from tokjax.models.format_errors import as_format_errors, check_vocab_size
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
     from pathlib import Path
 
-    from tokjax.vocabulary import Role
+    from tokjax.core.vocabulary import Role
 
 _END_OF_TEXT = "<|endoftext|>"
 _FILL_IN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")

@@ -30,35 +30,35 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._files import checksum_of_json, write_atomically
-from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats._reading import read_bytes
+from tokjax._util.files import checksum_of_json, write_atomically
+from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.formats.huggingface import adapter
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
+from tokjax.formats.reading import read_bytes
 from tokjax.models import (
     byte_bpe,
     byte_level,
     char_level,
-    huggingface,
     metaspace_bpe,
-    sentence_piece,
+    sentencepiece,
     word_level,
     wordpiece,
 )
-from tokjax.models._format_errors import as_format_errors
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.byte_level import ByteTokenizer
 from tokjax.models.char_level import CharTokenizer
-from tokjax.models.huggingface import HuggingFaceTokenizer
+from tokjax.models.format_errors import as_format_errors
 from tokjax.models.metaspace_bpe import MetaspaceBPE
-from tokjax.models.sentence_piece import SentencePieceTokenizer
+from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.word_level import WordLevelTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
-from tokjax.text.special import check_comparisons
+from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
-    from tokjax.models._segment_model import SegmentModel
+    from tokjax.models.base import SegmentModel
 
 FORMAT = "tokjax-tokenizer"
 VERSION = 1
@@ -70,20 +70,20 @@ _WRITERS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     MetaspaceBPE: metaspace_bpe.to_json,
     WordPieceTokenizer: wordpiece.to_json,
     WordLevelTokenizer: word_level.to_json,
-    SentencePieceTokenizer: sentence_piece.to_json,
+    SentencePieceTokenizer: sentencepiece.to_json,
     ByteTokenizer: byte_level.to_json,
     CharTokenizer: char_level.to_json,
-    HuggingFaceTokenizer: huggingface.to_json,
+    HuggingFaceTokenizer: adapter.to_json,
 }
 _READERS: dict[str, Callable[[dict[str, Any]], SegmentModel | HuggingFaceTokenizer]] = {
     ByteLevelBPE.model: byte_bpe.from_json,
     MetaspaceBPE.model: metaspace_bpe.from_json,
     WordPieceTokenizer.model: wordpiece.from_json,
     WordLevelTokenizer.model: word_level.from_json,
-    SentencePieceTokenizer.model: sentence_piece.from_json,
+    SentencePieceTokenizer.model: sentencepiece.from_json,
     ByteTokenizer.model: byte_level.from_json,
     CharTokenizer.model: char_level.from_json,
-    HuggingFaceTokenizer.model: huggingface.from_json,
+    HuggingFaceTokenizer.model: adapter.from_json,
 }
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokjax.errors import TokenizerFormatError
-from tokjax.formats._reading import as_path, read_lines
-from tokjax.formats._roles import companions_of
-from tokjax.models._format_errors import as_format_errors, check_vocab_size
+from tokjax.core.errors import TokenizerFormatError
+from tokjax.formats.reading import as_path, read_lines
+from tokjax.formats.roles import companions_of
+from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
-from tokjax.text.special import check_comparisons
+from tokjax.pretokenize.special_tokens import check_comparisons
 
 if TYPE_CHECKING:
     import os

@@ -10,12 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax import protocol
-from tokjax._files import checksum_of_json
-from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models._segment_model import SegmentModel, encode_ids
-from tokjax.models._spaces import (
+from tokjax._util.files import checksum_of_json
+from tokjax.bpe import array_engine
+from tokjax.bpe.merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
+from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.utf8 import is_encodable
+from tokjax.core.vocabulary import Strips, Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax.models.added_spaces import (
     TRIMS,
     Blanks,
     Trim,
@@ -23,24 +26,21 @@ from tokjax.models._spaces import (
     with_prefix_spaces,
     without_prefixes,
 )
-from tokjax.models.engine import array_engine
-from tokjax.models.engine.merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
-from tokjax.models.engine.pattern_cutter import PatternCutter
-from tokjax.text.normalization import align_nfc, map_spans_back, to_nfc
-from tokjax.text.patterns import word_splitter
-from tokjax.text.special import checked_special, shared_beginnings
-from tokjax.utf8 import is_encodable
-from tokjax.vocabulary import Strips, Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax.models.base import SegmentModel, encode_ids
+from tokjax.models.format_errors import as_format_errors
+from tokjax.pretokenize.patterns import word_splitter
+from tokjax.pretokenize.special_tokens import checked_special, shared_beginnings
+from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.models._assembly import EncodedSegments
-    from tokjax.models.engine.chunks import Segments
-    from tokjax.protocol import Special
-    from tokjax.utf8 import Text
+    from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.core.protocol import Special
+    from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
 _DEFAULTS: dict[str, Any] = {"merges": None, "whole_words": True, "prefix_space": False, "trim": None}

@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax import protocol
-from tokjax._files import checksum_of_json
-from tokjax.errors import InvalidArgumentError
-from tokjax.models._assembly import EncodedSegments
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models._segment_model import SegmentModel
-from tokjax.models.engine.blank_words import begins_after_blanks
-from tokjax.ragged import splits_from_lengths
-from tokjax.text.special import checked_special
-from tokjax.utf8 import from_characters, to_utf8
-from tokjax.vocabulary import Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax._util.files import checksum_of_json
+from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.bpe.space_pre_tokenizer import begins_after_blanks
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.core.vocabulary import Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax.models.base import SegmentModel
+from tokjax.models.format_errors import as_format_errors
+from tokjax.pretokenize.special_tokens import checked_special
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.models.engine.chunks import Segments
+    from tokjax.bpe.chunks import Segments
 
 _IS_BLANK = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax import protocol
-from tokjax._files import checksum_of_json
-from tokjax.errors import InvalidArgumentError
-from tokjax.models._assembly import EncodedSegments
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models._segment_model import SegmentModel
-from tokjax.models._word_model import vocabulary_of_words, words_from_json, words_to_json
-from tokjax.models.engine.blank_words import begins_after_blanks
-from tokjax.ragged import splits_from_lengths
-from tokjax.utf8 import character_starts, from_characters, to_characters, to_utf8
+from tokjax._util.files import checksum_of_json
+from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.bpe.space_pre_tokenizer import begins_after_blanks
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.utf8 import character_starts, from_characters, to_characters, to_utf8
+from tokjax.models.base import SegmentModel
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.word_base import vocabulary_of_words, words_from_json, words_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.models.engine.chunks import Segments
-    from tokjax.vocabulary import Vocabulary
+    from tokjax.bpe.chunks import Segments
+    from tokjax.core.vocabulary import Vocabulary
 
 _BLANKS = np.array(list(map(ord, " \t\n\r")), np.uint32)
 _MAY_LACK = ("[PAD]",)

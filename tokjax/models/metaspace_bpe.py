@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from tokjax import protocol
-from tokjax._files import checksum_of_json
-from tokjax.errors import InvalidArgumentError
-from tokjax.models._assembly import Corrections
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models._pieces import MARK, pieces_by_id, rules_of_pieces
-from tokjax.models._segment_model import SegmentModel, encode_ids
-from tokjax.models._spaces import without_prefixes
-from tokjax.models._word_model import ids_of_tokens, words_from_json, words_to_json
-from tokjax.models.engine.array_engine import FEW_CHARACTERS, ArrayEngine
-from tokjax.models.engine.joined_cutter import JoinedCutter
-from tokjax.models.engine.merge_rules import checked_pairs
-from tokjax.text.special import checked_special, shared_beginnings
-from tokjax.utf8 import from_characters, is_encodable, to_utf8
-from tokjax.vocabulary import Strips, make_vocabulary
+from tokjax._util.files import checksum_of_json
+from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine
+from tokjax.bpe.encoded_segments import Corrections
+from tokjax.bpe.merge_rules import checked_pairs
+from tokjax.bpe.unsplit_pre_tokenizer import JoinedCutter
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
+from tokjax.core.vocabulary import Strips, make_vocabulary
+from tokjax.models.added_spaces import without_prefixes
+from tokjax.models.base import SegmentModel, encode_ids
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.metaspace_pieces import MARK, pieces_by_id, rules_of_pieces
+from tokjax.models.word_base import ids_of_tokens, words_from_json, words_to_json
+from tokjax.pretokenize.special_tokens import checked_special, shared_beginnings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.models._assembly import EncodedSegments
-    from tokjax.models.engine.chunks import Segments
-    from tokjax.models.engine.merge_rules import MergeRules
-    from tokjax.protocol import Special
-    from tokjax.records import OffsetsReference
-    from tokjax.utf8 import Text
-    from tokjax.vocabulary import Vocabulary
+    from tokjax.bpe.chunks import Segments
+    from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.bpe.merge_rules import MergeRules
+    from tokjax.core.protocol import Special
+    from tokjax.core.records import OffsetsReference
+    from tokjax.core.utf8 import Text
+    from tokjax.core.vocabulary import Vocabulary
 
 PrefixSpace = Literal["always", "missing", "first"]
 

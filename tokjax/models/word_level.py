@@ -5,22 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokjax.errors import InvalidArgumentError
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models._word_model import (
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.word_base import (
     WordModel,
     vocabulary_of_words,
     words_from_json,
     words_to_json,
 )
-from tokjax.text.bert import BertNormalizer
-from tokjax.text.word_bounds import SPLITTERS
+from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.word_boundaries import SPLITTERS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.text.word_bounds import Splitter
-    from tokjax.vocabulary import Vocabulary
+    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.pretokenize.word_boundaries import Splitter
 
 _MAY_LACK = ("[PAD]",)
 

@@ -5,23 +5,23 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tokjax._checks import checked_int
-from tokjax.errors import InvalidArgumentError
-from tokjax.models._format_errors import as_format_errors
-from tokjax.models._word_model import (
+from tokjax._util.checks import checked_int
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.utf8 import is_encodable
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.word_base import (
     WordModel,
     vocabulary_of_words,
     words_from_json,
     words_to_json,
 )
-from tokjax.text.bert import BertNormalizer, bert_normalizer
-from tokjax.utf8 import is_encodable
+from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tokjax.text.word_bounds import Splitter
-    from tokjax.vocabulary import Vocabulary
+    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.pretokenize.word_boundaries import Splitter
 
 _MAY_LACK = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
 _CLOSED_UP = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")

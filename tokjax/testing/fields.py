@@ -17,19 +17,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.errors import DisallowedSpecialTokenError
-from tokjax.store.encoding import Documents, encode_documents
-from tokjax.store.fields import field_of
-from tokjax.store.kinds import RawTextDataset
-from tokjax.store.opening import open_dataset
-from tokjax.store.writer import write_dataset
+from tokjax.core.errors import DisallowedSpecialTokenError
+from tokjax.datasets.dataset_types import RawTextDataset
+from tokjax.datasets.document_encoding import Documents, encode_documents
+from tokjax.datasets.fields import field_of
+from tokjax.datasets.opening import open_dataset
+from tokjax.datasets.writer import write_dataset
 from tokjax.testing.tokenizers import HARD_TEXTS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokjax.store.encoding import Encoded
-    from tokjax.utf8 import Text
+    from tokjax.core.utf8 import Text
+    from tokjax.datasets.document_encoding import Encoded
 
 
 def check_options(field: Any) -> None:

@@ -16,15 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax import encoding, protocol
-from tokjax.errors import OffsetsContractError, TokjaxError
-from tokjax.offsets import assert_offsets_contract
+from tokjax.core import protocol
+from tokjax.core.errors import OffsetsContractError, TokjaxError
+from tokjax.core.offsets import assert_offsets_contract
+from tokjax.encoding import encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokjax.records import TokenizationResult
-    from tokjax.templates import Place
+    from tokjax.core.records import TokenizationResult
+    from tokjax.core.template import Place
 
 HARD_TEXTS: tuple[str | bytes, ...] = (
     "",
@@ -118,16 +119,16 @@ def check_that_spans_cover(tokenizer: Any) -> None:
 def check_batches(tokenizer: Any) -> None:
     """A batch is its texts one by one, whatever columns are asked for."""
     texts = list(HARD_TEXTS)
-    batch = encoding.encode_batch_result(tokenizer, texts, disallowed_special=())
+    batch = encode.encode_batch_result(tokenizer, texts, disallowed_special=())
     assert len(batch) == len(texts), "a batch has a row a text"
     for text, row in zip(texts, batch, strict=True):
         assert row == _encoded(tokenizer, text), f"{text!r:.60} is another row in a batch than alone"
-    bare = encoding.encode_batch_result(
+    bare = encode.encode_batch_result(
         tokenizer, texts, return_offsets=False, return_masks=False, disallowed_special=()
     )
     assert bare.ids.tolist() == batch.ids.tolist(), "ids change with the columns that are asked for"
     assert all(getattr(bare, name) is None for name in _ROWS), "columns that were not asked for"
-    assert len(encoding.encode_batch_result(tokenizer, [])) == 0, "a batch of no texts"
+    assert len(encode.encode_batch_result(tokenizer, [])) == 0, "a batch of no texts"
 
 
 def check_encode(tokenizer: Any) -> None:
@@ -271,4 +272,4 @@ def _check_places(result: TokenizationResult, single: Sequence[Place], text: Any
 
 
 def _encoded(tokenizer: Any, text: Any, pair: Any = None, **options: Any) -> TokenizationResult:
-    return encoding.encode_result(tokenizer, text, pair, **{"disallowed_special": (), **options})
+    return encode.encode_result(tokenizer, text, pair, **{"disallowed_special": (), **options})

@@ -1,6 +1,6 @@
 """Trainers: from text to a vocabulary, and to packed arrays made with it."""
 
-from tokjax.trainer.bpe import TrainedBPE, train_bpe
+from tokjax.trainer.bpe.train import TrainedBPE, train_bpe
 from tokjax.trainer.bundles import (
     BundleSource,
     TrainingBundle,
@@ -9,9 +9,9 @@ from tokjax.trainer.bundles import (
 )
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pack import TrainedAndPacked, train_and_pack
-from tokjax.trainer.pretokens import PretokenCounts, load_pretoken_counts, save_pretoken_counts
+from tokjax.trainer.pretoken_counts import PretokenCounts, load_pretoken_counts, save_pretoken_counts
 from tokjax.trainer.records import Trained, TrainingStats
-from tokjax.trainer.sentence_piece import TrainedSentencePiece, train_sentencepiece
+from tokjax.trainer.sentencepiece.train import TrainedSentencePiece, train_sentencepiece
 from tokjax.trainer.word_level import TrainedWordLevel, train_word_level
 from tokjax.trainer.wordpiece import TrainedWordPiece, train_wordpiece
 

@@ -24,21 +24,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax import protocol
-from tokjax._directories import DirectoryKind, exclusive_place, replaced_path, resolve
-from tokjax._files import (
+from tokjax._util.directories import DirectoryKind, exclusive_place, replaced_path, resolve
+from tokjax._util.files import (
     NotRegularFileError,
     checksum_of_json,
     read_regular,
     sha256_of_file,
     write_atomically,
 )
-from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
+from tokjax.core import protocol
+from tokjax.core.errors import BundleError, BundleExistsError, TokenizerFormatError
+from tokjax.corpus.files import SourceFile
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, parse_tokjax, save_tokenizer
-from tokjax.text.files import SourceFile
-from tokjax.trainer.bpe import TrainedBPE
+from tokjax.trainer.bpe.train import TrainedBPE
 from tokjax.trainer.records import Trained, TrainingStats
-from tokjax.trainer.sentence_piece import TrainedSentencePiece
+from tokjax.trainer.sentencepiece.train import TrainedSentencePiece
 from tokjax.trainer.word_level import TrainedWordLevel
 from tokjax.trainer.wordpiece import TrainedWordPiece
 

@@ -9,25 +9,25 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokjax._checks import checked_int
-from tokjax._progress import progress_bar
-from tokjax._threads import check_executor, map_in_threads, num_threads
-from tokjax.errors import InvalidArgumentError, TrainingError
-from tokjax.models.engine.chunks import as_segments, cut_into_words, gather
-from tokjax.models.engine.pattern_cutter import PatternCutter
-from tokjax.text.opening import invalid_utf8
-from tokjax.text.patterns import word_splitter
-from tokjax.text.sampling import sample_chunks
-from tokjax.text.sources import Corpus, Source, corpus_of
-from tokjax.text.special import between_special, checked_special
-from tokjax.trainer._word_counter import WordCounter
-from tokjax.trainer.pretokens import PretokenCounts, pretoken_counts
+from tokjax._util.checks import checked_int
+from tokjax._util.progress import progress_bar
+from tokjax._util.threads import check_executor, map_in_threads, num_threads
+from tokjax.bpe.chunks import as_segments, cut_into_words, gather
+from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.core.errors import InvalidArgumentError, TrainingError
+from tokjax.corpus.opening import invalid_utf8
+from tokjax.corpus.sampling import sample_chunks
+from tokjax.corpus.sources import Corpus, Source, corpus_of
+from tokjax.pretokenize.patterns import word_splitter
+from tokjax.pretokenize.special_tokens import between_special, checked_special
+from tokjax.trainer.count_table import WordCounter
+from tokjax.trainer.pretoken_counts import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tokjax.text.readers import Chunk
-    from tokjax.utf8 import Text
+    from tokjax.core.utf8 import Text
+    from tokjax.corpus.readers import Chunk
 
 _log = logging.getLogger("tokjax")
 

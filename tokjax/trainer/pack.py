@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._checks import checked_int
-from tokjax.errors import DatasetExistsError
-from tokjax.store.fields import PackedTokenField
-from tokjax.store.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
-from tokjax.text.sources import Source, read_documents, readable_again
-from tokjax.text.special import checked_special
-from tokjax.trainer.bpe import END_OF_TEXT, TrainedBPE, train_bpe
+from tokjax._util.checks import checked_int
+from tokjax.core.errors import DatasetExistsError
+from tokjax.corpus.sources import Source, read_documents, readable_again
+from tokjax.datasets.fields import PackedTokenField
+from tokjax.datasets.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
+from tokjax.pretokenize.special_tokens import checked_special
+from tokjax.trainer.bpe.train import END_OF_TEXT, TrainedBPE, train_bpe
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
 
-    from tokjax.protocol import Special
+    from tokjax.core.protocol import Special
 
 
 class TrainedAndPacked(NamedTuple):

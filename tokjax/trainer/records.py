@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tokjax.models._segment_model import SegmentModel
-    from tokjax.text.files import SourceFile
-    from tokjax.vocabulary import Vocabulary
+    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.corpus.files import SourceFile
+    from tokjax.models.base import SegmentModel
 
 _log = logging.getLogger("tokjax")
 

@@ -6,10 +6,12 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokjax._checks import checked_int
-from tokjax.errors import InvalidArgumentError
+from tokjax._util.checks import checked_int
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.vocabulary import make_vocabulary
 from tokjax.models.word_level import WordLevelTokenizer, word_level_of
-from tokjax.trainer._normalized_words import (
+from tokjax.trainer.records import Trained, exhausted_by
+from tokjax.trainer.word_counts import (
     checked_roles,
     counts_by_white_space,
     in_utf8,
@@ -17,17 +19,15 @@ from tokjax.trainer._normalized_words import (
     normalized_words,
     stats_of,
 )
-from tokjax.trainer.records import Trained, exhausted_by
-from tokjax.vocabulary import make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
-    from tokjax.text.sources import Source
-    from tokjax.text.word_bounds import Splitter
-    from tokjax.trainer.pretokens import PretokenCounts
-    from tokjax.vocabulary import Role
+    from tokjax.core.vocabulary import Role
+    from tokjax.corpus.sources import Source
+    from tokjax.pretokenize.word_boundaries import Splitter
+    from tokjax.trainer.pretoken_counts import PretokenCounts
 
 _MAY_LACK: Mapping[Role, str] = {"pad": "[PAD]"}
 

@@ -7,12 +7,16 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokjax._checks import checked_int
-from tokjax._progress import progress_bar
-from tokjax.errors import InvalidArgumentError
+from tokjax._util.checks import checked_int
+from tokjax._util.progress import progress_bar
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.utf8 import is_encodable
+from tokjax.core.vocabulary import make_vocabulary
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
-from tokjax.text.bert import bert_normalizer
-from tokjax.trainer._normalized_words import (
+from tokjax.pretokenize.bert_normalizer import bert_normalizer
+from tokjax.trainer.likelihood_merging import merge_likely
+from tokjax.trainer.records import Trained, exhausted_by
+from tokjax.trainer.word_counts import (
     checked_roles,
     counts_by_white_space,
     in_utf8,
@@ -20,18 +24,14 @@ from tokjax.trainer._normalized_words import (
     normalized_words,
     stats_of,
 )
-from tokjax.trainer._wordpiece_merging import merge_likely
-from tokjax.trainer.records import Trained, exhausted_by
-from tokjax.utf8 import is_encodable
-from tokjax.vocabulary import make_vocabulary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
 
-    from tokjax.text.sources import Source
-    from tokjax.trainer.pretokens import PretokenCounts
-    from tokjax.vocabulary import Role
+    from tokjax.core.vocabulary import Role
+    from tokjax.corpus.sources import Source
+    from tokjax.trainer.pretoken_counts import PretokenCounts
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Those of BERT, in the order of their ids."""

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._checks import checked_int
-from tokjax._namespace import Array, as_integers
+from tokjax._util.array_namespace import Array, as_integers
+from tokjax._util.checks import checked_int
 from tokjax.batching.alignment.tagset import checked_labels
-from tokjax.errors import InvalidArgumentError, OffsetsContractError
-from tokjax.ragged import ranges, splits_from_lengths
+from tokjax.core.errors import InvalidArgumentError, OffsetsContractError
+from tokjax.core.ragged import ranges, splits_from_lengths
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.batching.alignment.tokens import Tokens
+    from tokjax.batching.alignment.token_rows import Tokens
 
 LabelledSpan: TypeAlias = tuple[int, int, str]
 """A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""

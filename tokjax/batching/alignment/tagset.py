@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokjax._checks import check_id
-from tokjax._namespace import as_integers, is_traced
-from tokjax.errors import InvalidArgumentError
+from tokjax._util.array_namespace import as_integers, is_traced
+from tokjax._util.checks import check_id
+from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of tokenizers: files, locks, threads, arrays, checks, optional imports."""

@@ -1,0 +1,227 @@
+"""What NumPy and JAX spell differently: scans, look-ups and scatters, the same in both.
+
+On a mesh whose axes are explicit, JAX asks where each result lies. Rows stay where they are: what is done
+here to rows is done to each by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from tokjax._util.array_namespace import Array, as_int32, is_traced, namespace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Operand = TypeVar("Operand")
+Result = TypeVar("Result")
+
+
+def either(
+    condition: Any,
+    then: Callable[[Operand], Result],
+    otherwise: Callable[[Operand], Result],
+    operand: Operand,
+) -> Result:
+    """What one of two functions gives; of traced arrays, the one is chosen when the program runs.
+
+    Args:
+        condition: boolean, shape `()`.
+        then: takes the operand if it is true.
+        otherwise: takes it if not; gives the same shapes and dtypes.
+        operand: a pytree of arrays.
+    """
+    if is_traced(condition):
+        import jax  # noqa: PLC0415 (loaded already)
+
+        return jax.lax.cond(condition, then, otherwise, operand)  # type: ignore[no-any-return]
+    return then(operand) if condition else otherwise(operand)
+
+
+def suffix_minimum(values: Array) -> Array:
+    """The minimum of each value and all that follow it along the last axis.
+
+    Args:
+        values: integers, shape `(..., length)`.
+
+    Returns:
+        An array of the same kind, shape and dtype.
+    """
+    if not isinstance(values, np.ndarray):
+        import jax  # noqa: PLC0415 (loaded already)
+
+        return jax.lax.cummin(values, axis=values.ndim - 1, reverse=True)
+    return np.minimum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
+
+
+def prefix_maximum(values: Array) -> Array:
+    """The maximum of each value and all that come before it along the last axis.
+
+    Args:
+        values: integers, shape `(..., length)`.
+
+    Returns:
+        An array of the same kind, shape and dtype.
+    """
+    if isinstance(values, np.ndarray):
+        return np.maximum.accumulate(values, axis=-1)
+    import jax  # noqa: PLC0415 (loaded already)
+
+    return jax.lax.cummax(values, axis=values.ndim - 1)
+
+
+def put(values: Array, places: Any, new: Any, where: Any) -> Array:
+    """`values` with others at some places; a NumPy array is written to.
+
+    Args:
+        values: shape `(n,)`.
+        places: where others go, `int32` below `n`, all different where they count, shape `(m,)`.
+        new: what goes there, shape `(m,)`.
+        where: which of the places count, `bool`, shape `(m,)`.
+    """
+    if isinstance(values, np.ndarray):
+        values[places[where]] = new[where]
+        return values
+    xp = namespace(values)
+    outside = values.shape[0]
+    return values.at[xp.where(where, places, outside)].set(new, mode="drop")
+
+
+def row_by_row(function: Callable[..., Result], num_axes: int) -> Callable[..., Result]:
+    """A function of JAX arrays of one row, for arrays with more axes before those of a row."""
+    import jax  # noqa: PLC0415 (loaded already)
+
+    for _ in range(num_axes):
+        function = jax.vmap(function)
+    return function
+
+
+def scattered(width: int, fill: Any, places: Any, new: Any, where: Any) -> Any:
+    """Rows that hold one value, and others at some places.
+
+    Args:
+        width: places of each row of the result.
+        fill: what stands where nothing is put.
+        places: where in its row each new value goes, `int32`, all different where they count, `(..., m)`.
+        new: what goes there, `(..., m)`.
+        where: which of them count, `bool`, `(..., m)`.
+
+    Returns:
+        `int32`, shape `(..., width)`.
+    """
+    xp = namespace(places, new, where, fill)
+    filler = xp.asarray(fill, dtype=np.int32)
+    if xp is not np:
+
+        def of_row(*row: Any) -> Any:
+            return put(xp.full(width, filler), *row)
+
+        return row_by_row(of_row, places.ndim - 1)(places, new, where)
+    leading = places.shape[:-1]
+    first = width * np.arange(math.prod(leading)).reshape(*leading, 1)
+    result = np.full((math.prod(leading) * width,), filler)
+    flat = (array.reshape(-1) for array in (first + places, new, where))
+    return put(result, *flat).reshape(*leading, width)
+
+
+def with_axes(ndim: int, array: Any) -> Any:
+    """`array` with axes of 1 before its own, `ndim` in all: users of JAX can forbid that it adds them."""
+    return array.reshape((1,) * (ndim - array.ndim) + array.shape)
+
+
+def places(xp: Any, length: int, ndim: int) -> Any:
+    """0, 1, 2 and so on along the last of `ndim` axes: `int32`, `(1, ..., length)`."""
+    return with_axes(ndim, xp.arange(length, dtype=np.int32))
+
+
+def as_size(xp: Any, length: Any) -> Any:
+    """Returns a length as an `int32` scalar.
+
+    Args:
+        xp: NumPy or `jax.numpy`.
+        length: an integer, or a symbolic dimension of `jax.export`.
+    """
+    return np.int32(length) if isinstance(length, int) else xp.asarray(length, dtype=np.int32)
+
+
+def bit_length(length: Any) -> int:
+    """Returns how many bits a length has; 31 of a symbolic dimension, which is enough for any `int32`."""
+    return length.bit_length() if isinstance(length, int) else 31
+
+
+def count_below(rows: Any, bounds: Any) -> Any:
+    """How many values of each row are less than each bound.
+
+    Args:
+        rows: integers, rising along each row, `(..., n)`.
+        bounds: the same for all rows, `(m,)`.
+
+    Returns:
+        `int32`, shape `(..., m)`.
+    """
+    xp = namespace(rows, bounds)
+    length, bounds = rows.shape[-1], with_axes(rows.ndim, bounds)
+    found = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
+    size = as_size(xp, length)
+    for step in (2**power for power in reversed(range(bit_length(length)))):
+        further = found + np.int32(step)
+        last = xp.take_along_axis(rows, xp.minimum(further, size) - np.int32(1), axis=-1)
+        found = xp.where((further <= size) & (last < bounds), further, found)
+    return found
+
+
+def taken(table: Any, index: Any) -> Any:
+    """`table[index]`; where `index` lies on a mesh with explicit axes, the result lies there too.
+
+    Args:
+        table: shape `(n, ...)`.
+        index: integers from 0 below `n`, of any shape.
+    """
+    xp = namespace(table, index)
+    if xp is np:
+        return np.take(table, index, axis=0)
+    table, index = xp.asarray(table), xp.asarray(index)
+    return table.at[index].get(mode="clip", **_place_of_result(table, index))
+
+
+def _place_of_result(table: Any, index: Any) -> dict[str, Any]:
+    """Where a look-up is to lie, if one of the arrays lies on a mesh with explicit axes: as the index does.
+
+    Of a table that is spread itself, each device gets all that is looked up.
+    """
+    import jax  # noqa: PLC0415 (loaded already)
+
+    lies, spread = jax.typeof(index).sharding, jax.typeof(table).sharding
+    explicit = jax.sharding.AxisType.Explicit
+    if explicit in lies.mesh.axis_types:
+        return {"out_sharding": lies}
+    if explicit in spread.mesh.axis_types:
+        everywhere = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
+        return {"out_sharding": jax.sharding.NamedSharding(spread.mesh, everywhere)}
+    return {}
+
+
+def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int) -> Array:
+    """`flat[index]` where `present`, else `fill`; an empty `flat` gives `fill` throughout.
+
+    Args:
+        name: what `flat` is, for errors.
+        flat: `(n, ...)`.
+        index: integers of any shape; its values matter only where `present`.
+        present: booleans, of the shape of `index`.
+        fill: the value of the absent places.
+
+    Returns:
+        `int32`, of the shape of `index`, then the trailing axes of `flat`.
+    """
+    xp = namespace(flat, index, fill)
+    filler = xp.asarray(fill, dtype=np.int32)
+    trailing = flat.shape[1:]
+    if flat.shape[0] == 0:
+        return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
+    found = as_int32(name, taken(flat, xp.where(present, index, 0)))
+    shaped = present.reshape(present.shape + (1,) * len(trailing))
+    return xp.where(shaped, found, filler)  # type: ignore[no-any-return]

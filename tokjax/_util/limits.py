@@ -1,0 +1,89 @@
+"""Limits on the size of untrusted files, and the context manager that raises them."""
+
+from __future__ import annotations
+
+import math
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
+
+from tokjax._util.checks import checked_int
+from tokjax.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_DEFAULTS: Mapping[str, int] = {
+    "file_bytes": 1 << 29,
+    "vocab_size": 1 << 20,
+    "text_growth": 1024,
+    "piece_comparisons": 20_000,
+    "special_token_comparisons": 1024,
+}
+_current: ContextVar[Mapping[str, float]] = ContextVar("tokjax_limits", default=_DEFAULTS)
+
+
+@contextmanager
+def limits(**values: int) -> Iterator[None]:
+    """Sets limits on tokenizer files, for the calls inside a `with` block and for the current thread.
+
+    Each limit bounds the time or memory that a file from an untrusted source can cost. A file that exceeds
+    one raises an error that names the limit.
+
+    | limit | default | what it bounds |
+    |---|---|---|
+    | `file_bytes` | 536,870,912 | the size of a tokenizer file |
+    | `vocab_size` | 1,048,576 | the number of tokens in a file of another library |
+    | `text_growth` | 1,024 | the characters that one character of a text, or an empty text, can become |
+    | `piece_comparisons` | 20,000 | the characters compared at one position of a text to find pieces |
+    | `special_token_comparisons` | 1,024 | the characters compared at one position to find special tokens |
+
+    `text_growth` is computed from the normalizer, pre-tokenizer and decoder of a `tokenizer.json` and from
+    the normalizer of a `.model`; it bounds the number of such steps and the tokens of a template, too.
+    `piece_comparisons` is about Unigram and SentencePiece models, where it is the largest sum of lengths of
+    pieces that are prefixes of one another, and about WordPiece models that run on the `tokenizers` library,
+    where it is half the square of `max_input_chars_per_word`. `special_token_comparisons` is about special
+    and added tokens: it is the length of the longest, and more where more than 40 are prefixes of one
+    another.
+
+    Args:
+        **values: new limits by name, integers of at least 1. The others stay as they are.
+
+    Raises:
+        InvalidArgumentError: there is no limit of that name, or a value is not a positive integer.
+
+    >>> with limits(vocab_size=3_000_000):
+    ...     pass  # load_tokenizer("tokenizer.model")
+    """
+    for name, value in values.items():
+        if name not in _DEFAULTS:
+            raise InvalidArgumentError(f"there is no limit {name!r}; the limits are {', '.join(_DEFAULTS)}")
+        checked_int(name, value, least=1)
+    token = _current.set({**_current.get(), **values})
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def no_limits() -> Iterator[None]:
+    """Lifts all limits, for values that were checked before: those that are unpickled."""
+    token = _current.set(dict.fromkeys(_DEFAULTS, math.inf))
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def exceeds_limit(name: str, value: float) -> str | None:
+    """Returns the end of an error message if `value` exceeds a limit, otherwise `None`.
+
+    Args:
+        name: the limit.
+        value: what the file needs; may be infinite.
+    """
+    limit = _current.get()[name]
+    if value <= limit:
+        return None
+    return f"the limit is {limit:,}; if you trust the file, load it inside tokjax.limits({name}=...)"

@@ -1,0 +1,98 @@
+"""Files at URLs, by fsspec."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tempfile
+import weakref
+from pathlib import Path
+from typing import Any
+
+from tokjax._util.optional_imports import import_optional
+from tokjax.core.errors import InvalidArgumentError, MissingExtraError
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
+
+
+def is_url(path: object) -> bool:
+    """Whether a path is a URL, such as `"s3://bucket/corpus"`.
+
+    >>> is_url("memory://corpus"), is_url("corpus"), is_url(Path("a"))
+    (True, False, False)
+    """
+    return isinstance(path, str) and _URL.fullmatch(path) is not None
+
+
+def refuse_urls(*paths: object) -> None:
+    """Raise `InvalidArgumentError` for URLs where only paths of this machine are taken."""
+    for path in paths:
+        if is_url(path):
+            raise InvalidArgumentError(
+                f"{path!r} is a URL; write_dataset and open_dataset take them, and this only takes paths"
+            )
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path in it.
+
+    Raises:
+        InvalidArgumentError: fsspec knows no such URLs.
+        MissingExtraError: fsspec, or what it needs for this URL, is not installed.
+    """
+    fsspec = import_optional("fsspec", extra="remote", purpose=f"reading {url}")
+    try:
+        system, path = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        package = getattr(error.__cause__, "name", None)
+        hint = f"; pip install {package}" if package else ""
+        raise MissingExtraError(f"{url} needs a package that is not installed: {error}{hint}") from error
+    except ValueError as error:
+        known = ", ".join(sorted(fsspec.available_protocols()))
+        raise InvalidArgumentError(f"{url} can't be read: {error}; fsspec knows {known}") from error
+    return system, path
+
+
+def temporary_directory(owner: object) -> Path:
+    """A directory that goes with an object."""
+    made = tempfile.mkdtemp(prefix="tokjax-")
+    weakref.finalize(owner, shutil.rmtree, made, ignore_errors=True)
+    return Path(made)
+
+
+class FetchedFiles:
+    """The files that a URL, or a pattern of one, names, fetched to a directory that goes with this.
+
+    Attributes:
+        urls: where each comes from, by its place here, in the order of their names.
+    """
+
+    def __init__(self, url: str) -> None:
+        system, pattern = file_system(url)
+        names = sorted(system.glob(pattern)) if "*" in pattern else [pattern]
+        directory = temporary_directory(self)
+        self.urls: dict[Path, str] = {}
+        for i, name in enumerate(name for name in names if system.isfile(name)):
+            target = directory / str(i) / name.rsplit("/", 1)[-1]
+            target.parent.mkdir()
+            system.get_file(name, str(target))
+            self.urls[target] = str(system.unstrip_protocol(name))
+
+
+_fetched: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()
+
+
+def fetched(url: str) -> FetchedFiles:
+    """The files of a URL: those that are here, as long as anything refers to them."""
+    files = _fetched.get(url)
+    if files is None:
+        files = _fetched[url] = FetchedFiles(url)
+    return files
+
+
+def place_of(path: Path) -> str:
+    """What messages call a file: its path, or the URL from which it was fetched."""
+    for files in list(_fetched.values()):
+        if path in files.urls:
+            return files.urls[path]
+    return str(path)

@@ -1,0 +1,236 @@
+"""Who attends to whom: masks of shape `(..., 1, queries, keys)`, true where a query sees a key.
+
+The axis of length 1 is that of the heads, as `jax.nn.dot_product_attention` and most models want it. Masks
+are combined with `&` and `|`, and broadcast: those that are the same for all rows have no other leading axes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._util.array_namespace import Array, as_mask, namespace
+from tokjax._util.arrays import with_axes
+from tokjax._util.checks import checked_int
+from tokjax._util.compiling import compiled
+from tokjax.batching.inputs import tokens_of, with_places
+from tokjax.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+
+@compiled
+def padding_mask(attention_mask: Array) -> Array:
+    """All see the keys that are no padding.
+
+    Args:
+        attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
+
+    Returns:
+        `bool`, `(..., 1, 1, length)`.
+    """
+    name = "attention_mask"
+    present = with_places(name, as_mask(namespace(attention_mask), name, attention_mask))
+    return present[..., None, None, :]  # type: ignore[no-any-return]
+
+
+def causal_mask(length: int) -> NDArray[np.bool_]:
+    """Each sees itself and what comes before.
+
+    Args:
+        length: how many positions there are.
+
+    Returns:
+        `bool`, `(1, length, length)`: a NumPy constant, under `jax.jit` too, where it becomes a part of the
+        compiled program. `make_attention_mask` makes it there instead, which long rows need.
+
+    >>> causal_mask(2).tolist()
+    [[[True, False], [True, True]]]
+    """
+    return _looking_back(np, checked_int("length", length, least=0))  # type: ignore[no-any-return]
+
+
+def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
+    """Each sees itself and the `window - 1` positions before.
+
+    Args:
+        length: how many positions there are.
+        window: how many positions each sees at most, at least 1.
+
+    Returns:
+        `bool`, `(1, length, length)`: a NumPy constant, as `causal_mask` is.
+    """
+    reach = checked_int("window", window, least=1)
+    return _looking_back(np, checked_int("length", length, least=0), reach)  # type: ignore[no-any-return]
+
+
+def _looking_back(xp: Any, length: int, window: int | None = None) -> Any:
+    """Who sees whom if each sees only itself and before; `bool`, `(1, length, length)`."""
+    place = xp.arange(length, dtype=np.int32)
+    query = place[:, None]
+    visible = query >= place[None, :]
+    if window is not None:
+        visible &= query - np.int32(min(window, np.iinfo(np.int32).max)) < place[None, :]
+    return visible[None]
+
+
+@compiled
+def prefix_mask(in_prefix: Array) -> Array:
+    """All see the keys of a prefix, and of what follows each sees itself and what comes before.
+
+    Args:
+        in_prefix: 1 on the prefix, `(..., length)`; from lengths it is made by `create_attention_mask`. In
+            packed rows each segment may have a prefix; combine with `segment_mask`.
+
+    Returns:
+        `bool`, `(..., 1, length, length)`.
+    """
+    marked = padding_mask(in_prefix)
+    return marked | with_axes(marked.ndim, _looking_back(namespace(marked), marked.shape[-1]))  # type: ignore[no-any-return]
+
+
+@compiled
+def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
+    """Each sees its own segment: block-diagonal. Padding, segment 0, sees padding, so that no row is empty.
+
+    Args:
+        segment_ids: of the queries, `(..., queries)`.
+        key_segment_ids: of the keys, `(..., keys)`; `None` for those of the queries.
+
+    Returns:
+        `bool`, `(..., 1, queries, keys)`.
+    """
+    queries = tokens_of(segment_ids, "segment_ids")
+    keys = queries if key_segment_ids is None else tokens_of(key_segment_ids, "key_segment_ids")
+    if queries.shape[:-1] != keys.shape[:-1]:
+        raise InvalidArgumentError(
+            f"segment_ids and key_segment_ids are for other rows: they have shapes {queries.shape} and "
+            f"{keys.shape}, which may differ in the last axis only"
+        )
+    return queries[..., None, :, None] == keys[..., None, None, :]  # type: ignore[no-any-return]
+
+
+@compiled
+def see_themselves(mask: Array) -> Array:
+    """Let queries that see nothing see themselves: a kernel would give NaN for them.
+
+    Args:
+        mask: `bool`, `(..., length, length)`.
+
+    Returns:
+        `bool`, of the same shape.
+    """
+    xp = namespace(mask)
+    visible = as_mask(xp, "mask", mask)
+    length = visible.shape[-1]
+    if visible.ndim < 2 or visible.shape[-2] not in (1, length):
+        raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
+    nothing = ~visible.any(axis=-1, keepdims=True)
+    return visible | (nothing & with_axes(visible.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
+
+
+@compiled
+def make_attention_mask(
+    *,
+    attention_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    in_prefix: Array | None = None,
+    causal: bool = True,
+    window: int | None = None,
+) -> Array:
+    """The mask of self-attention from what is known of a batch.
+
+    No query sees nothing at all, which gives NaN in kernels: tokens see themselves, and so does padding.
+
+    Args:
+        attention_mask: 1 on tokens and 0 on padding, `(..., length)`.
+        segment_ids: the documents of packed rows, 0 on padding, `(..., length)`.
+        in_prefix: 1 where all may look, as in `prefix_mask`, `(..., length)`. Without `causal` all look
+            there in any case.
+        causal: whether a query sees nothing that comes after (but for a prefix).
+        window: how many positions each sees at most, itself and those before; of a prefix, all stay visible.
+
+    Returns:
+        `bool`, `(..., 1, length, length)`, for `jax.nn.dot_product_attention(..., mask=)`.
+
+    Raises:
+        InvalidArgumentError: nothing is given that tells the length, or a window without `causal`.
+
+    >>> make_attention_mask(attention_mask=np.array([[1, 1, 0]])).astype(int).tolist()
+    [[[[1, 0, 0], [1, 1, 0], [1, 1, 1]]]]
+    """
+    named = {"attention_mask": attention_mask, "segment_ids": segment_ids, "in_prefix": in_prefix}
+    shapes = {name: np.shape(array) for name, array in named.items() if array is not None}
+    if not shapes:
+        raise InvalidArgumentError(
+            "give attention_mask, segment_ids or in_prefix; a mask of the length alone is causal_mask(length)"
+        )
+    if len(set(shapes.values())) > 1 or () in shapes.values():
+        raise InvalidArgumentError(
+            f"arrays of a batch must have one shape (..., length), and these have {shapes}"
+        )
+    if window is not None and not causal:
+        raise InvalidArgumentError("window is how far back a causal mask looks; pass causal=True")
+    shape = next(iter(shapes.values()))
+    length = shape[-1]
+    xp = namespace(*named.values())
+    parts: list[Any] = []
+    if causal:
+        reach = None if window is None else checked_int("window", window, least=1)
+        before = with_axes(len(shape) + 2, _looking_back(xp, length, reach))
+        parts.append(before if in_prefix is None else before | padding_mask(in_prefix))
+    if segment_ids is not None:
+        parts.append(segment_mask(segment_ids))
+    if attention_mask is not None:
+        parts.append(padding_mask(attention_mask))
+    mask = parts[0] if parts else xp.ones((*shape[:-1], 1, length, length), bool)
+    for part in parts[1:]:
+        mask = mask & part
+    if attention_mask is None:
+        return mask  # type: ignore[no-any-return]
+    is_padding = ~as_mask(xp, "attention_mask", attention_mask)[..., None, :, None]
+    return mask | (is_padding & with_axes(mask.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
+
+
+@compiled
+def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
+    """A mask to be added to logits: 0 where a query sees a key, a large negative number where not.
+
+    The number is finite, and stays so when logits are added to it, in `bfloat16` and `float16` too: a query
+    that sees nothing gives no NaN.
+
+    Args:
+        mask: `bool`, of any shape.
+        dtype: the float type of the logits.
+
+    Returns:
+        Of that type, and the shape of `mask`. (JAX gives `float32` for `float64`, unless x64 is enabled.)
+
+    >>> additive_mask(np.array([True, False])).tolist()
+    [0.0, -1.7014117331926443e+38]
+    """
+    xp = namespace(mask)
+    made = _float_type(xp, dtype)
+    lowest = -(2 - 2.0**-7) * 2.0**127 if made.name == "bfloat16" else float(np.finfo(made).min)
+    return xp.where(as_mask(xp, "mask", mask), xp.zeros((), made), xp.asarray(lowest / 2, made))  # type: ignore[no-any-return]
+
+
+def _float_type(xp: Any, dtype: Any) -> np.dtype[Any]:
+    """The type that arrays will have: JAX makes `float32` of `float64`, unless it was told to keep it."""
+    import ml_dtypes  # noqa: PLC0415 (without it NumPy does not know bfloat16)
+
+    try:
+        made: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+    except TypeError:
+        made = np.dtype(object)
+    if made.name not in _FLOATS:
+        raise InvalidArgumentError(f"dtype must be one of {', '.join(_FLOATS)}, not {dtype!r}")
+    if xp is np:
+        return made
+    import jax  # noqa: PLC0415 (loaded already)
+
+    return np.dtype(jax.dtypes.canonicalize_dtype(made))

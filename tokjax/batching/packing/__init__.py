@@ -1,0 +1,1 @@
+"""Packing of rows into blocks: plans, blocks, segments."""

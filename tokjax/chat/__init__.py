@@ -1,1 +1,0 @@
-"""Conversations: rendering of chat templates, and their token ids with a mask of the assistant's turns."""

@@ -1,0 +1,1 @@
+"""Errors, offsets, ragged arrays, records, vocabularies and the tokenizer protocol."""

@@ -1,0 +1,1 @@
+"""Reading of text: files, formats, documents, chunks, annotated text."""

@@ -1,0 +1,158 @@
+"""Texts whose words are labelled, from files of CoNLL's kind."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from tokjax._util.checks import checked_int
+from tokjax.core.errors import InvalidArgumentError, SourceError
+from tokjax.core.utf8 import nbytes_of
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+_TAG = re.compile(r"O|[BIELSU]-\S(.*\S)?")
+_DOCUMENT = "-DOCSTART-"
+
+
+@dataclass(frozen=True)
+class AnnotatedText:
+    """A text, and what is labelled in it.
+
+    Attributes:
+        text: the text.
+        spans: `(start, stop, label)`, 1-based half-open bytes, in the order of the file.
+        words: its words, where the file has words; `text` is these with blanks between them.
+        tags: their tags, `O`, `B-LABEL` or `I-LABEL`, one for each word.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int, str], ...]
+    words: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
+
+
+def read_conll(
+    path: str | os.PathLike[str],
+    *,
+    word_column: int = 0,
+    tag_column: int = -1,
+    unit: Literal["sentence", "document"] = "sentence",
+) -> list[AnnotatedText]:
+    r"""Read words and tags from columns, as in CoNLL-2003: a word a line, blank lines between sentences.
+
+    Columns are split at tabs where a line has one, else at blanks; all rows have as many. Lines end with
+    `\n`, `\r\n` or `\r`. Tags may be of any of the usual schemes (IOB1, IOB2, IOE2, IO, BILOU, BIOES) and
+    come out as BIO: a span begins where `B`, `S` or `U` says so, where the label changes, and after a span
+    that ended with `E`, `L`, `S` or `U`.
+
+    A line that begins with `#` is a comment, unless it is like the first row that begins with something else:
+    it has a tag in its column, as many columns, and tabs if that row has them. So among rows of two columns
+    `# O` is a row, and `# this is O` is a comment.
+
+    Args:
+        path: a file of UTF-8.
+        word_column: where the word is; negative numbers count from the end.
+        tag_column: where its tag is.
+        unit: whether a text is a sentence, or all that is between two `-DOCSTART-`s (in the first column, or
+            where the word is).
+
+    Raises:
+        InvalidArgumentError: a column is no integer, or there is no such unit.
+        SourceError: a line is no UTF-8, lacks a column, has fewer or more than the first row, or its tag is
+            none; the error names the line.
+    """
+    if unit not in ("sentence", "document"):
+        raise InvalidArgumentError(f"unit must be 'sentence' or 'document', not {unit!r}")
+    word_column = checked_int("word_column", word_column)
+    tag_column = checked_int("tag_column", tag_column)
+    texts: list[AnnotatedText] = []
+    rows: list[tuple[str, str]] = []
+    for word, tag in _rows(Path(path), word_column, tag_column):
+        if tag:
+            rows.append((word, tag))
+        elif rows and (word == _DOCUMENT or unit == "sentence"):
+            texts.append(_tagged_text(rows))
+            rows = []
+    if rows:
+        texts.append(_tagged_text(rows))
+    return texts
+
+
+def lines_of(path: Path) -> list[str]:
+    r"""The lines of a file of UTF-8, which end with `\n`, `\r\n` or `\r` and nothing else."""
+    lines = []
+    for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
+        try:
+            lines.append(line.decode("utf-8"))
+        except UnicodeDecodeError as error:
+            raise SourceError(f"{path}, line {number}: not UTF-8: {error}") from error
+    return lines
+
+
+def _rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[str, str]]:
+    """Words and their tags; `-DOCSTART-` without a tag, and nothing at all for a blank line."""
+    lines = [(number, line, _columns(line)) for number, line in enumerate(lines_of(path), 1)]
+    plain = (line for line in lines if not line[1].startswith("#") and _mark(line[2], word_column) is None)
+    first = next(plain, None)
+    for number, line, columns in lines:
+        mark = _mark(columns, word_column)
+        if mark is not None:
+            yield mark, ""
+            continue
+        word, tag = _column(columns, word_column), _column(columns, tag_column)
+        is_row = word and _TAG.fullmatch(tag) and (first is None or len(columns) == len(first[2]))
+        has_tabs = first is None or "\t" in line or "\t" not in first[1]
+        if line.startswith("#") and not (is_row and has_tabs):
+            continue
+        if not is_row:
+            of = f" of {len(first[2])}, as in line {first[0]}" if first and first[0] != number else ""
+            raise SourceError(
+                f"{path}, line {number}: expected a word in column {word_column} and a tag ('O', 'B-LABEL' "
+                f"and the like) in column {tag_column}{of}, not {columns}; pass word_column= and tag_column="
+            )
+        first = first or (number, line, columns)
+        yield word, tag
+
+
+def _mark(columns: Sequence[str], word_column: int) -> str | None:
+    """What a line ends a sentence with, `-DOCSTART-` or nothing at all; `None` where it does not."""
+    if _DOCUMENT in (_column(columns, 0), _column(columns, word_column)):
+        return _DOCUMENT
+    return None if any(columns) else ""
+
+
+def _columns(line: str) -> list[str]:
+    if "\t" in line:
+        return [part.strip(" ") for part in line.split("\t")]
+    return [part for part in line.split(" ") if part]  # and not at other white space, which words may hold
+
+
+def _column(columns: Sequence[str], number: int) -> str:
+    return columns[number] if -len(columns) <= number < len(columns) else ""
+
+
+def _tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
+    """Words and their tags, of any scheme, as a text with spans and BIO tags."""
+    tags: list[str] = []
+    spans: list[tuple[int, int, str]] = []
+    place, can_go_on, last = 1, False, ""
+    for word, tag in rows:
+        role, _, label = tag.partition("-")
+        stop = place + nbytes_of(word)
+        if role == "O":
+            tags.append("O")
+        elif role in "BSU" or not can_go_on or label != last:
+            tags.append(f"B-{label}")
+            spans.append((place, stop, label))
+        else:
+            tags.append(f"I-{label}")
+            spans[-1] = (spans[-1][0], stop, label)
+        place, can_go_on, last = stop + 1, role in "BI", label
+    words = tuple(word for word, _ in rows)
+    return AnnotatedText(" ".join(words), tuple(spans), words, tuple(tags))

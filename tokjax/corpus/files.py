@@ -1,0 +1,238 @@
+"""The files of a corpus: their paths, formats and compression."""
+
+from __future__ import annotations
+
+import errno
+import glob
+import itertools
+import os
+import stat
+from collections import Counter
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+
+from tokjax._util.files import open_regular
+from tokjax._util.urls import fetched, is_url
+from tokjax.core.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tokjax._util.urls import FetchedFiles
+
+FileFormat = Literal["auto", "text", "jsonl", "csv", "tsv", "parquet"]
+_FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+}
+COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+"""The module of the standard library that reads files with each suffix."""
+_UNPACKED_BY = {
+    ".zst": "zstd -d",
+    ".lz4": "lz4 -d",
+    ".zip": "unzip",
+    ".7z": "7z x",
+    ".tar": "tar -xf",
+    ".tgz": "tar -xzf",
+    ".npz": "unzip",
+}
+_LOADED_BY = {
+    ".arrow": "datasets.Dataset.from_file({name!r})['text']",
+    ".feather": "pandas.read_feather({name!r})['text']",
+    ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
+    ".pkl": "pandas.read_pickle({name!r})['text']",
+    ".xlsx": "pandas.read_excel({name!r})['text']",
+    ".array_record": "the records that array_record.python.array_record_data_source gives, as texts",
+}
+_LOOKED_AT = 1000
+
+
+@dataclass(frozen=True)
+class TextFiles:
+    """Files that a corpus is read from. Make one with `text_files`.
+
+    Attributes:
+        paths: the files, in the order in which they are read.
+        field: the name of the text in each record, where a file has records.
+        format: what all of them are; `"auto"` if their names tell.
+        fetched: those that come from URLs; `paths` has them where they were fetched to.
+    """
+
+    paths: tuple[Path, ...]
+    field: str = "text"
+    format: FileFormat = "auto"
+    fetched: tuple[FetchedFiles, ...] = dataclass_field(default=(), repr=False, compare=False)
+
+
+class SourceFile(NamedTuple):
+    """A file, as it was when it was read.
+
+    Attributes:
+        path: its absolute path, or its URL.
+        nbytes: its size.
+        modified_ns: when it was last written, in nanoseconds since 1970.
+    """
+
+    path: str
+    nbytes: int
+    modified_ns: int
+
+
+def text_files(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    *,
+    field: str = "text",
+    format: FileFormat = "auto",  # noqa: A002 (the word that everyone expects)
+) -> TextFiles:
+    """Finds the files of a corpus, for functions that take a source.
+
+    Any of them but Parquet may be compressed with gzip, bzip2 or xz (`.gz`, `.bz2`, `.xz`).
+
+    Args:
+        paths: a file, a pattern such as `"data/**/*.jsonl.gz"` (whose matches are sorted), a directory, whose
+            Parquet files are read, or several of them. Files at a URL, such as `"s3://bucket/*.txt"` (with
+            `tokjax[remote]`), are fetched to a temporary directory first.
+        field: the name of the text in each record of JSON lines, or the column of a CSV or Parquet file.
+        format: `"text"` in UTF-8, `"jsonl"` (a JSON object a line), `"csv"` or `"tsv"` (with a header row),
+            `"parquet"` (with `tokjax[parquet]`), or `"auto"`: JSON lines where the name ends with `.jsonl`,
+            `.ndjson` or `.json`, CSV with `.csv`, TSV with `.tsv`, Parquet with `.parquet`, and else text.
+
+    Raises:
+        InvalidArgumentError: a path that is not a regular file, a pattern that matches none, a directory
+            without Parquet files, or a file that is compressed in another way or is not text, by its name.
+    """
+    if format not in get_args(FileFormat):
+        raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
+    if not isinstance(field, str):
+        raise InvalidArgumentError(f"field must be the name of a field, not {field!r}")
+    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    for path in given:
+        if not isinstance(path, (str, os.PathLike)):
+            raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
+    if not given:
+        raise InvalidArgumentError("paths is empty; there is nothing to read")
+    at_urls = {path: fetched(path) for path in given if isinstance(path, str) and is_url(path)}
+    for url in (url for url, found in at_urls.items() if not found.urls):
+        raise InvalidArgumentError(f"source {url!r} matches no file")
+    found = (at_urls[path].urls if path in at_urls else _matches(path) for path in given)
+    files = TextFiles(tuple(itertools.chain.from_iterable(found)), field, format, tuple(at_urls.values()))
+    if format == "auto":
+        for path in files.paths:
+            _check_suffix(path)
+    return files
+
+
+def format_of(path: Path, files: TextFiles) -> str:
+    """Returns the format of a file, decompressed: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
+    if files.format != "auto":
+        return files.format
+    name = path.with_suffix("") if is_compressed(path) else path
+    return _FORMATS.get(name.suffix.lower(), "text")
+
+
+def is_compressed(path: Path) -> bool:
+    """Whether a file is compressed, by its name."""
+    return path.suffix.lower() in COMPRESSED
+
+
+def as_they_are(files: TextFiles) -> tuple[SourceFile, ...]:
+    """The sizes and times of files."""
+    urls = {path: url for fetched_files in files.fetched for path, url in fetched_files.urls.items()}
+    stats = [(path, path.stat()) for path in files.paths]
+    return tuple(
+        SourceFile(urls.get(path, str(path.resolve())), stat.st_size, stat.st_mtime_ns)
+        for path, stat in stats
+    )
+
+
+def is_file(path: str | os.PathLike[str]) -> bool:
+    """Whether there is such a file; `False` for what can't be a path."""
+    try:
+        return Path(path).is_file()
+    except (OSError, ValueError):  # too long, or with a NUL: a text
+        return False
+
+
+def not_regular(path: str | os.PathLike[str]) -> str | None:
+    """Returns why a path can't be opened as a regular file, for errors; `None` if it does not exist."""
+    shown = repr(os.fspath(path)[:200])
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return f"source {shown} is a symbolic link that leads to itself"
+        if error.errno == errno.EACCES:
+            return f"source {shown} can't be read: {error.strerror}"
+        return f"source {shown} is a symbolic link to nothing" if _is_link(path) else None
+    except ValueError:  # a NUL: a text
+        return None
+    if stat.S_ISDIR(mode):
+        return f"source {shown} is a directory"
+    return (
+        f"source {shown} is a pipe or a device, not a regular file, and can't be read twice; save it as a "
+        "file, or pass an iterable of texts"
+    )
+
+
+def _is_link(path: str | os.PathLike[str]) -> bool:
+    try:
+        return Path(path).is_symlink()
+    except OSError:  # too long: a text
+        return False
+
+
+def _check_suffix(path: Path) -> None:
+    suffix, name = path.suffix.lower(), str(path)
+    if suffix in _UNPACKED_BY:
+        raise InvalidArgumentError(
+            f"{name!r} is compressed, by its name, in a way that is not read here; unpack it with "
+            f"{_UNPACKED_BY[suffix]}, or compress it with gzip, bzip2 or xz"
+        )
+    if suffix in _LOADED_BY:
+        if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
+            suffix = ".feather"
+        loaded = _LOADED_BY[suffix].format(name=name)
+        raise InvalidArgumentError(f"{name!r} is not a text file, by its name; pass {loaded}")
+
+
+def _starts_with(path: Path, magic: bytes) -> bool:
+    with open_regular(path) as file:
+        return file.read(len(magic)) == magic
+
+
+def _matches(path: str | os.PathLike[str]) -> list[Path]:
+    if is_file(path):
+        return [Path(path)]
+    pattern = os.fspath(path)
+    why = not_regular(path)
+    if why is not None:
+        directory = Path(path)
+        files = sorted(filter(is_file, directory.glob("**/*.parquet")))
+        if files:
+            return files
+        raise InvalidArgumentError(why + (_hint_of_patterns(directory) if directory.is_dir() else ""))
+    shown = repr(pattern[:200])
+    if not glob.has_magic(pattern):
+        raise InvalidArgumentError(f"source {shown} is not a file; for a text in memory pass [text]")
+    matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True)) if is_file(match)]  # noqa: PTH207 (an absolute pattern)
+    if not matches:
+        raise InvalidArgumentError(f"source {shown} matches no file; for a text in memory pass [text]")
+    return matches
+
+
+def _hint_of_patterns(directory: Path) -> str:
+    """How to name the files of a directory that holds no Parquet files."""
+    if (directory / "manifest.json").is_file():
+        return " with a manifest.json; a dataset of tokjax is read by open_dataset"
+    files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _LOOKED_AT))
+    suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
+    if ".arrow" in suffixes:
+        return f" of Arrow files; pass datasets.load_from_disk({str(directory)!r})['text']"
+    common = next((suffix for suffix, _ in suffixes.most_common() if suffix), ".txt")
+    return f" without Parquet files; pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"

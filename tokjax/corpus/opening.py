@@ -1,0 +1,188 @@
+"""Opening the files of a corpus: regular files alone, decompressed, and checked to be text in UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import importlib
+import os
+import sys
+import zlib
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, BinaryIO
+
+from tokjax._util.files import NotRegularFileError, open_regular
+from tokjax._util.urls import place_of
+from tokjax.core.errors import InvalidArgumentError, SourceError
+from tokjax.corpus.files import COMPRESSED, format_of, is_compressed, not_regular
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tokjax.corpus.files import TextFiles
+
+HEAD_BYTES = 1 << 16
+_MAGIC = (
+    (b"\x1f\x8b", "a gzip file; let its name end with .gz"),
+    (b"\x28\xb5\x2f\xfd", "a zstd file; decompress it with zstd -d"),
+    (b"BZh", "a bzip2 file; let its name end with .bz2"),
+    (b"\xfd7zXZ\0", "an xz file; let its name end with .xz"),
+    (b"PK\x03\x04", "a zip archive; unpack it"),
+    (b"PAR1", "a Parquet file; pass text_files(PATH, format='parquet')"),
+    (b"\x93NUMPY", "a NumPy array; for an array of token ids use convert_dataset"),
+    (b"ARROW1\0\0", "an Arrow file; load it with pandas.read_feather(PATH)"),
+    (b"\xff\xff\xff\xff", "an Arrow stream; load it with datasets.Dataset.from_file(PATH)"),
+)
+_BYTE_ORDER_MARKS = (  # (that of UTF-32 in little endian starts with that of UTF-16)
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_DECOMPRESSORS = {".gz": "gzip -dc", ".bz2": "bzip2 -dc", ".xz": "xz -dc"}
+_NOT_IN_LATIN1 = bytes(range(0x80, 0xA0))  # control characters there, letters and quotes in Windows-1252
+STANDARD_INPUT = "standard input"
+_CONTROL = bytes(set(range(32)) - set(b"\t\n\v\f\r\x1b"))
+
+
+def open_source(path: Path) -> BinaryIO:
+    """Opens a file of a corpus for reading.
+
+    Raises:
+        OSError: the file can't be opened.
+        InvalidArgumentError: the path is a directory, a pipe or a device.
+    """
+    try:
+        return open_regular(path)
+    except NotRegularFileError:
+        reason = not_regular(path) or f"{place_of(path)} is not a regular file"
+        raise InvalidArgumentError(reason) from None
+
+
+@contextmanager
+def decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Opens a file that may be compressed; read it inside `damage_reported`.
+
+    Yields:
+        The file, whose position shows how much of it was read, and a stream of its contents. The two are one
+        if the name of the file has no suffix of a compressed file.
+
+    Raises:
+        SourceError: a compressed file has no bytes at all.
+    """
+    with open_source(path) as file:
+        if not is_compressed(path):
+            yield file, file
+            return
+        name = COMPRESSED[path.suffix.lower()]
+        if not os.fstat(file.fileno()).st_size:
+            kind = name.replace("lzma", "xz")
+            raise SourceError(f"{place_of(path)}: is empty, which no {kind} file is: cut short?")
+        module = importlib.import_module(name)  # (a Python that was built without bz2 or lzma lacks them)
+        with module.open(file, "rb") as stream:
+            yield file, stream
+
+
+@contextmanager
+def damage_reported(path: Path) -> Iterator[None]:
+    """Names the file in errors of decompression.
+
+    Raises:
+        SourceError: the file is cut short or damaged.
+    """
+    lzma = sys.modules.get("lzma")  # (loaded by `decompressed` where it is needed)
+    errors = (
+        (EOFError, OSError, zlib.error) if lzma is None else (EOFError, OSError, zlib.error, lzma.LZMAError)
+    )
+    try:
+        yield
+    except errors as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        name = COMPRESSED.get(path.suffix.lower(), "readable").replace("lzma", "xz")
+        raise SourceError(f"{place_of(path)}: cut short or damaged, or not {name}: {error}") from error
+
+
+def check_are_text(files: TextFiles) -> None:
+    """Checks the first 64 KiB of each file, before any work begins.
+
+    Parquet files are not looked into: they have a schema.
+
+    Raises:
+        InvalidArgumentError: a path is a directory, a pipe or a device.
+        SourceError: a file holds NUL bytes or bytes that are not UTF-8, is damaged, or all files are empty.
+    """
+    empty = []
+    for path in files.paths:
+        if format_of(path, files) == "parquet":
+            open_source(path).close()
+            continue
+        with decompressed(path) as (_, stream), damage_reported(path):
+            head = stream.read(HEAD_BYTES)
+        if not head:
+            empty.append(path)
+        check_is_text(head, place_of(path))
+    if len(empty) == len(files.paths):
+        what = f"{place_of(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
+        raise SourceError(f"{what} empty; there is nothing to read")
+
+
+def check_is_text(head: bytes, name: str) -> None:
+    """Checks the start of a file, `name`.
+
+    Raises:
+        SourceError: it is not text in UTF-8.
+    """
+    at = invalid_utf8(head, complete=len(head) < HEAD_BYTES)
+    nul = head.find(b"\0")
+    if at is None and nul < 0:
+        return
+    if at is None or 0 <= nul < at:
+        at, found = nul, "is NUL"
+    else:
+        found = f"(0x{head[at]:02x}) is not valid UTF-8"
+    cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
+    cause = cause or _conversion_advice(head, name)
+    raise SourceError(
+        f"{name}: byte {at} {found}, and text is expected; the file is {cause or 'binary, it seems'}"
+        "; to encode its bytes as they are, pass [path.read_bytes()]"
+    )
+
+
+def _conversion_advice(head: bytes, name: str) -> str | None:
+    """Returns what the encoding of a text file seems to be, and a command that converts it."""
+    encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
+    if encoding is not None:
+        return f"text in {encoding.upper()}; convert it with {_iconv(encoding, name)}"
+    if b"\0" in head or len(head.translate(None, _CONTROL)) != len(head):
+        return None
+    if len(head.translate(None, _NOT_IN_LATIN1)) != len(head):
+        return f"text in another encoding, perhaps: convert it with {_iconv('ENCODING', name)}"
+    return f"text in Latin-1, perhaps: convert it with {_iconv('latin1', name)}"
+
+
+def _iconv(encoding: str, name: str) -> str:
+    command = f"iconv -f {encoding} -t utf-8"
+    if name == STANDARD_INPUT:
+        return f"{command} in the pipe"
+    decompressor = _DECOMPRESSORS.get(name[name.rfind(".") :].lower())
+    return f"{command} {name} > NEW" if decompressor is None else f"{decompressor} {name} | {command} > NEW"
+
+
+def invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:
+    r"""Returns the position of the first byte that is not valid UTF-8, or `None`.
+
+    Args:
+        data: the bytes.
+        complete: whether a character that is cut off at the end counts as invalid.
+
+    >>> invalid_utf8("é".encode()), invalid_utf8(b"a\xe9"), invalid_utf8(b"a\xe9", complete=False)
+    (None, 1, None)
+    """
+    if data.isascii():
+        return None
+    try:
+        codecs.utf_8_decode(data, "strict", complete)
+    except UnicodeDecodeError as error:
+        return error.start
+    return None

@@ -1,0 +1,355 @@
+"""Files read as chunks of bounded size, each of which can be read apart from the others."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+from tokjax._util.optional_imports import import_optional
+from tokjax._util.urls import place_of
+from tokjax.core.errors import SourceError
+from tokjax.core.utf8 import Text, nbytes_of
+from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
+from tokjax.corpus.csv_files import read_csv_column
+from tokjax.corpus.files import format_of, is_compressed
+from tokjax.corpus.opening import (
+    HEAD_BYTES,
+    check_is_text,
+    damage_reported,
+    decompressed,
+    invalid_utf8,
+    open_source,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tokjax.corpus.files import TextFiles
+
+_log = logging.getLogger("tokjax")
+
+_PIECES_A_BLOCK = 8
+_PARQUET_ROWS = 1024
+_STREAM_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class FileChunk:
+    """The bytes `[start, stop)` of a file, or of what it holds compressed.
+
+    Attributes:
+        path: the file.
+        start: where it begins, 0-based.
+        stop: where it ends.
+        read_nbytes: how far it is in the file, for a progress bar.
+        field: what the text is called, where the bytes are JSON lines.
+        data: the bytes themselves, where they were compressed.
+    """
+
+    path: Path
+    start: int
+    stop: int
+    read_nbytes: int
+    field: str | None = None
+    data: bytes | None = None
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """The texts of the chunk, and whether each starts a document."""
+        data = self._bytes() if self.data is None else self.data
+        if self.field is None:
+            return [(data, self.start == 0)]
+        return [(text, True) for text in _texts_of_lines(data, self.field, self.path, self.start)]
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes the chunk has."""
+        return self.stop - self.start
+
+    def _bytes(self) -> bytes:
+        with open_source(self.path) as file:
+            file.seek(self.start)
+            data = file.read(self.nbytes)
+        if len(data) < self.nbytes:
+            raise SourceError(f"{place_of(self.path)}: became shorter while it was read; nothing was kept")
+        return data
+
+
+@dataclass(frozen=True, slots=True)
+class TextChunk:
+    """Some whole documents.
+
+    Attributes:
+        texts: the documents.
+        nbytes: how many bytes they have.
+        read_nbytes: how far they are in the source, for a progress bar.
+    """
+
+    texts: tuple[Text, ...]
+    nbytes: int
+    read_nbytes: int
+
+    def read(self) -> list[tuple[Text, bool]]:
+        """The documents; each of them starts one."""
+        return [(text, True) for text in self.texts]
+
+
+Chunk: TypeAlias = FileChunk | TextChunk
+
+
+def file_chunks(
+    files: TextFiles, separators: Sequence[str], longest: int, *, safe_cuts: bool
+) -> Iterator[Chunk]:
+    """Files in chunks of about one size.
+
+    Text is cut at separators, and between words if that is safe; records are kept whole.
+
+    Args:
+        files: what to read.
+        separators: what stands between documents.
+        longest: how many bytes to aim at.
+        safe_cuts: whether text may be cut between words.
+
+    Raises:
+        SourceError: a file is damaged, or holds something else than its format says.
+    """
+    encoded = [separator.encode("utf-8") for separator in separators]
+    empty: list[Path] = []
+    for path in map(Path.absolute, files.paths):  # (workers of an executor may stand elsewhere)
+        chunks = _chunks_of_file(path, files, encoded, longest, safe_cuts=safe_cuts)
+        first = next(chunks, None)
+        if first is None:
+            empty.append(path)
+            continue
+        yield first
+        yield from chunks
+    if empty:
+        what = f"{len(empty)} of {len(files.paths)} files" if len(files.paths) > 1 else "the only file"
+        _log.warning("%s had no text in it: %s", what, place_of(empty[0]))
+
+
+def _chunks_of_file(
+    path: Path, files: TextFiles, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
+) -> Iterator[Chunk]:
+    kind = format_of(path, files)
+    field = None if kind == "text" else files.field
+    if kind == "parquet":
+        yield from _table_chunks(_parquet_batches(path, files.field), longest)
+    elif kind in ("csv", "tsv"):
+        delimiter = "," if kind == "csv" else "\t"
+        yield from _table_chunks(_csv_batches(path, files.field, delimiter), longest)
+    elif is_compressed(path):
+        yield from _compressed_chunks(path, field, separators, longest, safe_cuts=safe_cuts)
+    else:
+        with open_source(path) as file:
+            size = file.seek(0, os.SEEK_END)
+            boundaries = _boundaries(file, size, field, separators, longest, safe_cuts=safe_cuts)
+        for start, stop in zip(boundaries, boundaries[1:], strict=False):
+            yield FileChunk(path, start, stop, stop - start, field)
+
+
+def _boundaries(
+    file: BinaryIO,
+    size: int,
+    field: str | None,
+    separators: Sequence[bytes],
+    longest: int,
+    *,
+    safe_cuts: bool,
+) -> list[int]:
+    """Where to cut a file, its ends among them: before newlines if it has records."""
+    ends = [0, size] if size else [0]
+    pieces = -(-size // longest)
+    if field is not None:
+        return find_chunk_boundaries(file, pieces, b"\n") if pieces > 1 else ends
+    boundaries = find_chunk_boundaries(file, pieces, separators) if separators and pieces > 1 else ends
+    return refine_boundaries(file, boundaries, longest, separators) if safe_cuts else boundaries
+
+
+def _compressed_chunks(
+    path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
+) -> Iterator[FileChunk]:
+    with decompressed(path) as (file, stream):
+        yield from _stream_chunks(path, stream, file.tell, field, separators, longest, safe_cuts=safe_cuts)
+
+
+def _stream_chunks(
+    path: Path,
+    stream: BinaryIO,
+    position: Callable[[], int],
+    field: str | None,
+    separators: Sequence[bytes],
+    longest: int,
+    *,
+    safe_cuts: bool,
+) -> Iterator[FileChunk]:
+    """Chunks of a stream that can't be read twice; each holds its bytes."""
+    start = done = 0
+    held = b""
+    while True:
+        with damage_reported(path):
+            block = stream.read(max(longest, len(held)))
+        held += block
+        cut = len(held) if not block else _last_cut(held, field, separators, safe_cuts=safe_cuts)
+        if cut:
+            reached = position()
+            yield FileChunk(path, start, start + cut, reached - done, field, held[:cut])
+            start, held, done = start + cut, held[cut:], reached
+        if not block:
+            return
+
+
+def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]) -> Iterator[Text]:
+    """Reads the texts of a stream that can be read once, such as standard input, some megabytes at a time.
+
+    Args:
+        stream: opened in binary mode. Its start is read at once.
+        name: what errors call it.
+        field: the name of the text in each record if the stream is JSON lines; `None` if it is text.
+        separators: text is cut at these alone; without them, all of it is one text.
+
+    Raises:
+        SourceError: it is empty or not text in UTF-8, or a line is no record.
+    """
+    encoded = [separator.encode("utf-8") for separator in separators]
+    chunks = _stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_cuts=False)
+    first = next(chunks, None)
+    if first is None:
+        raise SourceError(f"{name} is empty; there is nothing to read")
+    check_is_text((first.data or b"")[:HEAD_BYTES], name)
+
+    def texts() -> Iterator[Text]:
+        invalid = None
+        for chunk in itertools.chain([first], chunks):
+            at = None if invalid is not None else invalid_utf8(chunk.data or b"")
+            invalid = invalid if at is None else chunk.start + at
+            yield from (text for text, _ in chunk.read())
+        if invalid is not None:
+            _log.warning(
+                "%s has bytes that are not valid UTF-8, which were kept; the first is byte %d", name, invalid
+            )
+
+    return texts()
+
+
+def _last_cut(held: bytes, field: str | None, separators: Sequence[bytes], *, safe_cuts: bool) -> int:
+    """The last place in what was read so far that can be cut whatever follows; 0 if there is none."""
+    if field is not None:
+        return held.rfind(b"\n") + 1
+    window = io.BytesIO(held)
+    certain = len(held) - max(map(len, separators), default=1)  # a separator might begin behind it
+    step = -(-len(held) // _PIECES_A_BLOCK)
+    cuts = [0]
+    if separators:
+        cuts += find_chunk_boundaries(window, _PIECES_A_BLOCK, separators)[:-1]
+    if safe_cuts:
+        cuts += refine_boundaries(window, [0, len(held)], step, separators)[:-1]
+    return max(cut for cut in cuts if cut <= max(certain, 0))
+
+
+def _texts_of_lines(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
+    """The texts of JSON lines; records whose text is null have none."""
+    place = start
+    for line in data.split(b"\n"):
+        if line.strip():
+            text = _text_of_record(line, field, f"{place_of(path)}, the line at byte {place}")
+            if text is not None:
+                yield text
+        place += len(line) + 1
+
+
+def _text_of_record(line: bytes, field: str, where: str) -> str | None:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise SourceError(
+            f"{where}: not JSON: {error}; to read the file as plain text pass text_files(PATH, format='text')"
+        ) from error
+    if not isinstance(record, dict):
+        raise SourceError(
+            f"{where}: a JSON object is expected, not a {type(record).__name__}; write one object per line"
+        )
+    if field not in record:
+        raise SourceError(
+            f"{where}: the record has no field {field!r}, it has {list(record)[:20]}; pass "
+            "text_files(PATH, field=NAME)"
+        )
+    text = record[field]
+    if not isinstance(text, str | None):
+        raise SourceError(f"{where}: the field {field!r} is a {type(text).__name__}, not a string")
+    return text
+
+
+def _table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> Iterator[TextChunk]:
+    """Chunks of the texts of a table.
+
+    Args:
+        batches: the texts of some rows, and how far they go in the file.
+        longest: how many bytes a chunk has, at least.
+    """
+    texts: list[Text] = []
+    nbytes = read_nbytes = 0
+    for new, new_nbytes in batches:
+        texts += new
+        nbytes += sum(map(nbytes_of, new))
+        read_nbytes += new_nbytes
+        if nbytes >= longest:
+            yield TextChunk(tuple(texts), nbytes, read_nbytes)
+            texts, nbytes, read_nbytes = [], 0, 0
+    if texts:
+        yield TextChunk(tuple(texts), nbytes, read_nbytes)
+
+
+def _csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
+    with decompressed(path) as (file, stream):
+        done = 0
+        rows = read_csv_column(stream, column, delimiter, place_of(path))
+        while True:
+            with damage_reported(path):
+                texts = next(rows, None)
+            if texts is None:
+                return
+            reached = file.tell()
+            yield texts, reached - done
+            done = reached
+
+
+def _parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text], int]]:
+    purpose = f"reading {place_of(path)}"
+    pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
+    parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
+    try:
+        with parquet.ParquetFile(path, page_checksum_verification=True) as file:
+            _check_column(path, column, file.schema_arrow, pyarrow.types)
+            nbytes_a_row = path.stat().st_size / max(file.metadata.num_rows, 1)
+            rows = 0
+            for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
+                start, rows = rows, rows + batch.num_rows
+                texts = [text for text in batch.column(0).to_pylist() if text is not None]
+                yield texts, round(rows * nbytes_a_row) - round(start * nbytes_a_row)
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{place_of(path)}: the column {column!r} holds bytes that are no UTF-8: {error}"
+        ) from error
+    except (pyarrow.ArrowException, OSError) as error:
+        if isinstance(error, PermissionError):
+            raise
+        raise SourceError(f"{place_of(path)}: cut short or damaged, or not Parquet: {error}") from error
+
+
+def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
+    if schema.names.count(column) != 1:
+        many = "there are several columns" if column in schema.names else "there is no column"
+        raise SourceError(
+            f"{place_of(path)}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
+        )
+    kind = schema.field(column).type
+    kind = kind.value_type if types.is_dictionary(kind) else kind
+    texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
+    if str(kind) not in texts:
+        raise SourceError(f"{place_of(path)}: the column {column!r} holds {kind}, not strings")

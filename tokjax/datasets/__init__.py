@@ -1,0 +1,1 @@
+"""Datasets on disk: fields, writers, readers, manifests, and loaders."""

@@ -1,0 +1,338 @@
+"""Token arrays of other programs as datasets, and datasets as theirs."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+
+from tokjax._util.checks import checked_int
+from tokjax._util.directories import empty_place, exclusive_place, resolve
+from tokjax._util.files import (
+    NotRegularFileError,
+    npy_errors_as_value_errors,
+    read_regular,
+    write_atomically,
+    write_together,
+)
+from tokjax._util.optional_imports import import_optional
+from tokjax._util.urls import refuse_urls
+from tokjax.core import protocol
+from tokjax.core.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
+from tokjax.core.ragged import splits_from_lengths
+from tokjax.datasets.dataset_types import TokenDataset
+from tokjax.datasets.document_encoding import Documents, Encoded
+from tokjax.datasets.fields import PackedTokenField
+from tokjax.datasets.shards import ShardWriter
+from tokjax.datasets.writer import DATASET, DEFAULT_SHARD_SIZE, WrittenDataset, finish, plan_of, written
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+
+TokenFormat: TypeAlias = Literal["nanogpt", "megatron", "npy", "torch"]
+_SUFFIXES: dict[str, TokenFormat] = {".bin": "nanogpt", ".idx": "megatron", ".npy": "npy", ".pt": "torch"}
+_AT_ONCE = 1 << 22
+_LLM_C_HEADERS = {struct.pack("<ii", 20240520, 1): "<u2", struct.pack("<ii", 20240801, 7): "<u4"}
+_LLM_C_HEADER_SIZE = 1024
+_MEGATRON_MAGIC = b"MMIDIDX\x00\x00"
+_MEGATRON_VERSION = 1
+_MEGATRON_HEADER = struct.Struct("<9sQBQQ")
+_MEGATRON_MAX_LENGTH = (1 << 31) - 1
+"""Most ids of a document: an index has lengths of 32 bits."""
+_MEGATRON_DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+
+
+class _Stream(NamedTuple):
+    """Ids of another program.
+
+    Attributes:
+        ids: all of them, end to end, perhaps mapped.
+        splits: where each document starts, if that is known.
+    """
+
+    ids: NDArray[Any]
+    splits: NDArray[np.int64] | None
+
+
+def convert_dataset(
+    path: str | os.PathLike[str],
+    tokenizer: Any,
+    out: str | os.PathLike[str],
+    *,
+    format: TokenFormat | None = None,  # noqa: A002 (the word that everyone expects)
+    chunk_tokens: int = 4096,
+    shard_size: int = DEFAULT_SHARD_SIZE,
+    overwrite: bool = False,
+) -> WrittenDataset:
+    """Make a packed dataset of token ids that another program wrote. They stay as they are.
+
+    | format | file | documents |
+    |---|---|---|
+    | `"nanogpt"` | `.bin`, `uint16` without a header | end with the tokenizer's EOS token |
+    | `"megatron"` | `.idx`, beside its `.bin` | as its index says |
+    | `"npy"` | `.npy`, of one or two dimensions, of integers | rows; of one dimension, as for nanoGPT |
+    | `"torch"` | `.pt`, one tensor (needs `torch`) | as for `.npy` |
+
+    Args:
+        path: the file.
+        tokenizer: what made the ids: it tells their number, and where documents end.
+        out: where the dataset shall be.
+        format: what the file is; `None` if its name tells.
+        chunk_tokens: as in `PackedTokenField`.
+        shard_size: as in `write_dataset`.
+        overwrite: as in `write_dataset`.
+
+    Raises:
+        DatasetExistsError: `out` exists, or holds what a writer that was stopped had finished, and
+            `overwrite` is not set.
+        DatasetMismatchError: an id is not in the tokenizer's vocabulary; nothing was written.
+        SourceError: the file is damaged, or is none of that format.
+    """
+    refuse_urls(path, out)
+    stream = _READERS[_format_of(Path(path), format)](Path(path))
+    field = PackedTokenField(
+        tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
+    )
+    _check_ids(stream.ids, protocol.vocab_size(tokenizer), Path(path))
+    plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
+    target = resolve(out)
+    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
+        empty_place(directory, DATASET, overwrite=overwrite)
+        with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
+            for documents in _documents_of(stream, protocol.eos_id(tokenizer), field.data_dtype):
+                writer.add(*documents)
+        source = {"converted": str(Path(path).resolve()), "num_bytes": Path(path).stat().st_size}
+        manifest = finish(directory, field, plan, source, writer.shards)
+    return written(manifest, target)
+
+
+def export_dataset(
+    dataset: TokenDataset,
+    path: str | os.PathLike[str],
+    format: TokenFormat | None = None,  # noqa: A002
+    *,
+    overwrite: bool = False,
+) -> tuple[Path, ...]:
+    """Write a dataset's ids for another program; see `convert_dataset` for the formats.
+
+    Args:
+        dataset: an open dataset of ids.
+        path: the file; of `"megatron"` the `.idx`, beside which a `.bin` is written.
+        format: what to write; `None` if the name tells. (No `"torch"`: `torch.from_numpy` takes an `.npy`.)
+        overwrite: replace files that are there already.
+
+    Returns:
+        The files.
+
+    Raises:
+        DatasetExistsError: a file exists and `overwrite` is not set.
+        InvalidArgumentError: the format can't hold these ids, or is not written.
+    """
+    refuse_urls(path)
+    if not isinstance(dataset, TokenDataset):
+        raise InvalidArgumentError(f"a dataset of ids is expected, not a {type(dataset).__name__}")
+    target = Path(path)
+    kind = _format_of(target, format)
+    if kind == "torch":
+        raise InvalidArgumentError(
+            "a .pt is not written; write an .npy, which torch.from_numpy(np.load(...)) takes"
+        )
+    if kind == "nanogpt" and np.dtype(dataset.manifest.plan.data_dtype).itemsize > 2:
+        raise InvalidArgumentError(
+            f"nanoGPT's files are uint16, and the vocabulary has {dataset.vocab_size:,} ids; write "
+            "format='megatron' or 'npy'"
+        )
+    data, index = target.with_suffix(".bin"), target.with_suffix(".idx")
+    for file in (data, index) if kind == "megatron" else (target,):
+        if file.exists() and not overwrite:
+            raise DatasetExistsError(f"{file} exists; to replace it, pass overwrite=True")
+    if kind == "megatron":
+        dtype = np.dtype("<u2" if dataset.vocab_size <= 1 << 16 else "<i4")
+        _check_megatron_lengths(dataset)
+        write_together(
+            [
+                (data, lambda file: _write_ids(file, dataset, dtype)),
+                (index, lambda file: _write_index(file, dataset, dtype)),
+            ]
+        )
+        return data, index
+    dtype = np.dtype("<u2") if kind == "nanogpt" else np.dtype(dataset.manifest.plan.data_dtype)
+
+    def write(file: BinaryIO) -> None:
+        if kind == "npy":
+            header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+            np.lib.format.write_array_header_1_0(file, {**header, "shape": (dataset.num_tokens,)})
+        _write_ids(file, dataset, dtype)
+
+    write_atomically(target, write)
+    return (target,)
+
+
+def _format_of(path: Path, named: str | None) -> TokenFormat:
+    kind = named or _SUFFIXES.get(path.suffix)
+    if kind not in get_args(TokenFormat):
+        about = (
+            f"what {path.name!r} is can't be told by its name" if named is None else f"format is {named!r}"
+        )
+        raise InvalidArgumentError(f"{about}; pass format, one of {get_args(TokenFormat)}")
+    return kind  # type: ignore[return-value]
+
+
+def _read_nanogpt(path: Path) -> _Stream:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        dtype = _LLM_C_HEADERS.get(file.read(8))
+    if dtype is not None:  # (as ids it would be numbers that stand in no text)
+        raise SourceError(
+            f"{path}: begins with a header of llm.c, whose documents begin with the EOS token; convert what "
+            f"np.save('ids.npy', np.roll(np.fromfile({path.name!r}, {dtype!r}, offset={_LLM_C_HEADER_SIZE}), "
+            "-1)) writes"
+        )
+    if size % 2:
+        raise SourceError(f"{path}: has {size} bytes, which are no uint16 ids: cut short, or another format?")
+    ids = np.memmap(path, "<u2", "r") if size else np.zeros(0, "<u2")
+    return _Stream(ids, None)
+
+
+def _read_npy(path: Path) -> _Stream:
+    try:
+        with npy_errors_as_value_errors():
+            ids = np.load(path, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise SourceError(f"{path}: cut short, or no .npy file: {error}") from error
+    if not isinstance(ids, np.ndarray):
+        raise SourceError(f"{path}: holds several arrays; save the one of ids as an .npy")
+    return _of_array(ids, path)
+
+
+def _read_torch(path: Path) -> _Stream:
+    torch = import_optional("torch", extra="torch", purpose=f"reading {path}")
+    try:
+        tensor = torch.load(path, weights_only=True, map_location="cpu")
+        return _of_array(tensor.numpy(), path)
+    except (AttributeError, TypeError, RuntimeError, EOFError) as error:
+        raise SourceError(f"{path}: is no file of one tensor: {error}") from error
+
+
+def _of_array(ids: NDArray[Any], path: Path) -> _Stream:
+    if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
+        raise SourceError(
+            f"{path}: holds {ids.dtype} of {ids.ndim} dimensions; integers of one or two are expected"
+        )
+    if ids.ndim == 1:
+        return _Stream(ids, None)
+    return _Stream(ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1])
+
+
+def _read_megatron(path: Path) -> _Stream:
+    data = path.with_suffix(".bin")
+    try:
+        index = read_regular(path.with_suffix(".idx"))
+    except FileNotFoundError:
+        if not data.exists():
+            raise
+        raise SourceError(
+            f"{data}: has no {path.stem}.idx beside it; a program that wrote it may have been stopped"
+        ) from None
+    except NotRegularFileError:
+        raise SourceError(f"{path}: is not a regular file") from None
+    if len(index) < _MEGATRON_HEADER.size or not index.startswith(_MEGATRON_MAGIC):
+        raise SourceError(f"{path}: is no index of Megatron: it does not begin with {_MEGATRON_MAGIC!r}")
+    _, version, code, sequences, documents = _MEGATRON_HEADER.unpack_from(index)
+    wanted = _MEGATRON_HEADER.size + 12 * sequences + 8 * documents
+    if version != _MEGATRON_VERSION or code not in _MEGATRON_DTYPES or len(index) < wanted:
+        raise SourceError(
+            f"{path}: version {version}, dtype {code}, {sequences} sequences in {len(index)} bytes: cut "
+            "short, or of another kind"
+        )
+    sizes = np.frombuffer(index, "<i4", sequences, _MEGATRON_HEADER.size)
+    ends = np.frombuffer(index, "<i8", documents, _MEGATRON_HEADER.size + 12 * sequences)
+    dtype = np.dtype(_MEGATRON_DTYPES[code])
+    splits = splits_from_lengths(sizes.astype(np.int64))
+    places = np.frombuffer(index, "<i8", sequences, _MEGATRON_HEADER.size + 4 * sequences)
+    add_up = (sizes >= 0).all() and np.array_equal(places, splits[:-1] * dtype.itemsize)
+    if documents:
+        add_up &= ends[0] == 0 and ends[-1] == sequences and (np.diff(ends) >= 0).all()
+    if not add_up:
+        raise SourceError(f"{path}: its sizes, places and documents do not add up: damaged")
+    if data.stat().st_size != splits[-1] * dtype.itemsize:
+        raise SourceError(
+            f"{data}: has {data.stat().st_size} bytes, {path.name} says {splits[-1]} ids of {dtype}"
+        )
+    ids = np.memmap(data, dtype, "r") if splits[-1] else np.zeros(0, dtype)
+    return _Stream(ids, splits.take(ends) if documents else splits)
+
+
+_READERS = {"nanogpt": _read_nanogpt, "megatron": _read_megatron, "npy": _read_npy, "torch": _read_torch}
+
+
+def _check_ids(ids: NDArray[Any], vocab_size: int, path: Path) -> None:
+    """Refuse ids that the vocabulary has not, before anything is written."""
+    for start in range(0, len(ids), _AT_ONCE):
+        part = ids[start : start + _AT_ONCE]
+        if not 0 <= part.min() <= part.max() < vocab_size:
+            wrong = int(np.flatnonzero((part < 0) | (part >= vocab_size))[0])
+            raise DatasetMismatchError(
+                f"{path} holds the id {part[wrong]} (at {start + wrong}), and the tokenizer's vocabulary has "
+                f"{vocab_size}; pass the tokenizer that made it"
+            )
+
+
+def _documents_of(
+    stream: _Stream, eos: int | None, dtype: np.dtype[Any]
+) -> Iterator[tuple[Documents, Encoded]]:
+    """Documents, some millions of ids at a time."""
+    splits = _splits_at(stream.ids, eos) if stream.splits is None else stream.splits
+    first = 0
+    while first < len(splits) - 1:
+        last = max(int(np.searchsorted(splits, splits[first] + _AT_ONCE, "right")) - 1, first + 1)
+        ids = np.array(stream.ids[splits[first] : splits[last]])
+        local = splits[first : last + 1] - splits[first]
+        data = ids.astype(dtype)
+        texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
+        num_dropped = np.zeros(last - first, np.int64)
+        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, num_dropped)
+        first = last
+
+
+def _splits_at(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
+    """Where documents start: behind each EOS."""
+    parts = [np.zeros(1, np.int64)]
+    if eos is not None:
+        starts = range(0, len(ids), _AT_ONCE)
+        parts += [np.flatnonzero(ids[start : start + _AT_ONCE] == eos) + start + 1 for start in starts]
+    splits = np.concatenate(parts)
+    return splits if splits[-1] == len(ids) else np.append(splits, len(ids))
+
+
+def _write_ids(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> None:
+    for start in range(0, dataset.num_tokens, _AT_ONCE):
+        stop = min(start + _AT_ONCE, dataset.num_tokens)
+        file.write(dataset.read(start, stop).astype(dtype).tobytes())
+
+
+def _check_megatron_lengths(dataset: TokenDataset) -> None:
+    longest = int(dataset.document_lengths.max(initial=0))
+    if longest > _MEGATRON_MAX_LENGTH:
+        row = int(dataset.document_lengths.argmax())
+        raise InvalidArgumentError(
+            f"document {row} has {longest:,} ids, and Megatron's index holds lengths up to "
+            f"{_MEGATRON_MAX_LENGTH:,}; write format='npy', or divide the document and write the "
+            "dataset again"
+        )
+
+
+def _write_index(file: BinaryIO, dataset: TokenDataset, dtype: np.dtype[Any]) -> None:
+    code = next(code for code, name in _MEGATRON_DTYPES.items() if np.dtype(name) == dtype)
+    count = dataset.num_documents
+    file.write(_MEGATRON_HEADER.pack(_MEGATRON_MAGIC, _MEGATRON_VERSION, code, count, count + 1))
+    file.write(dataset.document_lengths.astype("<i4").tobytes())
+    file.write((dataset.document_splits[:-1] * dtype.itemsize).astype("<i8").tobytes())
+    file.write(np.arange(count + 1, dtype="<i8").tobytes())

@@ -1,0 +1,205 @@
+"""Files of an open dataset, checked after they are opened against the manifest that the reader has."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import mmap
+import os
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._util.files import (
+    FileIdentity,
+    NotRegularFileError,
+    get_identity,
+    npy_errors_as_value_errors,
+    open_regular,
+    sha256_of,
+)
+from tokjax.core.errors import DatasetCorruptError
+from tokjax.datasets.manifest import MANIFEST_FILE
+from tokjax.datasets.manifest_validation import read_manifest_and_identity
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import BinaryIO
+
+    from numpy.typing import NDArray
+
+    from tokjax.datasets.manifest import FileRecord, Manifest
+    from tokjax.datasets.remote import RemoteDirectory
+
+_WRITE_AGAIN = "write the dataset again"
+
+
+class DatasetFiles:
+    """Opens, checks and reads the files of one dataset.
+
+    Each file is opened once, and everything is checked on the open file: first that the directory still holds
+    the manifest that the reader has, then the file's size, then its checksum. So a file of another dataset
+    that takes its name at any moment is never read.
+
+    Attributes:
+        path: the directory.
+        location: the directory or its URL, as messages name it.
+        manifest: the manifest that files are checked against.
+        verify_on_touch: whether checksums are compared.
+        memory_map: whether data is mapped; otherwise it is read into memory.
+        remote: where files are fetched from, or `None`.
+        manifest_identity: the identity of the manifest's file; `None` until it was seen.
+        verified: the identity of each file, by name, whose checksum was right.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        manifest: Manifest,
+        remote: RemoteDirectory | None,
+        *,
+        verify_on_touch: bool,
+        memory_map: bool,
+        manifest_identity: FileIdentity | None,
+        verified: dict[str, FileIdentity],
+    ) -> None:
+        self.path = path
+        self.location = str(remote or path)
+        self.manifest = manifest
+        self.remote = remote
+        self.verify_on_touch = verify_on_touch
+        self.memory_map = memory_map
+        self.manifest_identity = manifest_identity
+        self.verified = verified
+
+    def check_sizes(self) -> None:
+        """Raises `DatasetCorruptError` where a file is missing or of another size; opens none."""
+        directory = str(self.path)
+        for name, record in self.manifest.iter_files():
+            try:
+                nbytes = os.stat(f"{directory}{os.sep}{name}").st_size  # noqa: PTH116 (many: a Path takes longer)
+            except (FileNotFoundError, NotADirectoryError):
+                raise self._get_missing_error(name) from None
+            except OSError as error:
+                raise self._get_unreadable_error(name, error) from error
+            if nbytes != record.nbytes:
+                self.check_not_replaced()
+                raise self._get_size_error(name, record, nbytes)
+
+    def check_not_replaced(self) -> None:
+        """Raises `DatasetCorruptError` where the directory holds another dataset, or none, by now."""
+        if self.remote is not None:
+            return
+        try:
+            seen = get_identity(self.path / MANIFEST_FILE)
+        except (FileNotFoundError, NotADirectoryError):
+            raise DatasetCorruptError(
+                f"{self.location} was moved or deleted after it was opened; open it where it is now"
+            ) from None
+        except OSError as error:
+            raise self._get_unreadable_error(MANIFEST_FILE, error) from error
+        if seen != self.manifest_identity:
+            manifest, seen = read_manifest_and_identity(self.path)
+            if manifest.fingerprint != self.manifest.fingerprint:
+                raise DatasetCorruptError(
+                    f"{self.location} was replaced by another dataset after it was opened; open it again"
+                )
+            self.manifest_identity = seen
+
+    def verify(self) -> None:
+        """Compares every file with its checksum, also those that were compared before."""
+        self.check_not_replaced()
+        for name, record in self.manifest.iter_files():
+            with self._open(name, record) as file:
+                self._compare(name, record, get_identity(file), sha256_of(file))
+
+    def read(self, name: str, record: FileRecord) -> bytes:
+        """Returns the contents of a file, compared with its checksum."""
+        with self._open(name, record) as file:
+            identity, data = get_identity(file), file.read()
+        if len(data) != record.nbytes:
+            raise self._get_size_error(name, record, len(data))
+        if self._is_unverified(name, identity):
+            self._compare(name, record, identity, hashlib.sha256(data).hexdigest())
+        return data
+
+    def map(self, name: str, record: FileRecord) -> bytes | mmap.mmap:
+        """Returns a file as mapped memory, or its contents where `memory_map` is not set."""
+        if not self.memory_map or not record.nbytes:
+            return self.read(name, record)
+        with self._open(name, record) as file:
+            identity = get_identity(file)
+            if self._is_unverified(name, identity):
+                self._compare(name, record, identity, sha256_of(file))
+            try:
+                return mmap.mmap(file.fileno(), record.nbytes, access=mmap.ACCESS_READ)
+            except ValueError:  # (it was cut short after its size was compared)
+                raise self._get_size_error(name, record, get_identity(file).nbytes) from None
+
+    def parse_array(self, name: str, contents: bytes | mmap.mmap) -> NDArray[Any]:
+        """Returns the array of an `.npy` file, shape `(n,)`, without copying it."""
+        try:
+            with npy_errors_as_value_errors():
+                return _parse_npy(contents)
+        except ValueError as error:
+            raise DatasetCorruptError(
+                f"{self.location}/{name} is truncated or no .npy file ({error}); {_WRITE_AGAIN}"
+            ) from error
+
+    def _open(self, name: str, record: FileRecord) -> BinaryIO:
+        """Opens a file, then checks that it belongs to the dataset, and its size."""
+        if self.remote is not None:
+            self.remote.fetch(name, record)
+        try:
+            file = open_regular(self.path / name)
+        except (FileNotFoundError, NotADirectoryError):
+            raise self._get_missing_error(name) from None
+        except NotRegularFileError as error:
+            raise self._get_unreadable_error(name, error) from error
+        try:
+            # If the directory still holds this dataset now, it did so when the file was opened.
+            self.check_not_replaced()
+            nbytes = get_identity(file).nbytes
+            if nbytes != record.nbytes:
+                raise self._get_size_error(name, record, nbytes)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def _is_unverified(self, name: str, identity: FileIdentity) -> bool:
+        return self.verify_on_touch and self.verified.get(name) != identity
+
+    def _compare(self, name: str, record: FileRecord, identity: FileIdentity, sha256: str) -> None:
+        """Compares a checksum; notes that it was right for the file as it was before it was read."""
+        if sha256 != record.sha256:
+            raise DatasetCorruptError(
+                f"{self.location}/{name} was altered: its SHA-256 is {sha256}, the manifest says "
+                f"{record.sha256}; {_WRITE_AGAIN}"
+            )
+        self.verified[name] = identity
+
+    def _get_missing_error(self, name: str) -> DatasetCorruptError:
+        self.check_not_replaced()
+        return DatasetCorruptError(f"{self.location}/{name} is missing; {_WRITE_AGAIN}")
+
+    def _get_unreadable_error(self, name: str, error: OSError) -> DatasetCorruptError:
+        return DatasetCorruptError(f"{self.location}/{name} can't be read: {error.strerror}; {_WRITE_AGAIN}")
+
+    def _get_size_error(self, name: str, record: FileRecord, nbytes: int) -> DatasetCorruptError:
+        return DatasetCorruptError(
+            f"{self.location}/{name} was altered: it has {nbytes} bytes, the manifest says {record.nbytes}; "
+            f"{_WRITE_AGAIN}"
+        )
+
+
+def _parse_npy(contents: bytes | mmap.mmap) -> NDArray[Any]:
+    header = io.BytesIO(contents[: 1 << 14])
+    version = np.lib.format.read_magic(header)
+    if version != (1, 0):
+        raise ValueError(f"version {version} of .npy, not (1, 0)")
+    shape, _, dtype = np.lib.format.read_array_header_1_0(header)
+    start, count = header.tell(), shape[0] if len(shape) == 1 else -1
+    if count < 0 or dtype.hasobject or count * dtype.itemsize != len(contents) - start:
+        raise ValueError(f"{len(contents) - start} bytes, for an array of shape {shape} and type {dtype}")
+    return np.frombuffer(contents, dtype, count, start)

@@ -1,0 +1,295 @@
+"""What a dataset stores for each document."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+
+import numpy as np
+
+from tokjax._util.checks import checked_int
+from tokjax.core import protocol
+from tokjax.core.errors import DatasetMismatchError, InvalidArgumentError
+from tokjax.datasets.token_fields import (
+    FIRST_OWN_TYPE_ID,
+    OWN_FIELDS,
+    StoredIds,
+    TokenField,
+    check_own_field,
+    check_own_options,
+)
+from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tokjax.core.protocol import Special
+
+
+@dataclass(frozen=True)
+class RawTextField:
+    """Texts as they are, in UTF-8; they are tokenized when they are loaded, by any tokenizer.
+
+    Attributes:
+        max_chars: longer texts are cut to so many characters; `None` for any number.
+    """
+
+    TYPE_ID: ClassVar[int] = 40
+    DATA: ClassVar[str] = "text"
+    tokenizer: ClassVar[None] = None
+
+    max_chars: int | None = 100_000
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.max_chars is not None:
+            object.__setattr__(self, "max_chars", checked_int("max_chars", self.max_chars, least=1))
+
+    @property
+    def data_dtype(self) -> np.dtype[Any]:
+        """The dtype of what is stored: bytes."""
+        return np.dtype(np.uint8)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest records of the field."""
+        return {"max_chars": self.max_chars}
+
+
+@dataclass(frozen=True)
+class TokenizedTextField(StoredIds):
+    """The token ids of each document, with what the tokenizer puts around a text.
+
+    Attributes:
+        tokenizer: makes the ids.
+        max_tokens: longer documents are cut at their end, so that they have so many ids with those around
+            them; `None` for any number.
+        add_special_tokens: put the tokenizer's template around each document.
+        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
+        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
+    """
+
+    TYPE_ID: ClassVar[int] = 41
+
+    max_tokens: int | None = 2048
+    add_special_tokens: bool = True
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+
+    def __post_init__(self) -> None:
+        """Check the options."""
+        if self.max_tokens is not None:
+            object.__setattr__(self, "max_tokens", checked_int("max_tokens", self.max_tokens, least=1))
+        object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
+        _settle_special(self)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest records of the field."""
+        return {
+            "max_tokens": self.max_tokens,
+            "add_special_tokens": self.add_special_tokens,
+            **_special_options(self),
+        }
+
+
+@dataclass(frozen=True)
+class SentencePieceTextField(TokenizedTextField):
+    """The same by a SentencePiece model.
+
+    Attributes:
+        tokenizer: the path of a `.model` file, its contents, or a `SentencePieceTokenizer`.
+    """
+
+    TYPE_ID: ClassVar[int] = 44
+
+    def __post_init__(self) -> None:
+        """Read the model, and check the options."""
+        if not isinstance(self.tokenizer, SentencePieceTokenizer):
+            object.__setattr__(self, "tokenizer", sentencepiece(self.tokenizer))
+        super().__post_init__()
+
+
+@dataclass(frozen=True)
+class PackedTokenField(StoredIds):
+    """Token ids of all documents, joined into one stream without padding.
+
+    Where the tokenizer declares a BOS token, each document starts with it; with `add_eos_between_docs`
+    each document, the last one too, ends with the EOS token.
+
+    Attributes:
+        tokenizer: makes the ids.
+        chunk_tokens: how many ids a loader gives at once, unless it is told another number.
+        add_eos_between_docs: end every document with the tokenizer's EOS token.
+        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
+        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
+    """
+
+    TYPE_ID: ClassVar[int] = 42
+
+    chunk_tokens: int = 4096
+    add_eos_between_docs: bool = True
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+
+    def __post_init__(self) -> None:
+        """Check the options, and that the tokenizer has the EOS token that they need."""
+        object.__setattr__(self, "chunk_tokens", checked_int("chunk_tokens", self.chunk_tokens, least=1))
+        object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
+        _settle_special(self)
+        if self.add_eos_between_docs:
+            protocol.vocabulary_of(self.tokenizer).require_role(
+                "eos", "PackedTokenField(add_eos_between_docs=True)"
+            )
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest records of the field."""
+        return {
+            "chunk_tokens": self.chunk_tokens,
+            "add_eos_between_docs": self.add_eos_between_docs,
+            **_special_options(self),
+        }
+
+
+@dataclass(frozen=True)
+class BucketedTokenField(StoredIds):
+    """The token ids of each document, those of about one length side by side.
+
+    Attributes:
+        tokenizer: makes the ids.
+        bucket_boundaries: the most ids that a document of each bucket has, such as a `LengthBuckets`. They
+            are sorted, and `max_tokens` is the last of them.
+        max_tokens: longer documents are cut at their end.
+        add_special_tokens: put the tokenizer's template around each document.
+        allowed_special: special tokens that are recognised in documents: names, or `"all"`.
+        disallowed_special: special tokens that are refused in documents, as in `encode_batch_result`.
+    """
+
+    TYPE_ID: ClassVar[int] = 43
+
+    bucket_boundaries: Sequence[int] = (64, 128, 256, 512, 1024, 2048)
+    max_tokens: int = 4096
+    add_special_tokens: bool = True
+    allowed_special: Special = ()
+    disallowed_special: Special = "all"
+
+    def __post_init__(self) -> None:
+        """Check the options, and sort the boundaries."""
+        most = checked_int("max_tokens", self.max_tokens, least=1)
+        given = checked_boundaries(self.bucket_boundaries)
+        above = [boundary for boundary in given if boundary > most]
+        if above:
+            raise InvalidArgumentError(f"bucket_boundaries has {min(above)}, above max_tokens={most}")
+        object.__setattr__(self, "max_tokens", most)
+        object.__setattr__(self, "bucket_boundaries", tuple(sorted(given | {most})))
+        object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
+        _settle_special(self)
+
+    def get_bucket_id(self, length: int) -> int:
+        """Which bucket a document of so many ids is in: the first whose boundary is not below it.
+
+        Raises:
+            InvalidArgumentError: it is longer than `max_tokens`.
+        """
+        if not 0 <= length <= self.max_tokens:
+            raise InvalidArgumentError(f"length must be from 0 to max_tokens={self.max_tokens}, not {length}")
+        return bisect_left(self.bucket_boundaries, length)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the manifest records of the field."""
+        return {
+            "bucket_boundaries": list(self.bucket_boundaries),
+            "max_tokens": self.max_tokens,
+            "add_special_tokens": self.add_special_tokens,
+            **_special_options(self),
+        }
+
+
+Field: TypeAlias = (
+    RawTextField
+    | TokenizedTextField
+    | SentencePieceTextField
+    | PackedTokenField
+    | BucketedTokenField
+    | TokenField
+)
+FIELDS: dict[int, type[Field]] = {
+    field.TYPE_ID: field
+    for field in (
+        RawTextField,
+        TokenizedTextField,
+        SentencePieceTextField,
+        PackedTokenField,
+        BucketedTokenField,
+    )
+}
+"""All fields of tokjax by their numbers."""
+
+
+def check_registered(field: Field) -> None:
+    """Refuse a field that could not be opened again, or would be another one then.
+
+    Raises:
+        InvalidArgumentError: its class is not known by its number, or its options don't make it again.
+    """
+    kind = type(field)
+    number = getattr(kind, "TYPE_ID", 0)
+    if FIELDS.get(number) is not kind and OWN_FIELDS.get(number) is not kind:
+        raise InvalidArgumentError(
+            f"{kind.__name__} is not known by its TYPE_ID, {number}: derive it from tokjax.TokenField, give "
+            "it a number of its own, and put @tokjax.register_field over it"
+        )
+    if isinstance(field, TokenField):
+        check_own_field(field)
+
+
+def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
+    """The field of a dataset, from what its manifest records.
+
+    Args:
+        type_id: the number of its class.
+        options: its options.
+        tokenizer: what made its ids; `None` for texts.
+
+    Raises:
+        DatasetMismatchError: there is no field of this number.
+    """
+    if type_id in OWN_FIELDS:
+        own = OWN_FIELDS[type_id]
+        check_own_options(own, options)
+        return own(tokenizer, **options)
+    if type_id not in FIELDS:
+        known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
+        hint = "; import the module that registers it first" if type_id >= FIRST_OWN_TYPE_ID else ""
+        raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {known}{hint}")
+    made: Any = FIELDS[type_id]
+    return made(**options) if made is RawTextField else made(tokenizer, **options)
+
+
+def checked_boundaries(boundaries: object) -> set[int]:
+    """Boundaries of buckets; an error if they are none."""
+    if isinstance(boundaries, (str, bytes)) or not isinstance(boundaries, Iterable):
+        raise InvalidArgumentError(
+            f"bucket_boundaries must be integers, for instance [64, 128], not {boundaries!r}"
+        )
+    return {checked_int("bucket_boundaries", boundary, least=1) for boundary in boundaries}
+
+
+def special_names(names: Special) -> str | tuple[str, ...]:
+    """Names of special tokens in one form."""
+    return names if isinstance(names, str) else tuple(sorted(names))
+
+
+def _settle_special(field: Any) -> None:
+    """Names of special tokens in one form, so that fields of one meaning are equal."""
+    for option in ("allowed_special", "disallowed_special"):
+        object.__setattr__(field, option, special_names(getattr(field, option)))
+
+
+def _special_options(field: Any) -> dict[str, Any]:
+    names = {option: getattr(field, option) for option in ("allowed_special", "disallowed_special")}
+    return {option: given if isinstance(given, str) else list(given) for option, given in names.items()}

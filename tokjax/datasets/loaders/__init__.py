@@ -1,0 +1,1 @@
+"""Loaders: batches as a function of a seed and a step."""

@@ -1,0 +1,131 @@
+"""In which order the items of datasets come: shuffled anew each epoch, or mixed without end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from tokjax._util.permutation import permute
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.ragged import splits_from_lengths
+from tokjax.datasets.loaders.mixtures import mixture
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.datasets.loaders.mixtures import Mixture
+
+_ITEMS_AT_ONCE = 1 << 12
+_MOST_PLACES = 1 << 62
+NO_ITEM = -1
+"""Stands for the item of a place that is left empty."""
+
+
+class Places(NamedTuple):
+    """What stands at some places.
+
+    Attributes:
+        datasets: which dataset each is of, `int64`, shape `(n,)`.
+        items: which item of it, `NO_ITEM` where there is none.
+        epochs: how often that dataset was gone through before.
+    """
+
+    datasets: NDArray[np.int64]
+    items: NDArray[np.int64]
+    epochs: NDArray[np.int64]
+
+    def part(self, rows: slice) -> Places:
+        """Some of the places."""
+        return Places(self.datasets[rows], self.items[rows], self.epochs[rows])
+
+    def by_dataset(self) -> list[tuple[int, NDArray[np.int64]]]:
+        """The rows that hold items of each dataset."""
+        there = self.items != NO_ITEM
+        first = int(self.datasets[0]) if len(self.datasets) else 0
+        is_plain = np.count_nonzero(there) == np.count_nonzero(self.datasets == first) == len(there)
+        if is_plain:  # (nearly always; a batch of packed chunks is made in some hundred microseconds)
+            return [(first, np.arange(len(there)))]
+        datasets = np.unique(self.datasets[there]).tolist()
+        return [(index, np.flatnonzero(there & (self.datasets == index))) for index in datasets]
+
+
+class Order:
+    """The order of items, some of which are taken at a step.
+
+    Args:
+        sizes: how many items each dataset has.
+        per_step: how many are taken at a step.
+        seed: names the order.
+        shuffle: whether items come in another order each epoch.
+        drop_last: whether items that fill no step are left out of an epoch; if not, places are left empty.
+        weights: how often each dataset is drawn from; `None` to go through all of them together, each item
+            once an epoch.
+
+    Raises:
+        InvalidArgumentError: there is nothing to take.
+    """
+
+    def __init__(
+        self,
+        sizes: Sequence[int],
+        per_step: int,
+        *,
+        seed: int,
+        shuffle: bool,
+        drop_last: bool = True,
+        weights: Sequence[float] | None = None,
+    ) -> None:
+        self._sizes = np.array(sizes, np.int64)
+        self._starts = splits_from_lengths(self._sizes)
+        self._per_step = per_step
+        self._seed, self._shuffle = seed, shuffle
+        self._steps_at_once = max(_ITEMS_AT_ONCE // per_step, 1)
+        self._block: tuple[tuple[int, int], Places] = (-1, -1), Places(*np.zeros((3, 0), np.int64))
+        self._mixture: Mixture | None = None if weights is None else mixture(weights, len(sizes))
+        total = int(self._starts[-1])
+        self.steps_per_epoch: int | None = None
+        if self._mixture is None:
+            self.steps_per_epoch = total // per_step if drop_last else -(-total // per_step)
+        if not (self._sizes.all() if self._mixture is not None else self.steps_per_epoch):
+            empty = " of one of the datasets" if self._mixture is not None else ""
+            raise InvalidArgumentError(
+                f"there are {total} items{empty}, fewer than one batch of {per_step}; use a smaller "
+                "batch_size, shorter chunks, or drop_last=False"
+            )
+
+    def at(self, step: int) -> Places:
+        """What a step takes. Some steps are worked out together, and those of the last time are kept."""
+        if step >= _MOST_PLACES // self._per_step:
+            raise InvalidArgumentError(f"step is {step}; steps are below {_MOST_PLACES // self._per_step}")
+        epoch, within = (0, step) if self.steps_per_epoch is None else divmod(step, self.steps_per_epoch)
+        block, first = divmod(within, self._steps_at_once)
+        key, places = self._block
+        if key != (epoch, block):
+            places = self._worked_out(epoch, block)
+            self._block = (epoch, block), places  # (at once: other threads see the old or the new one)
+        return places.part(slice(first * self._per_step, (first + 1) * self._per_step))
+
+    def _worked_out(self, epoch: int, block: int) -> Places:
+        count = self._steps_at_once * self._per_step
+        places = np.arange(block * count, (block + 1) * count)
+        if self._mixture is not None:
+            return self._mixed(places, self._mixture)
+        total = int(self._starts[-1])
+        is_there = places < total
+        chosen = np.minimum(places, total - 1)
+        items = permute(chosen, total, self._seed, epoch) if self._shuffle else chosen
+        datasets = np.searchsorted(self._starts, items, "right") - 1
+        items = np.where(is_there, items - self._starts.take(datasets), NO_ITEM)
+        return Places(datasets, items, np.full(len(items), epoch))
+
+    def _mixed(self, places: NDArray[np.int64], mixed: Mixture) -> Places:
+        datasets, counts = mixed.at(places)
+        epochs, items = np.divmod(counts, self._sizes.take(datasets))
+        if self._shuffle:
+            for dataset, size in enumerate(self._sizes.tolist()):
+                here = np.flatnonzero(datasets == dataset)
+                items[here] = permute(items.take(here), size, self._seed, epochs.take(here), dataset)
+        return Places(datasets, items, epochs)

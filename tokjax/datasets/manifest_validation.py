@@ -1,0 +1,235 @@
+"""Manifests read and checked: one that was altered, or that no writer wrote, is refused with its cause."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, get_args
+
+from tokjax._util.files import NotRegularFileError, get_identity, open_regular
+from tokjax.core.errors import DatasetCorruptError, DatasetIncompleteError
+from tokjax.corpus.files import FileFormat
+from tokjax.datasets.fields import FIELDS, BucketedTokenField, RawTextField
+from tokjax.datasets.manifest import (
+    FORMAT,
+    MANIFEST_FILE,
+    TOTALS,
+    Manifest,
+    Plan,
+    Shard,
+    file_records,
+    shard_of,
+    unsealed,
+)
+from tokjax.datasets.shard_table import ShardTable, parse_with_shards
+from tokjax.datasets.token_fields import FIRST_OWN_TYPE_ID
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tokjax._util.files import FileIdentity
+    from tokjax.datasets.manifest import FileRecord
+
+
+def read_manifest(directory: Path) -> Manifest:
+    """Read and check a manifest.
+
+    Raises:
+        DatasetIncompleteError: there is none.
+        DatasetMismatchError: it is of another format or version.
+        DatasetCorruptError: it is damaged or altered.
+    """
+    return read_manifest_and_identity(directory)[0]
+
+
+def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]:
+    """Reads and checks a manifest; returns it with the identity of its file. Raises as `read_manifest`."""
+    path = directory / MANIFEST_FILE
+    try:
+        with open_regular(path) as file:
+            identity, data = get_identity(file), file.read()
+    except (FileNotFoundError, NotADirectoryError):
+        raise DatasetIncompleteError(
+            f"{directory} is no dataset: it has no {MANIFEST_FILE}; make one with write_dataset"
+        ) from None
+    except NotRegularFileError:
+        raise DatasetCorruptError(f"{path} is not a regular file; write the dataset again") from None
+    return manifest_of(data, path), identity
+
+
+def manifest_of(data: bytes, path: object) -> Manifest:
+    """The manifest that a file holds.
+
+    Args:
+        data: its contents.
+        path: what errors call it.
+
+    Raises:
+        DatasetMismatchError: it is of another format or version.
+        DatasetCorruptError: it is damaged or altered.
+    """
+    contents = unsealed(data, path, FORMAT, "write the dataset again", parse_with_shards)
+    try:
+        totals = {name: contents.pop(name) for name in TOTALS}
+        plan = Plan(**contents.pop("plan"))
+        shards = contents.pop("shards")
+        if not isinstance(shards, ShardTable):
+            shards = tuple(shard if isinstance(shard, Shard) else shard_of(shard) for shard in shards)
+        files = file_records(contents.pop("files"))
+        manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
+        _check_types(manifest)
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise DatasetCorruptError(f"{path} lacks a field, or has a wrong one: {error}") from error
+    for name, total in totals.items():
+        if total != getattr(manifest, name):
+            raise DatasetCorruptError(
+                f"{path}: its shards have {name}={getattr(manifest, name)}, it says {total}"
+            )
+    return manifest
+
+
+def _check_types(manifest: Manifest) -> None:
+    """Raise `ValueError` for values that no writer writes."""
+    _check_plan(manifest.plan)
+    _check("tokenizer_file", manifest.tokenizer_file, manifest.tokenizer_file in (None, *manifest.files))
+    _check("source", manifest.source, _is_source(manifest.source))
+    _check_files(manifest.files)
+    names = set()
+    for shard in manifest.shards:  # (once: there may be many)
+        _check_shard(shard, manifest.plan)
+        _check_name(shard.name)
+        _check_files(shard.files)
+        names.add(shard.name)
+    if len(names) != len(manifest.shards):
+        _check("shards", [shard.name for shard in manifest.shards], is_right=False)
+
+
+def _check_files(files: Mapping[str, FileRecord]) -> None:
+    for name, record in files.items():
+        _check_name(name)
+        _check(f"the size of {name}", record.nbytes, _is_count(record.nbytes))
+        _check(f"the SHA-256 of {name}", record.sha256, isinstance(record.sha256, str))
+
+
+def _check_name(name: str) -> None:
+    if "/" in name or "\\" in name or name in ("", ".", ".."):
+        raise ValueError(f"it names a file outside its directory: {name!r}")
+
+
+def _check_plan(plan: Plan) -> None:
+    is_text = plan.type_id == RawTextField.TYPE_ID
+    _check("plan.field", plan.field, isinstance(plan.field, str))
+    _check("plan.type_id", plan.type_id, _is_count(plan.type_id))
+    _check("plan.options", plan.options, isinstance(plan.options, dict))
+    _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
+    _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
+    if plan.type_id not in FIELDS and plan.type_id < FIRST_OWN_TYPE_ID:
+        return
+    _check("plan.vocab_size", plan.vocab_size, is_text or _is_count(plan.vocab_size))
+    fingerprint = plan.tokenizer_fingerprint
+    _check("plan.tokenizer_fingerprint", fingerprint, isinstance(fingerprint, type(None) if is_text else str))
+    if plan.type_id < FIRST_OWN_TYPE_ID:  # (those of one's own are for the class to check)
+        _check_options(plan)
+
+
+def _check_options(plan: Plan) -> None:
+    wanted = {field.name for field in dataclasses.fields(FIELDS[plan.type_id])} - {"tokenizer"}
+    for name in sorted(wanted ^ plan.options.keys()):
+        raise ValueError(f"plan.options {'lacks' if name in wanted else 'has an unknown'} {name!r}")
+    for name, value in plan.options.items():
+        _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
+    if plan.type_id == BucketedTokenField.TYPE_ID:
+        boundaries, most = plan.options["bucket_boundaries"], plan.options["max_tokens"]
+        is_right = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [most]
+        _check("plan.options['bucket_boundaries']", boundaries, is_right)
+
+
+def _check_shard(shard: Shard, plan: Plan) -> None:
+    _check("a shard's name", shard.name, isinstance(shard.name, str))
+    for name in TOTALS:
+        _check(f"{shard.name}'s {name}", getattr(shard, name), _is_count(getattr(shard, name)))
+    _check(f"{shard.name}'s source_sha256", shard.source_sha256, isinstance(shard.source_sha256, str))
+    _check(f"{shard.name}'s is_numbered", shard.is_numbered, isinstance(shard.is_numbered, bool))
+    buckets = shard.bucket_documents
+    is_right = buckets is None
+    if plan.type_id == BucketedTokenField.TYPE_ID:
+        count = len(plan.options["bucket_boundaries"])
+        is_right = buckets is not None and len(buckets) == count and all(map(_is_count, buckets))
+        is_right = is_right and sum(buckets or ()) == shard.num_documents
+    _check(f"{shard.name}'s bucket_documents", buckets, is_right)
+    for name, record in shard.files.items():
+        if name.startswith(shard.name):
+            _check_capacity(name, record.nbytes, shard)
+
+
+def _check_capacity(name: str, nbytes: int, shard: Shard) -> None:
+    """Raises `ValueError` if a file is too small for the counts of its shard, before arrays are allocated."""
+    is_data = name.endswith((".tokens.npy", ".text.npy"))
+    what = "num_items" if is_data else "num_documents"
+    count = getattr(shard, what)
+    if _is_count(nbytes) and nbytes < count:
+        raise ValueError(f"{shard.name}'s {what} is {count}, and {name} has {nbytes} bytes")
+
+
+def _is_source(source: object) -> bool:
+    if source is None:
+        return True
+    if not isinstance(source, Mapping):
+        return False
+    if source.keys() == {"converted", "num_bytes"}:
+        return isinstance(source["converted"], str) and _is_count(source["num_bytes"])
+    return (
+        source.keys() == {"files", "format", "field", "separator"}
+        and isinstance(source["files"], list)
+        and all(map(_is_source_file, source["files"]))
+        and source["format"] in get_args(FileFormat)
+        and isinstance(source["field"], str)
+        and isinstance(source["separator"], str | None)
+    )
+
+
+def _is_source_file(file: object) -> bool:
+    return isinstance(file, list) and len(file) == 2 and isinstance(file[0], str) and _is_count(file[1])
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 62
+
+
+def _is_size(value: object) -> bool:
+    return _is_count(value) and value != 0
+
+
+def _is_limit(value: object) -> bool:
+    return value is None or _is_size(value)
+
+
+def _is_bool(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_special(value: object) -> bool:
+    is_list = isinstance(value, list) and all(isinstance(name, str) for name in value)
+    return isinstance(value, str) or is_list
+
+
+def _are_boundaries(value: object) -> bool:
+    return isinstance(value, list) and all(map(_is_size, value))
+
+
+_IS_OPTION: Mapping[str, Callable[[object], bool]] = {
+    "max_chars": _is_limit,
+    "max_tokens": _is_limit,
+    "chunk_tokens": _is_size,
+    "bucket_boundaries": _are_boundaries,
+    "add_special_tokens": _is_bool,
+    "add_eos_between_docs": _is_bool,
+    "allowed_special": _is_special,
+    "disallowed_special": _is_special,
+}
+
+
+def _check(name: str, value: object, is_right: bool) -> None:
+    if not is_right:
+        raise ValueError(f"{name} is {value!r:.200}")

@@ -1,0 +1,1 @@
+"""Encoding of texts: template, truncation, windows, pre-tokenized input, look-ups, bulk encoding, chat."""

@@ -1,0 +1,246 @@
+"""Many texts at once, without a Python object a token: to plain arrays, from files, to counts, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
+
+from tokjax._util.checks import reject_path, reject_tables
+from tokjax._util.progress import progress_bar
+from tokjax._util.threads import num_threads
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.corpus.files import TextFiles, as_they_are, text_files
+from tokjax.corpus.opening import check_are_text
+from tokjax.corpus.sources import read_documents
+from tokjax.encoding.encode import encode_batch_result
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.ragged import Ragged
+    from tokjax.core.records import TokenizationBatch
+    from tokjax.core.template_application import Truncation
+    from tokjax.core.utf8 import Text
+
+_BATCH_BYTES = 1 << 23
+
+
+def encode_to_array(
+    tokenizer: Any,
+    texts: Sequence[Text] | Sequence[Sequence[Text]],
+    pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
+    *,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation: Truncation = "longest_first",
+    truncation_side: Literal["left", "right"] = "right",
+    is_pretokenized: bool = False,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+) -> Ragged:
+    """Encodes many texts to arrays of their ids alone: `encode_batch_result` without offsets and masks.
+
+    The arguments are those of `encode_batch_result`.
+
+    Returns:
+        `ids`, `int32` of shape `(n,)`, and `row_splits`, `int64` of shape `(texts + 1,)`: the ids of text `i`
+        are `ids[row_splits[i]:row_splits[i + 1]]`.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
+    >>> ids, row_splits, *_ = encode_to_array(tokenizer, ["he", "", "hey"])
+    >>> ids.tolist(), row_splits.tolist()
+    ([256, 256, 121], [0, 1, 1, 3])
+    """
+    return encode_batch_result(
+        tokenizer,
+        texts,
+        pairs,
+        add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation=truncation,
+        truncation_side=truncation_side,
+        is_pretokenized=is_pretokenized,
+        return_offsets=False,
+        return_masks=False,
+        assume_normalized=assume_normalized,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+        threads=threads,
+    ).ragged
+
+
+def encode_files(
+    tokenizer: Any,
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | TextFiles,
+    *,
+    separator: str | None,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation_side: Literal["left", "right"] = "right",
+    return_offsets: bool = False,
+    return_masks: bool = False,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+    progress: bool = False,
+) -> Iterator[TokenizationBatch]:
+    r"""Encode the documents of files, some 8 MB of text at a time.
+
+    Memory is bounded by that, or by the longest document where one is longer.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        paths: a file or a pattern of them, or several, read in this order; or `text_files(...)`.
+        separator: what stands between documents, `"<|endoftext|>"` or `"\n"`, say; `None` if each file is
+            one document. Empty documents are left out.
+        add_special_tokens: as in `encode_batch_result`, like all arguments from here to `threads`.
+        max_length: how many tokens a document has at most.
+        truncation_side: at which end a document is cut.
+        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: the documents are `tokenization_view`s already.
+        allowed_special: special tokens that are recognised in documents.
+        disallowed_special: special tokens that raise an error in documents.
+        threads: how many threads share the work.
+        progress: show a progress bar on standard error.
+
+    Returns:
+        An iterator of batches, whose rows are the documents in the order of the files.
+
+    Raises:
+        InvalidArgumentError: an argument makes no sense, or a path is no file: at once.
+    """
+    check_separator(separator)
+    num_threads(threads)
+    files = paths if isinstance(paths, TextFiles) else text_files(paths)
+    check_are_text(files)
+
+    encode = partial(
+        encode_batch_result,
+        tokenizer,
+        add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation_side=truncation_side,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
+        assume_normalized=assume_normalized,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+        threads=threads,
+    )
+    encode([])  # (an error for options that make no sense)
+
+    def batches() -> Iterator[TokenizationBatch]:
+        total = sum(file.nbytes for file in as_they_are(files))
+        gap = len((separator or "").encode("utf-8"))
+        with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
+            for documents in groups_of_texts(read_documents(files, separator)):
+                yield encode(documents)
+                advance(sum(len(document) + gap for document in documents))
+
+    return batches()
+
+
+@overload
+def count_tokens(
+    tokenizer: Any,
+    texts: str | bytes,
+    *,
+    add_special_tokens: bool = ...,
+    allowed_special: Special = ...,
+    disallowed_special: Special = ...,
+    threads: int | None = ...,
+) -> int: ...
+@overload
+def count_tokens(
+    tokenizer: Any,
+    texts: Iterable[Text],
+    *,
+    add_special_tokens: bool = ...,
+    allowed_special: Special = ...,
+    disallowed_special: Special = ...,
+    threads: int | None = ...,
+) -> NDArray[np.int64]: ...
+def count_tokens(
+    tokenizer: Any,
+    texts: str | bytes | Iterable[Text],
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+) -> int | NDArray[np.int64]:
+    """How many tokens texts have. The ids are not kept: an iterable of any size takes little memory.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: one text, or an iterable of texts.
+        add_special_tokens: count the special tokens that `encode` inserts, such as BOS and EOS.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+        threads: as in `encode_batch_result`.
+
+    Returns:
+        A number for one text; for several, `int64` of shape `(texts,)`.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)} | {b"he": 256})
+    >>> count_tokens(tokenizer, "hey"), count_tokens(tokenizer, ["he", "", "hey"]).tolist()
+    (2, [1, 0, 2])
+    """
+    reject_tables(texts, "texts")
+    reject_path(texts, "texts")
+    if isinstance(texts, (bytearray, memoryview)) or not isinstance(texts, Iterable):
+        raise InvalidArgumentError(
+            f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"
+        )
+    counts = [
+        encode_to_array(
+            tokenizer,
+            group,
+            add_special_tokens=add_special_tokens,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+            threads=threads,
+        ).lengths
+        for group in groups_of_texts([texts] if isinstance(texts, (str, bytes)) else texts)
+    ]
+    if isinstance(texts, (str, bytes)):
+        return int(counts[0][0])
+    return np.concatenate([np.zeros(0, np.int64), *counts])
+
+
+def check_separator(separator: object) -> None:
+    """Refuse what can't stand between documents."""
+    if not isinstance(separator, (str, NoneType)):
+        raise InvalidArgumentError(f"separator must be str or None, not {type(separator).__name__}")
+    if separator == "":
+        raise InvalidArgumentError(
+            "separator is the empty string; pass None if each file is one document, or '\\n' for lines"
+        )
+
+
+def groups_of_texts(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    """Texts in lists of some megabytes."""
+    group: list[Text] = []
+    size = 0
+    for text in texts:
+        group.append(text)
+        size += len(text) + 1 if isinstance(text, (str, bytes)) else 1
+        if size >= _BATCH_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group

@@ -1,0 +1,424 @@
+"""Chat templates: compiled once, rendered in Jinja's sandbox with bounded time and memory.
+
+A template sees what transformers' `apply_chat_template` shows it: the filters and tests of Jinja, `tojson`,
+`raise_exception`, `strftime_now`, `{% break %}` and `{% continue %}`, and `{% generation %}` blocks, whose
+places in the text are reported. Left out are `lipsum`, which is random, and the filters `urlize`, `striptags`
+and `wordwrap`, whose time is not bounded by the size of their input.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import secrets
+from collections.abc import Iterator
+from contextvars import ContextVar
+from datetime import datetime
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+
+from tokjax._util.optional_imports import import_optional
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.encoding.chat.template_limits import (
+    CALL,
+    LOOP_STEP,
+    MAX_BITS,
+    WORK_PER_CHARACTER,
+    Budget,
+    TemplateLimitError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+_MAX_TEMPLATE = 1_000_000
+_MAX_INDENT = 16
+_LEFT_OUT = ("urlize", "striptags", "wordwrap")
+_SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
+"""Tests that don't look into the elements of a list."""
+_DEEP_METHODS = frozenset(("count", "index"))
+_ERRORS_OF_TEMPLATES = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    MemoryError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+_budget: ContextVar[Budget] = ContextVar("budget")
+
+
+class Rendered(NamedTuple):
+    """The output of a template.
+
+    Attributes:
+        text: all of it.
+        generated: character spans `(start, stop)` of its `{% generation %}` blocks.
+    """
+
+    text: str
+    generated: list[tuple[int, int]]
+
+
+class ChatTemplate(NamedTuple):
+    """A compiled template.
+
+    Attributes:
+        compiled: Jinja's template.
+        marks: strings that stand for the beginning and the end of a `{% generation %}` block while it is
+            rendered.
+        marks_generation: whether it has such blocks.
+    """
+
+    compiled: Any
+    marks: tuple[str, str]
+    marks_generation: bool
+
+    def render(self, variables: Mapping[str, Any], max_characters: int) -> Rendered:
+        """Render the template.
+
+        Args:
+            variables: the variables of the template.
+            max_characters: how long the text may be; the work that the template may do is in proportion.
+
+        Raises:
+            InvalidArgumentError: the template raises an error, or exceeds its limits.
+        """
+        jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
+        token = _budget.set(Budget(WORK_PER_CHARACTER * max_characters))
+        pieces: list[str] = []
+        left = max_characters
+        try:
+            for piece in self.compiled.generate(variables):
+                left -= len(piece)
+                if left < 0:
+                    raise TemplateLimitError
+                pieces.append(piece)
+            return _without_marks("".join(pieces), *self.marks)
+        except TemplateLimitError:
+            raise InvalidArgumentError(
+                f"the chat template writes more than {max_characters} characters, or does more work than is "
+                "allowed; if you trust it, pass a larger max_characters (its integers have at most "
+                f"{MAX_BITS:,} bits in any case)"
+            ) from None
+        except (*_ERRORS_OF_TEMPLATES, jinja2.TemplateError) as error:
+            raise InvalidArgumentError(
+                f"the chat template can't render these messages: {type(error).__name__}: {error!s:.500}"
+            ) from error
+        finally:
+            _budget.reset(token)
+
+
+@lru_cache(maxsize=16)
+def compile_template(template: str) -> ChatTemplate:
+    """Compile a chat template.
+
+    Raises:
+        InvalidArgumentError: it is not a valid Jinja template, or too long.
+        MissingExtraError: Jinja is not installed.
+    """
+    jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
+    if not isinstance(template, str):
+        raise InvalidArgumentError(f"template must be a Jinja template, not {type(template).__name__}")
+    if len(template) > _MAX_TEMPLATE:
+        raise InvalidArgumentError(
+            f"the chat template has {len(template)} characters; templates have at most {_MAX_TEMPLATE}"
+        )
+    environment = _environment_class()(
+        trim_blocks=True,
+        lstrip_blocks=True,
+        optimized=False,  # (constants would be computed without a budget)
+        finalize=_spend_on_output(),
+        extensions=["jinja2.ext.loopcontrols", _generation_blocks()],
+    )
+    environment.filters["tojson"] = _to_json
+    for name in _LEFT_OUT:
+        del environment.filters[name]
+    environment.filters = {name: _limited(name, made) for name, made in environment.filters.items()}
+    environment.tests = {
+        name: _limited(name, made, shallow=name in _SHALLOW_TESTS) for name, made in environment.tests.items()
+    }
+    environment.filters |= {" step": _step, " joined": _joined, " weighed": _weighed}
+    del environment.globals["lipsum"]
+    environment.globals.update(
+        raise_exception=_raise, strftime_now=_now, namespace=_namespace_class(), dict=_DictFunction()
+    )
+    marks = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
+    environment.tokjax_marks, environment.tokjax_has_blocks = marks, False
+    try:
+        tree = _counting_class()().visit(environment.parse(template))
+        compiled = environment.template_class.from_code(
+            environment, environment.compile(tree), environment.make_globals(None)
+        )
+    except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as error:
+        raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {error}") from error
+    return ChatTemplate(compiled, marks, environment.tokjax_has_blocks)
+
+
+@lru_cache(maxsize=1)
+def _environment_class() -> Any:
+    """Jinja's sandbox with a budget."""
+    sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
+    base: Any = sandbox.ImmutableSandboxedEnvironment
+
+    class LimitedFormatter(sandbox.SandboxedFormatter):  # type: ignore[misc, name-defined]
+        def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:
+            value, first = super().get_field(field_name, args, kwargs)
+            _budget.get().spend_on_field(value, "")
+            return value, first
+
+        def format_field(self, value: Any, format_spec: str) -> Any:
+            _budget.get().spend_on_field(value, format_spec)
+            return super().format_field(value, format_spec)
+
+    class LimitedEnvironment(base):  # type: ignore[misc]
+        intercepted_binops = frozenset(base.default_binop_table)
+        intercepted_unops = frozenset(base.default_unop_table)
+
+        def call(__self, __context: Any, __function: Any, *args: Any, **options: Any) -> Any:  # noqa: N805 (names that no option has)
+            budget = _budget.get()
+            name = getattr(__function, "__name__", "")
+            owner = getattr(__function, "__self__", None)
+            budget.spend(CALL)
+            budget.spend_on_call(
+                name if isinstance(name, str) else "",
+                (*(() if owner is None else (owner,)), *args, *options.values()),
+                shallow=name not in _DEEP_METHODS,
+            )
+            result = super().call(__context, __function, *args, **options)
+            budget.spend_on_result(result)
+            return result
+
+        def getitem(self, obj: Any, argument: Any) -> Any:
+            if not isinstance(argument, (str, int)):
+                _budget.get().spend_on_text(argument)
+            return super().getitem(obj, argument)
+
+        def call_unop(self, context: Any, operator: str, arg: Any) -> Any:
+            _budget.get().spend_on_text(arg)
+            return super().call_unop(context, operator, arg)
+
+        def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
+            budget = _budget.get()
+            if operator == "+" and isinstance(left, str) and isinstance(right, str):  # (most are)
+                budget.spend(CALL + 2 * (len(left) + len(right)))
+                return left + right
+            budget.spend_on_operator(operator, left, right)
+            result = super().call_binop(context, operator, left, right)
+            budget.spend_on_result(result)
+            return result
+
+        def wrap_str_format(self, value: Any) -> Any:
+            made = super().wrap_str_format(value)
+            if made is None:
+                return None
+
+            def wrapper(*args: Any, **options: Any) -> str:
+                if value.__name__ == "format_map":
+                    (options,) = args
+                    args = ()
+                text: str = LimitedFormatter(self).vformat(value.__self__, args, options)
+                return text
+
+            return functools.update_wrapper(wrapper, value)
+
+    return LimitedEnvironment
+
+
+@lru_cache(maxsize=1)
+def _counting_class() -> Any:
+    """Makes the class that adds costs to a parsed template: of loops, `~`, comparisons, slices and keys."""
+    nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
+    base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
+
+    def call(name: str, arguments: list[Any], line: int) -> Any:
+        first, *others = arguments
+        made = nodes.Filter(first, name, others, [], None, None)
+        for node in (made, *arguments):
+            node.set_lineno(line)
+        return made
+
+    class Counting(base):  # type: ignore[misc]
+        def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
+            literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
+            self.generic_visit(node)
+            step = call(" step", [nodes.Const(literal)], node.lineno)
+            if node.test is not None:
+                node.test = nodes.And(
+                    call(" step", [nodes.Const(0)], node.lineno), node.test, lineno=node.lineno
+                )
+            node.body.insert(0, nodes.ExprStmt(step, lineno=node.lineno))
+            return node
+
+        def visit_Concat(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            return call(" joined", node.nodes, node.lineno)
+
+        def visit_Compare(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            node.expr = call(" weighed", [node.expr], node.lineno)
+            for operand in node.ops:
+                operand.expr = call(" weighed", [operand.expr], node.lineno)
+            return node
+
+        def visit_Getitem(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            return call(" weighed", [node], node.lineno) if isinstance(node.arg, nodes.Slice) else node
+
+        def visit_Pair(self, node: Any) -> Any:  # noqa: N802
+            self.generic_visit(node)
+            node.key = call(" weighed", [node.key], node.lineno)
+            return node
+
+    return Counting
+
+
+@lru_cache(maxsize=1)
+def _namespace_class() -> Any:
+    """Jinja's `namespace`, without names of Python's internals, and with a `repr` of bounded length."""
+    utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
+    sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
+
+    class ChatNamespace(utils.Namespace):  # type: ignore[misc]
+        def __init__(*given: Any, **values: Any) -> None:
+            self, *others = given
+            named = _DictFunction()(*others, **values)
+            for name in named:
+                check(name)
+            utils.Namespace.__init__(self, named)
+
+        def __setitem__(self, name: str, value: Any) -> None:
+            check(name)
+            super().__setitem__(name, value)
+
+        def __repr__(self) -> str:
+            return "<namespace>"
+
+    def check(name: Any) -> None:
+        if isinstance(name, str) and name.startswith("_"):
+            raise sandbox.SecurityError(f"a namespace can't hold {name!r}: names must not begin with _")
+
+    return ChatNamespace
+
+
+class _DictFunction:
+    """`dict` as a function, without the attributes of the type."""
+
+    def __call__(self, *given: Any, **values: Any) -> dict[Any, Any]:
+        _budget.get().spend_on_text(given)
+        return dict(*given, **values)
+
+    def fromkeys(self, *given: Any) -> dict[Any, Any]:
+        _budget.get().spend_on_text(given)
+        return dict.fromkeys(*given)
+
+
+def _limited(name: str, function: Callable[..., Any], *, shallow: bool = False) -> Callable[..., Any]:
+    """A filter or a test with a cost. Filters that give iterators give lists."""
+    first = int(hasattr(function, "jinja_pass_arg"))  # (1 where the first argument is Jinja's context)
+
+    @functools.wraps(function)
+    def limited(*args: Any, **options: Any) -> Any:
+        budget = _budget.get()
+        budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
+        result = function(*args, **options)
+        if isinstance(result, Iterator):
+            result = list(result)
+        budget.spend_on_result(result)
+        return result
+
+    return limited
+
+
+def _step(literal: int) -> bool:
+    """Spends the cost of one step of a loop, whose body has so much literal text."""
+    _budget.get().spend(LOOP_STEP + max(literal, 0))  # (a template may call it by `map`, with any number)
+    return True
+
+
+def _joined(*values: Any) -> str:
+    """Concatenates values, as `~` does."""
+    budget = _budget.get()
+    for value in values:
+        budget.spend_on_text(value)
+    return "".join(map(str, values))
+
+
+def _weighed(value: Any) -> Any:
+    """Spends the cost of comparing or copying a value."""
+    _budget.get().spend_on_text(value)
+    return value
+
+
+@lru_cache(maxsize=1)
+def _spend_on_output() -> Any:
+    """Makes the function that Jinja calls with every value that is written."""
+    utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
+
+    def spend(_: Any, value: Any) -> Any:
+        _budget.get().spend_on_text(value)
+        return value
+
+    return utils.pass_eval_context(spend)  # (so that it is not called when a template is compiled)
+
+
+@lru_cache(maxsize=1)
+def _generation_blocks() -> Any:
+    """Jinja's extension for `{% generation %}` blocks, which marks their output."""
+    nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
+    base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
+
+    class GenerationBlocks(base):  # type: ignore[misc]
+        tags = frozenset({"generation"})
+
+        def parse(self, parser: Any) -> Any:
+            self.environment.tokjax_has_blocks = True
+            line = next(parser.stream).lineno
+            body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+            return nodes.CallBlock(self.call_method("_write"), [], [], body).set_lineno(line)
+
+        def _write(self, caller: Callable[[], str]) -> str:
+            begin, end = self.environment.tokjax_marks
+            return f"{begin}{caller()}{end}"
+
+    return GenerationBlocks
+
+
+def _without_marks(marked: str, begin: str, end: str) -> Rendered:
+    """The text without the marks of `{% generation %}` blocks, and the character spans between them."""
+    pieces: list[str] = []
+    spans: list[tuple[int, int]] = []
+    length = 0
+    for i, part in enumerate(marked.split(begin)):
+        said, closed, rest = part.partition(end) if i else ("", end, part)
+        if not closed or end in rest:
+            raise ValueError("{% generation %} blocks are nested, or a filter cut one")
+        if i:
+            spans.append((length, length + len(said)))
+        pieces += [said, rest]
+        length += len(said) + len(rest)
+    return Rendered("".join(pieces), spans)
+
+
+def _to_json(
+    x: Any,
+    ensure_ascii: bool = False,
+    indent: int | str | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    """The filter `tojson`, with the arguments that it has in transformers."""
+    if (indent if isinstance(indent, int) else len(indent or "")) > _MAX_INDENT:
+        raise ValueError(f"tojson indents by at most {_MAX_INDENT}, not {indent!r:.20}")
+    return json.dumps(x, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def _raise(message: Any) -> NoReturn:
+    _budget.get().spend_on_text(message)
+    raise ValueError(message)
+
+
+def _now(pattern: str) -> str:
+    _budget.get().spend(256 * len(pattern))  # (the longest that a character of it becomes)
+    return datetime.now().strftime(pattern)

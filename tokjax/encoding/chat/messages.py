@@ -1,0 +1,174 @@
+"""Messages as a template sees them: copied, checked, with special tokens in them hidden or rejected."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import NoneType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.pretokenize.special_tokens import refuse_special, split_at_special
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+_WORD = re.compile(r"[\w -]*")
+_WORDS = ("role", "type")
+_REASONING = ("reasoning_content", "thinking", "reasoning")
+_PRIVATE_USE = range(0xF0000, 0xFFFFE)
+_MAX_DEPTH = 100
+
+Message = dict[str, Any]
+
+
+class Hidden(NamedTuple):
+    """Special tokens that are ordinary text where messages hold them.
+
+    A template is rendered with each of their characters replaced by another one, so that they differ from the
+    special tokens that the template itself writes.
+
+    Attributes:
+        names: the special tokens, each with its replacement, of the same length.
+        restored: the code point of each of these characters, and the character that it replaces; for
+            `str.translate`.
+    """
+
+    names: dict[str, str]
+    restored: dict[int, str]
+
+    def hide(self, text: str) -> str:
+        """Returns the text with the special tokens replaced."""
+        pieces = split_at_special(text, frozenset(self.names))
+        return "".join(self.names.get(piece, piece) for piece in pieces)
+
+    def restore(self, text: str) -> str:
+        """Returns the text with the special tokens restored."""
+        return text.translate(self.restored)
+
+    def is_in(self, text: str) -> bool:
+        """Whether a text has any of the replacements' characters."""
+        return any(chr(point) in text for point in self.restored)
+
+
+def hide_special(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> Hidden:
+    """Makes a `Hidden` of the special tokens in any of the texts.
+
+    Args:
+        names: the special tokens that are ordinary text in messages.
+        texts: the texts of messages.
+        others: more texts whose characters are not used.
+    """
+    found = [name for name in names if any(name in text for text in texts)]
+    taken = set().union(*texts, *others) if found else set()
+    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in taken)
+    replaced = {name: "".join(next(free) for _ in name) for name in found}
+    pairs = [pair for name, hidden in replaced.items() for pair in zip(hidden, name, strict=True)]
+    return Hidden(replaced, {ord(hidden): character for hidden, character in pairs})
+
+
+def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
+    """Copies messages to lists and dicts, without the keys whose value is `None`.
+
+    Raises:
+        InvalidArgumentError: they are not a list of mappings, or hold something that is not JSON data.
+    """
+    given: object = messages
+    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+        raise InvalidArgumentError(f"messages must be a list of messages, not {messages!r:.80}")
+    copied = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidArgumentError(f"messages[{i}] must map 'role' and 'content', not be {message!r:.80}")
+        copied.append(
+            copy_json({key: value for key, value in message.items() if value is not None}, f"messages[{i}]")
+        )
+    return copied
+
+
+def with_reasoning(messages: list[Message]) -> list[Message]:
+    """Returns the messages, with reasoning under both names that templates read.
+
+    They are `reasoning_content` and `thinking`.
+    """
+    filled = []
+    for message in messages:
+        reasoning = next((message[key] for key in _REASONING if key in message), None)
+        aliases = {} if reasoning is None else {"reasoning_content": reasoning}
+        filled.append({"thinking": reasoning} | message | aliases if aliases else message)
+    return filled
+
+
+def copy_json(
+    value: Any, where: str, change: Callable[[str, str], str] = lambda text, _: text, *, depth: int = 0
+) -> Any:
+    """Copies JSON data to lists and dicts.
+
+    Args:
+        value: what to copy.
+        where: its name in errors.
+        change: a function of a string and its name in errors; returns the string of the copy.
+        depth: the number of mappings and lists that contain the value.
+
+    Raises:
+        InvalidArgumentError: something in it is not JSON data, or it is nested too deeply.
+    """
+    if isinstance(value, str):
+        return change(str(value), where)
+    if depth > _MAX_DEPTH:
+        raise InvalidArgumentError(
+            f"{where[:60]}... has mappings or lists nested more than {_MAX_DEPTH} deep"
+        )
+    if isinstance(value, Mapping):
+        return {
+            copy_json(key, f"a key of {where}", change, depth=depth + 1): copy_json(
+                inner, f"{where}[{key!r}]", change, depth=depth + 1
+            )
+            for key, inner in value.items()
+        }
+    if isinstance(value, (list, tuple)):
+        return [copy_json(inner, f"{where}[{i}]", change, depth=depth + 1) for i, inner in enumerate(value)]
+    if isinstance(value, (int, float, NoneType)):
+        return value
+    advice = "; a function is passed as its JSON schema" if callable(value) else ""
+    raise InvalidArgumentError(f"{where} is a {type(value).__name__}; it must be what JSON can hold{advice}")
+
+
+def strings_in(value: Any) -> list[str]:
+    """Lists all strings in JSON data, with the keys of mappings."""
+    found: list[str] = []
+    copy_json(value, "", lambda text, _: found.append(text) or text)  # type: ignore[func-returns-value]
+    return found
+
+
+def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
+    """Checks that strings hold no special tokens, and that roles and types are words.
+
+    Raises:
+        DisallowedSpecialTokenError: a string holds a special token.
+        InvalidArgumentError: a role or a type has other characters than those of words.
+    """
+
+    def check(text: str, place: str) -> str:
+        refuse_special(text, disallowed, place)
+        if place.endswith(tuple(f"[{key!r}]" for key in _WORDS)) and not _WORD.fullmatch(text):
+            raise InvalidArgumentError(f"{place} is {text!r}; roles and types are words")
+        return text
+
+    copy_json(value, where, check)
+
+
+def neutral(value: Any, words: dict[str, str], key: str = "") -> Any:
+    """Copies messages, with texts that say nothing except in roles and types. Equal texts stay equal.
+
+    Args:
+        value: messages, or a part of one.
+        words: the texts that were replaced so far, and their replacements.
+        key: the key of the value, if it is that of a mapping.
+    """
+    if isinstance(value, str):
+        is_kept = key in _WORDS or not value.strip()
+        return value if is_kept else words.setdefault(value, f"x{len(words)}")
+    if isinstance(value, dict):
+        return {name: neutral(inner, words, name) for name, inner in value.items()}
+    return [neutral(inner, words) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,226 @@
+"""Texts to structured results: alone or in pairs, cut to a length or not, split into words or not.
+
+All of it is made of `encode_texts`, which a type of tokenizer registers, and of its template.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from tokjax._util.checks import checked_int
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.template_application import (
+    TRUNCATIONS,
+    Part,
+    Truncation,
+    arranged,
+    kept_lengths,
+    kept_starts,
+)
+from tokjax.encoding.segments import encode_bare, room_for_texts, template_places
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.ragged import Ragged
+    from tokjax.core.records import TokenizationBatch, TokenizationResult
+    from tokjax.core.utf8 import Text
+
+
+def encode_batch_result(
+    tokenizer: Any,
+    texts: Sequence[Text] | Sequence[Sequence[Text]],
+    pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
+    *,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation: Truncation = "longest_first",
+    truncation_side: Literal["left", "right"] = "right",
+    is_pretokenized: bool = False,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+    threads: int | None = None,
+) -> TokenizationBatch:
+    """Encode many texts, each on its own, or many pairs of texts; nothing is padded.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: `str` or `bytes`; see `tokjax.core.utf8` for surrogates and invalid bytes.
+        pairs: the second text of each, as many as there are `texts`. A pair becomes one row; `sequence_ids`
+            tells which of its tokens are of which text, and offsets are places in that one.
+        add_special_tokens: put the tokenizer's template around each text, or pair: for most the declared BOS
+            before and the declared EOS after it.
+        max_length: how many tokens a row has at most, those of the template among them; `None` for any
+            number.
+        truncation: which text of a pair is cut to that: `"only_first"`, `"only_second"`, or
+            `"longest_first"`: the longer one, and where both are too long, both to the same length.
+        truncation_side: at which end a text is cut.
+        is_pretokenized: each text is a sequence of words. They are encoded as the text
+            `" ".join(words)`, which offsets are places in, and `word_ids` are places in the sequence.
+        return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
+        return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
+        assume_normalized: the texts are `tokenization_view`s already; offsets refer to them as given.
+        allowed_special: special tokens that are recognised in the text: names, or `"all"`.
+        disallowed_special: special tokens that raise an error in the text: names, or `"all"` for every
+            one that is not allowed. One that is neither is encoded as ordinary text.
+        threads: how many threads share the work; as many as the process has cores, unless said otherwise.
+            The result is the same for any number.
+
+    Returns:
+        Flat columns, and a sequence of one `TokenizationResult` a text.
+
+    Raises:
+        DisallowedSpecialTokenError: a text holds a special token that is disallowed.
+        InvalidArgumentError: an option makes no sense, or the text that is not to be cut is too long.
+    """
+    options: dict[str, Any] = {
+        "return_offsets": return_offsets,
+        "return_masks": return_masks,
+        "assume_normalized": assume_normalized,
+        "allowed_special": allowed_special,
+        "disallowed_special": disallowed_special,
+        "threads": threads,
+    }
+    room = _room(max_length, truncation, truncation_side)
+    if pairs is None and room is None and not is_pretokenized:
+        plain: Any = texts
+        return protocol.encode_texts(tokenizer, plain, add_special_tokens=add_special_tokens, **options)
+    places = template_places(tokenizer, pairs is not None, add_special_tokens)
+    encoded = encode_bare(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
+    kept = encoded.lengths
+    if room is not None:
+        kept = kept_lengths(kept, room_for_texts(room, places), truncation)
+    parts = [
+        Part(rows, kept_starts(length, keep, truncation_side), keep)
+        for rows, length, keep in zip(encoded.rows, encoded.lengths, kept, strict=True)
+    ]
+    return encoded.rearranged(arranged(encoded.batch.ragged, parts, places))
+
+
+class Cut(NamedTuple):
+    """Rows that are as long as they may be.
+
+    Attributes:
+        ragged: the rows.
+        num_dropped: how many tokens of each were cut off, `int64`, shape `(rows,)`.
+    """
+
+    ragged: Ragged
+    num_dropped: NDArray[np.int64]
+
+
+def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None) -> Cut:
+    """What `encode_batch_result` makes of texts that are encoded already, without a template.
+
+    Args:
+        tokenizer: what encoded them.
+        texts: a row a text.
+        add_special_tokens: as in `encode_batch_result`.
+        max_length: as in `encode_batch_result`; texts are cut at their end.
+    """
+    places = template_places(tokenizer, False, add_special_tokens)
+    lengths = np.asarray(texts.lengths, np.int64)
+    kept = lengths
+    if max_length is not None:
+        kept = np.minimum(lengths, room_for_texts(max_length, places))
+    num_dropped = lengths - kept
+    if not num_dropped.any() and len(places) == 1:
+        return Cut(texts, num_dropped)
+    part = Part(np.arange(len(lengths)), np.zeros_like(lengths), kept)
+    return Cut(arranged(texts, [part], places), num_dropped)
+
+
+def template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
+    """The ids that `encode_batch_result` puts before each text, and those behind it."""
+    places = template_places(tokenizer, False, add_special_tokens)
+    ids = [place.id_ for place in places]
+    text = next(i for i, place in enumerate(places) if place.text is not None)
+    return ids[:text], ids[text + 1 :]
+
+
+def encode_result(
+    tokenizer: Any,
+    text: Text | Sequence[Text],
+    pair: Text | Sequence[Text] | None = None,
+    *,
+    add_special_tokens: bool = True,
+    max_length: int | None = None,
+    truncation: Truncation = "longest_first",
+    truncation_side: Literal["left", "right"] = "right",
+    is_pretokenized: bool = False,
+    return_offsets: bool = True,
+    return_masks: bool = True,
+    assume_normalized: bool = False,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> TokenizationResult:
+    """Encode one text, or one pair of texts, to ids, readable tokens, offsets and masks.
+
+    The arguments are those of `encode_batch_result`.
+
+    Returns:
+        Arrays of shape `(n,)`, offsets `(n, 2)`: 1-based, half-open, in UTF-8 bytes.
+
+    >>> from tokjax import wordpiece
+    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "who", "?", "me"])
+    >>> encode_result(bert, "Who?", pair="Me").tokens
+    ('[CLS]', 'who', '?', '[SEP]', 'me', '[SEP]')
+    """
+    batch = encode_batch_result(
+        tokenizer,
+        [text],  # type: ignore[arg-type]
+        None if pair is None else [pair],  # type: ignore[arg-type]
+        add_special_tokens=add_special_tokens,
+        max_length=max_length,
+        truncation=truncation,
+        truncation_side=truncation_side,
+        is_pretokenized=is_pretokenized,
+        return_offsets=return_offsets,
+        return_masks=return_masks,
+        assume_normalized=assume_normalized,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    return batch[0]
+
+
+def tokenize(
+    tokenizer: Any,
+    text: Text,
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> list[str]:
+    """Returns the readable tokens of one text: those of the ids that `encode` gives.
+
+    For reading only; `id_to_bytes` gives exact bytes. The arguments are those of `encode`.
+    """
+    ids = protocol.encode(
+        tokenizer,
+        text,
+        add_special_tokens=add_special_tokens,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+    return list(protocol.vocabulary_of(tokenizer).strings_of(ids))
+
+
+def _room(max_length: int | None, truncation: str, side: str) -> int | None:
+    if truncation not in TRUNCATIONS:
+        raise InvalidArgumentError(
+            f"truncation must be {', '.join(map(repr, TRUNCATIONS))}, not {truncation!r}; whether texts are "
+            "cut at all is for max_length to say"
+        )
+    if side not in ("left", "right"):
+        raise InvalidArgumentError(f"truncation_side must be 'left' or 'right', not {side!r}")
+    return None if max_length is None else checked_int("max_length", max_length, least=1)

@@ -1,0 +1,125 @@
+"""Hugging Face's `tokenizer.json`, and tokenizers of that library that are in memory."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
+from tokjax.formats.huggingface.built_in import model_of
+from tokjax.formats.huggingface.definition import NotOursError
+from tokjax.formats.reading import as_path, parse_json_object, read_bytes
+from tokjax.formats.roles import companions_of, with_roles
+from tokjax.models.format_errors import as_format_errors
+from tokjax.pretokenize.special_tokens import check_comparisons
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping
+
+    from tokjax.core.vocabulary import Role
+    from tokjax.models.base import SegmentModel
+
+logger = logging.getLogger("tokjax")
+_VERSION = "1.0"
+
+
+def read_huggingface(
+    path: str | os.PathLike[str],
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+) -> SegmentModel | HuggingFaceTokenizer:
+    """Read a `tokenizer.json`.
+
+    A byte-level BPE whose split pattern is a published one, a BPE with byte fallback (Llama 2, Mistral,
+    Gemma), a WordPiece as BERT's and a word-level tokenizer become tokjax's own, with the same ids.
+    Everything else runs on the `tokenizers` library (the extra `tokjax[huggingface]`), which is logged, and
+    told by the tokenizer's `repr`.
+
+    Truncation and padding that the file sets up are not done: `max_length` and `collate_padded_batch` are.
+
+    Args:
+        path: the file.
+        bos_token: which special token begins a text; like the next three, as the `tokenizer_config.json` or
+            `special_tokens_map.json` beside the file says, or else none. What is put around texts is said by
+            the file itself.
+        eos_token: which special token ends a text.
+        pad_token: which special token pads a batch.
+        unk_token: which special token stands for the unknown.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InvalidArgumentError: a role is given to a token that is no special one.
+        MissingExtraError: it has to run on the library, which is not installed.
+        TokenizerFormatError: the file is damaged, or makes no tokenizer.
+    """
+    source = as_path(path)
+    try:
+        definition = read_bytes(source).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
+    given: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
+    made = _tokenizer_of(definition, companions_of(source.parent).roles, str(source))
+    return with_roles(made, given)
+
+
+def from_huggingface(
+    tokenizer: Any,
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+) -> SegmentModel | HuggingFaceTokenizer:
+    """A tokenizer of the `tokenizers` or the `transformers` library, as one of tokjax.
+
+    It is one of tokjax's own where `read_huggingface` makes one of the same definition.
+
+    Args:
+        tokenizer: a `tokenizers.Tokenizer`, or a tokenizer of `transformers` that is based on one (a "fast"
+            one).
+        bos_token: which special token begins a text; like the next three, as a tokenizer of `transformers`
+            says, or else none.
+        eos_token: which special token ends a text.
+        pad_token: which special token pads a batch.
+        unk_token: which special token stands for the unknown.
+
+    Raises:
+        InvalidArgumentError: a role is given to a token that is no special one.
+        TokenizerFormatError: it makes no tokenizer of tokjax.
+        UnsupportedTokenizerError: it is none of those.
+    """
+    library = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not (hasattr(library, "to_str") and hasattr(library, "encode_batch")):
+        raise UnsupportedTokenizerError(
+            f"from_huggingface takes a tokenizers.Tokenizer or a fast tokenizer of transformers, not "
+            f"{type(tokenizer).__name__}; a slow one has no offsets: load it with use_fast=True"
+        )
+    names: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
+    said = {role: getattr(tokenizer, f"{role}_token", None) for role in names}
+    given: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
+    otherwise = {role: str(name) for role, name in said.items() if name is not None}
+    made = _tokenizer_of(library.to_str(), otherwise, f"the {type(tokenizer).__name__}")
+    return with_roles(made, given)
+
+
+def _tokenizer_of(
+    definition: str, roles: Mapping[Role, str], where: str
+) -> SegmentModel | HuggingFaceTokenizer:
+    contents = parse_json_object(definition, where)
+    if contents.get("version", _VERSION) != _VERSION:
+        raise TokenizerFormatError(f"{where}: version {contents['version']!r} is not known; {_VERSION!r} is")
+    try:
+        with as_format_errors(where):
+            made = model_of(contents, roles)
+            check_comparisons(made.vocabulary.parting)
+            return made
+    except NotOursError as error:
+        reason = str(error)
+    logger.info("%s runs on the tokenizers library: %s", where, reason)
+    with as_format_errors(where):
+        return huggingface_tokenizer(definition, reason, roles, contents)

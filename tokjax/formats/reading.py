@@ -1,0 +1,135 @@
+"""Files of tokenizers, from anywhere: read whole, and with an error for what is no such file."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from tokjax._util.files import get_identity, open_regular
+from tokjax._util.limits import exceeds_limit
+from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.models.format_errors import check_vocab_size
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
+def read_bytes(path: Path) -> bytes:
+    """The contents of a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        TokenizerFormatError: it is empty, or larger than any tokenizer.
+    """
+    check_is_file(path)
+    with open_regular(path) as file:
+        size = get_identity(file).nbytes
+        exceeded = exceeds_limit("file_bytes", size)
+        if exceeded:
+            raise TokenizerFormatError(f"{path}: has {size:,} bytes; {exceeded}")
+        data = file.read()
+    if not data:
+        raise TokenizerFormatError(f"{path}: is empty")
+    return data
+
+
+def check_is_file(path: Path) -> None:
+    """Raise an error for what is not there, or is there and is no file: a directory, a pipe, a device."""
+    if not path.exists():
+        why = "No such file (nothing is downloaded: give the path of a tokenizer's file or directory)"
+        raise FileNotFoundError(errno.ENOENT, why, str(path))
+    if not path.is_file():
+        raise TokenizerFormatError(f"{path}: is no regular file")
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, str]]:
+    r"""The lines of a text file, with their numbers from 1 on. They may end in `\r\n`.
+
+    Raises:
+        TokenizerFormatError: the file is not UTF-8.
+    """
+    lines = read_bytes(path).removeprefix(BYTE_ORDER_MARK).split(b"\n")
+    if not lines[-1]:
+        lines.pop()
+    for number, line in enumerate(lines, 1):
+        try:
+            yield number, line.removesuffix(b"\r").decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise TokenizerFormatError(f"{path}, line {number}: not UTF-8: {error}") from error
+
+
+def read_json_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        TokenizerFormatError: it holds no JSON, no object, or an object that has a key twice.
+    """
+    return parse_json_object(read_bytes(path), str(path))
+
+
+def parse_json_object(data: bytes | str, where: str) -> dict[str, Any]:
+    """The JSON object in some text; `where` it is, for errors."""
+
+    def checked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        entries = dict(pairs)
+        if len(entries) != len(pairs):
+            seen: set[str] = set()
+            for key, _ in pairs:
+                if key in seen:
+                    raise TokenizerFormatError(f"{where}: the key {key!r} stands twice in one object")
+                seen.add(key)
+        return entries
+
+    try:
+        contents = json.loads(data, object_pairs_hook=checked, parse_constant=_refuse_constant)
+    except TokenizerFormatError:
+        raise
+    except (ValueError, RecursionError) as error:
+        raise TokenizerFormatError(f"{where}: not JSON, or cut short: {error}") from error
+    if not isinstance(contents, dict):
+        raise TokenizerFormatError(f"{where}: a JSON object is expected, not a {type(contents).__name__}")
+    return contents
+
+
+def ids_of_forms(contents: object, where: str) -> dict[str, int]:
+    """A checked table of tokens and ids.
+
+    Raises:
+        TokenizerFormatError: it is no table, or an id is none, or stands twice.
+    """
+    if not isinstance(contents, dict) or not contents:
+        raise TokenizerFormatError(f"{where}: an object of tokens and ids is expected")
+    check_vocab_size(len(contents), where)
+    ids = list(contents.values())
+    if set(map(type, ids)) == {int} and len(set(ids)) == len(ids) and min(ids) >= 0 and max(ids) < 1 << 31:
+        return contents
+    owner: dict[int, str] = {}  # (one of them is wrong)
+    for form, id_ in contents.items():
+        if isinstance(id_, bool) or not isinstance(id_, int) or not 0 <= id_ < 1 << 31:
+            raise TokenizerFormatError(
+                f"{where}: the id of {form!r} is {id_!r}; ids are integers from 0 to 2**31 - 1"
+            )
+        if id_ in owner:
+            raise TokenizerFormatError(f"{where}: id {id_} is given to both {owner[id_]!r} and {form!r}")
+        owner[id_] = form
+    return contents
+
+
+def as_path(path: Any) -> Path:
+    """A path of what was given.
+
+    Raises:
+        InvalidArgumentError: it is none.
+    """
+    try:
+        return Path(path)
+    except TypeError as error:
+        raise InvalidArgumentError(f"a path is expected, not {path!r}") from error
+
+
+def _refuse_constant(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is no JSON")

@@ -1,1 +1,0 @@
-"""Ordinary text to ids, a chunk at a time: words found, looked up, and merged where they are new."""

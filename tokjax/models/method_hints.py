@@ -1,0 +1,77 @@
+"""Names that tokenizers have in other libraries, and the functions that do the same here: for errors."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tokjax.core.errors import UnsupportedTokenizerError
+
+_ENCODE = "tokjax.encode(tokenizer, text) or tokjax.encode_result(tokenizer, text)"
+_ENCODE_BATCH = (
+    "tokjax.encode_batch_result(tokenizer, texts), or tokjax.encode_to_array(tokenizer, texts) for ids alone"
+)
+_LOAD = "tokjax.load_tokenizer(path), or tokjax.from_huggingface(tokenizer)"
+_METHODS = {
+    "encode": _ENCODE,
+    "encode_plus": "tokjax.encode_result(tokenizer, text)",
+    "encode_ordinary": "tokjax.encode(tokenizer, text, disallowed_special=())",
+    "encode_batch": _ENCODE_BATCH,
+    "encode_ordinary_batch": _ENCODE_BATCH,
+    "batch_encode_plus": _ENCODE_BATCH,
+    "tokenize": "tokjax.tokenize(tokenizer, text)",
+    "decode": "tokjax.decode(tokenizer, ids)",
+    "decode_batch": "tokjax.decode_batch(tokenizer, rows)",
+    "batch_decode": "tokjax.decode_batch(tokenizer, rows)",
+    "apply_chat_template": "tokjax.encode_chat(tokenizer, messages, template)",
+    "pad": "tokjax.collate_padded_batch(results, pad_id=ID)",
+    "token_to_id": "tokjax.token_to_id(tokenizer, token)",
+    "convert_tokens_to_ids": "tokjax.token_to_id(tokenizer, token)",
+    "id_to_token": "tokjax.id_to_token(tokenizer, id)",
+    "convert_ids_to_tokens": "tokjax.id_to_token(tokenizer, id)",
+    "get_vocab": "tokjax.vocabulary_of(tokenizer)",
+    "vocab_size": "tokjax.vocab_size(tokenizer)",
+    "get_vocab_size": "tokjax.vocab_size(tokenizer)",
+    "n_vocab": "tokjax.vocab_size(tokenizer)",
+    "bos_token_id": "tokjax.bos_id(tokenizer)",
+    "eos_token_id": "tokjax.eos_id(tokenizer)",
+    "eot_token": "tokjax.eos_id(tokenizer)",
+    "pad_token_id": "tokjax.pad_id(tokenizer)",
+    "save": "tokjax.save_tokenizer(tokenizer, path)",
+    "save_pretrained": "tokjax.export_tokenizer(tokenizer, path, 'huggingface')",
+    "from_pretrained": _LOAD,
+}
+_FUNCTIONS = {
+    "encode_batch": _ENCODE_BATCH,
+    "batch_decode": "tokjax.decode_batch(tokenizer, rows)",
+    "apply_chat_template": "tokjax.encode_chat(tokenizer, messages, template)",
+    "load_dataset": "tokjax.open_dataset(path)",
+    "load_from_disk": "tokjax.open_dataset(path)",
+    "load": _LOAD,
+    "from_file": _LOAD,
+    "from_pretrained": _LOAD,
+    "AutoTokenizer": _LOAD,
+    "Tokenizer": _LOAD,
+    "get_encoding": "tokjax.from_tiktoken(tiktoken.get_encoding(name))",
+    "train_bpe": "tokjax.trainer.train_bpe(texts, vocab_size=SIZE)",
+    "train": "tokjax.trainer.train_bpe(texts, vocab_size=SIZE)",
+}
+
+
+def advise(name: str) -> str:
+    """The end of the error for a name that `tokjax` lacks: the function to use, or nothing."""
+    return f"; use {_FUNCTIONS[name]}" if name in _FUNCTIONS else ""
+
+
+class WithoutMethods:
+    """Base of tokenizers, which are used through functions: other libraries' methods raise an error."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        """Raise `AttributeError`; called for names that the tokenizer does not have."""
+        advice = f"; tokenizers are used through functions: {_METHODS[name]}" if name in _METHODS else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{advice}")
+
+    def __call__(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise `UnsupportedTokenizerError`: tokenizers are not called."""
+        raise UnsupportedTokenizerError(
+            f"a {type(self).__name__} is not called: use {_ENCODE} for one text, {_ENCODE_BATCH}"
+        )

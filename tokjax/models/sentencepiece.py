@@ -1,0 +1,368 @@
+"""SentencePiece: models of the `sentencepiece` library, whose ids these are, as a tokenizer like the others.
+
+The library normalises a text, puts a space before it, splits it and looks its pieces up, all in one call. So
+`tokenization_view` is the text itself, and `assume_normalized` changes nothing: offsets are places in the
+text as given, however it was normalised.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import itertools
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._util.files import checksum_of_json
+from tokjax._util.limits import no_limits
+from tokjax._util.threads import map_in_threads
+from tokjax.bpe.encoded_segments import EncodedSegments
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.template import template_from_json, template_to_json
+from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.core.vocabulary import Role, Vocabulary, make_vocabulary
+from tokjax.models.base import SegmentModel
+from tokjax.models.byte_spans import clip_spans
+from tokjax.models.custom_template import with_given_template
+from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
+from tokjax.models.sentencepiece_files import About, ModelType, about_model, processor_of, read_model
+from tokjax.models.sentencepiece_spans import (
+    begins_word,
+    normalized_texts,
+    piece_stops,
+    spans_of_pieces,
+)
+from tokjax.pretokenize.special_tokens import check_comparisons
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import ArrayLike, NDArray
+
+    from tokjax.bpe.chunks import Segments
+    from tokjax.core.ragged import Ragged
+    from tokjax.core.records import OffsetsReference, TokenizationBatch
+
+_GROUP_BYTES = 1 << 18
+_DECLARED: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
+
+
+@dataclass(frozen=True)
+class SentencePieceTokenizer(SegmentModel):
+    """A SentencePiece model. Make one with `sentencepiece`; use it through the generic functions.
+
+    Control pieces (`<s>`, `</s>`, `<pad>`) and the unknown piece are its special tokens; all others are
+    ordinary, user-defined symbols and byte pieces too, and stand for themselves in the vocabulary: `▁the`,
+    `<0x41>`. User-defined symbols are found in texts wherever they stand.
+
+    Offsets refer to the text as given. A piece has the span of all that it came from. Where one character
+    became several (`½` is `1⁄2`), the first piece that holds any of them has the span of that character, and
+    the others have an empty span at its end. White space that is left out belongs to the piece with the
+    space that is kept. The space that the model puts before a text has an empty span, unless it is part of a
+    longer piece. If a character is encoded as bytes and was not changed, each has the span of its own byte.
+
+    Special tokens that are recognised in a text (`allowed_special`) split it, and what stands between them is
+    encoded on its own, with a space put before it if the model does that.
+
+    Decoding is the library's: control pieces stand for nothing, the unknown piece for ` ⁇ ` (unless
+    `skip_special_tokens`), and bytes that are no UTF-8 for U+FFFD. So a text comes back as it was normalised.
+
+    A byte that is no UTF-8 is encoded as U+FFFD, which is not normalised further, with its own span. (Most
+    normalisers make a space of a U+FFFD that stands in the text, as it does for a lone surrogate.)
+
+    Equal tokenizers have equal models and declare the same special tokens. It pickles as its model, and
+    threads can share it.
+
+    Attributes:
+        model_proto: the model, as the library reads and writes it: the contents of a `.model` file.
+        vocabulary: ids and pieces.
+    """
+
+    model = "sentencepiece"
+
+    model_proto: bytes
+    vocabulary: Vocabulary
+
+    @property
+    def normalization(self) -> str:
+        """The name of the model's normaliser, for instance `"nmt_nfkc"` or `"identity"`."""
+        return self._about.normalizer
+
+    @property
+    def offsets_reference(self) -> OffsetsReference:
+        """What offsets are places in: the text as given."""
+        return "input_text"
+
+    @property
+    def model_type(self) -> ModelType:
+        """How texts are split: `"unigram"`, `"bpe"`, `"word"` or `"char"`."""
+        return self._about.model_type
+
+    def encode_segments(
+        self, segments: Segments, threads: int = 1, *, sources: bool = True
+    ) -> EncodedSegments:
+        """Encode stretches of ordinary text, each on its own."""
+        as_bytes = from_characters if segments.hold_bytes else to_utf8
+        texts = [as_bytes(text) for text in segments.texts]
+        encode = partial(self._encode_group, sources=sources)
+        return _joined(list(map_in_threads(encode, _groups_of(texts), threads)))
+
+    def located(
+        self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
+    ) -> EncodedSegments:
+        """The ids of some texts, with their spans and the beginnings of words.
+
+        Args:
+            texts: what was encoded.
+            rows: the ids of each text.
+            lengths: how many bytes of normalised text each of all ids is, `int64`, shape `(n,)`.
+        """
+        ids, splits = _end_to_end(rows), splits_from_lengths(map(len, rows))
+        spaces = self._about.spaces
+        normalized = normalized_texts(partial(self.processor.normalize, with_offsets=True), texts, spaces)
+        stops = piece_stops(normalized, lengths, splits)
+        starts = stops - lengths
+        spans = spans_of_pieces(texts, normalized, starts, stops, self._is_byte.take(ids))
+        begins = begins_word(normalized, starts, splits, spaces)
+        return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
+
+    @cached_property
+    def processor(self) -> Any:
+        """The library's `SentencePieceProcessor`. Its settings are not to be changed."""
+        return processor_of(self.model_proto)
+
+    @cached_property
+    def piece_lengths(self) -> NDArray[np.int64]:
+        """How many bytes of normalised text each id stands for; 0 for special ones. `int64`, `(size,)`."""
+        lengths = np.where(self._is_byte, 1, self.vocabulary.byte_lengths)
+        return np.where(self.vocabulary.is_special, 0, lengths)
+
+    def _encode_group(self, texts: Sequence[bytes], *, sources: bool) -> EncodedSegments:
+        rows = self._ids_of(texts)
+        if sources:
+            return self.located(texts, rows, self._lengths_of(texts, rows))
+        return EncodedSegments(_end_to_end(rows), splits_from_lengths(map(len, rows)), None)
+
+    def _ids_of(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
+        kind = "numpy" if hasattr(self.processor, "encode_as_numpy") else int  # arrays came after 0.2.1
+        if len(texts) == 1:  # (a batch has threads made for it)
+            rows = [self.processor.encode(texts[0], out_type=kind)]
+        else:
+            rows = self.processor.encode(texts, out_type=kind, num_threads=1)
+        return [np.asarray(row, np.int32) for row in rows]
+
+    def _lengths_of(self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int64]:
+        """How many bytes of normalised text each id stands for: for what is unknown, its pieces tell."""
+        lengths = [self.piece_lengths.take(row) for row in rows]
+        unknown = [np.flatnonzero(row == self.vocabulary.role_id("unk")) for row in rows]
+        affected = [i for i, places in enumerate(unknown) if len(places)]
+        pieces = self.processor.encode([texts[i] for i in affected], out_type=str, num_threads=1)
+        for i, strings in zip(affected, pieces, strict=True):
+            lengths[i][unknown[i]] = [len(to_utf8(strings[place])) for place in unknown[i].tolist()]
+        return np.concatenate([np.zeros(0, np.int64), *lengths])
+
+    @cached_property
+    def _about(self) -> About:
+        return about_model(self.model_proto)
+
+    @cached_property
+    def _is_byte(self) -> NDArray[np.bool_]:
+        return np.array(self.processor.is_byte(list(range(self.vocabulary.size))), bool)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        digest = hashlib.sha256(self.model_proto).hexdigest()
+        return checksum_of_json([self.model, digest, _declared_by(self)])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the model, not what was made of it."""
+        return _unpickled, (self.model_proto, _declared_by(self))
+
+    def __repr__(self) -> str:
+        """The size, how it splits and normalises, and the special tokens."""
+        return (
+            f"SentencePieceTokenizer(vocab_size={self.vocabulary.size}, model_type={self.model_type!r}, "
+            f"normalization={self.normalization!r}, special_tokens={self.vocabulary.special_shown})"
+        )
+
+
+def sentencepiece(
+    model: bytes | str | os.PathLike[str],
+    *,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = "auto",
+) -> SentencePieceTokenizer:
+    """A tokenizer from a SentencePiece model; its ids are the library's.
+
+    As with the library, nothing is put around a text unless it is asked for: a model tells which pieces could
+    begin and end a text, but not whether they do.
+
+    Args:
+        model: the path of a `.model` file, or its contents.
+        bos_token: which control piece begins a text; `"auto"` for the one that the model has for this.
+        eos_token: which control piece ends a text; likewise.
+        pad_token: which control piece pads a batch; likewise.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InvalidArgumentError: the model has no such control piece.
+        TokenizerFormatError: the file is no SentencePiece model, or was cut short.
+
+    >>> from tokjax.trainer import train_sentencepiece
+    >>> trained = train_sentencepiece(["low lower lowest"], vocab_size=12, eos_token="</s>", progress=False)
+    >>> tokenizer = sentencepiece(trained.tokenizer.model_proto, eos_token="auto")
+    >>> protocol.decode(tokenizer, protocol.encode(tokenizer, "low low"))
+    'low low'
+    """
+    proto, what = read_model(model)
+    try:
+        about = about_model(proto)
+        processor = processor_of(proto)
+        pieces = processor.id_to_piece(list(range(len(processor))))
+        check_piece_comparisons(pieces)
+    except TokenizerFormatError as error:
+        raise TokenizerFormatError(f"{what}: {error}") from error
+    except (ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+        raise TokenizerFormatError(f"{what}: no SentencePiece model, or cut short: {error}") from error
+    is_special = [processor.is_control(i) or processor.is_unknown(i) for i in range(len(pieces))]
+    special = {piece: i for i, piece in enumerate(pieces) if is_special[i]}
+    check_comparisons(special)
+    ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
+    roles: dict[Role, str | None] = {
+        "bos": _declared("bos", bos_token, processor.bos_id(), special),
+        "eos": _declared("eos", eos_token, processor.eos_id(), special),
+        "pad": _declared("pad", pad_token, processor.pad_id(), special),
+        "unk": pieces[processor.unk_id()],
+    }
+    tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special, roles))
+    vars(tokenizer).update(processor=processor, _about=about)  # (not to load it again)
+    return tokenizer
+
+
+def to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """What defines the tokenizer, as plain JSON values, the model in base64."""
+    return {
+        "model": SentencePieceTokenizer.model,
+        "model_proto": base64.b64encode(tokenizer.model_proto).decode("ascii"),
+        **_declared_by(tokenizer),
+    }
+
+
+def from_json(described: Mapping[str, Any]) -> SentencePieceTokenizer:
+    """The tokenizer that `to_json` described.
+
+    Raises:
+        TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
+    """
+    with as_format_errors():
+        return _restored(base64.b64decode(described["model_proto"], validate=True), described)
+
+
+def _declared_by(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+    """What the tokenizer declares, as plain JSON values."""
+    table = tokenizer.vocabulary
+    declared: dict[str, Any] = {name: table.roles.get(role) for name, role in _DECLARED.items()}
+    if table.given_template is not None:
+        declared["template"] = template_to_json(table.given_template)
+    return declared
+
+
+def _restored(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+    tokenizer = sentencepiece(model_proto, **{name: declared[name] for name in _DECLARED})
+    template = template_from_json(declared.get("template"))
+    return tokenizer if template is None else with_given_template(tokenizer, template)
+
+
+def _unpickled(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+    with no_limits():
+        return _restored(model_proto, declared)
+
+
+def _declared(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:
+    """The piece with a role: the one named, or for `"auto"` the model's own, if it has one."""
+    if name == "auto":
+        return next((piece for piece, id_ in special.items() if id_ == own_id), None)
+    if name is not None and name not in special:
+        raise InvalidArgumentError(
+            f"{role}_token is {name!r}, which is no control piece of the model; it has {list(special)}"
+        )
+    return name
+
+
+def _groups_of(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """Texts in groups of about one size, one at least."""
+    group: list[bytes] = []
+    nbytes = 0
+    for text in texts:
+        group.append(text)
+        nbytes += len(text)
+        if nbytes >= _GROUP_BYTES:
+            yield group
+            group, nbytes = [], 0
+    if group or not texts:
+        yield group
+
+
+def _end_to_end(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+    return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int32), *rows])
+
+
+def _joined(parts: list[EncodedSegments]) -> EncodedSegments:
+    if len(parts) == 1:
+        return parts[0]
+    ids = np.concatenate([part.ids for part in parts])
+    splits = splits_from_lengths(np.concatenate([np.diff(part.splits) for part in parts]))
+    begins = [part.begins_word for part in parts if part.begins_word is not None]
+    spans = [part.spans for part in parts if part.spans is not None]
+    if not begins:
+        return EncodedSegments(ids, splits, None)
+    return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))
+
+
+@protocol.fingerprint.register
+def _fingerprint(tokenizer: SentencePieceTokenizer) -> str:
+    return tokenizer._fingerprint
+
+
+@protocol.decode_bytes.register(SentencePieceTokenizer)
+def _decode_bytes(
+    tokenizer: SentencePieceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
+) -> bytes:
+    flat = protocol.flat_ids(ids)
+    [text] = _decoded_rows(tokenizer, flat, np.array([0, len(flat)]), skip_special_tokens)
+    return text
+
+
+@protocol.decode_batch.register(SentencePieceTokenizer)
+def _decode_batch(
+    tokenizer: SentencePieceTokenizer,
+    rows: TokenizationBatch | Ragged | Iterable[ArrayLike],
+    *,
+    skip_special_tokens: bool = False,
+    errors: str = "replace",
+) -> list[str]:
+    texts = _decoded_rows(tokenizer, *protocol.flat_rows(rows), skip_special_tokens)
+    return [text.decode("utf-8", errors) for text in texts]
+
+
+def _decoded_rows(
+    tokenizer: SentencePieceTokenizer,
+    ids: NDArray[np.int32],
+    splits: NDArray[np.int64],
+    skip_special_tokens: bool,
+) -> list[bytes]:
+    tokenizer.vocabulary.check_ids(ids)
+    if skip_special_tokens:
+        kept = ~tokenizer.vocabulary.is_special.take(ids)
+        ids, splits = ids[kept], splits_from_lengths(kept)[splits]
+    flat = ids.tolist()
+    rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
+    texts: list[bytes] = tokenizer.processor.decode(rows, out_type=bytes) if rows else []
+    return texts

@@ -1,0 +1,208 @@
+"""Other ways to split a text than the best one: by chance, for subword regularisation, or ranked."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import secrets
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._util.checks import checked_float, checked_int
+from tokjax._util.locks import ThreadLock
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.models.base import SplitRows, batch_of, split_rows
+from tokjax.models.protobuf import fields_of
+from tokjax.models.sentencepiece import SentencePieceTokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.records import TokenizationBatch, TokenizationResult
+    from tokjax.core.utf8 import Text
+
+_MOST = 512
+_sampling = ThreadLock()
+
+
+def sample_encode(
+    tokenizer: SentencePieceTokenizer,
+    text: Text,
+    *,
+    alpha: float,
+    seed: int,
+    nbest_size: int = -1,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> TokenizationResult:
+    """Encode a text in one of the ways that are possible, chosen by chance.
+
+    The same seed gives the same result, on any thread. The library has one seed for the whole process,
+    though: this function sets it, draws in a thread of its own, one call at a time, and leaves another seed
+    that nobody knows. Code that sets the library's seed by itself has to set it again afterwards.
+
+    Args:
+        tokenizer: a `"unigram"` or `"bpe"` model.
+        text: `str` or `bytes`.
+        alpha: for unigram models how much likelier ways are preferred, 0 for all alike; for BPE models the
+            chance of a merge to be left out, from 0 to 1.
+        seed: a number from 0 to 2**32 - 2.
+        nbest_size: choose among so many of the likeliest ways, from 2 to 512; -1 for all. BPE models don't
+            look at it.
+        add_special_tokens: as in `encode_batch_result`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense, or the model is of another type.
+        DisallowedSpecialTokenError: the text holds a special token that is disallowed.
+    """
+    _check_type(tokenizer, ("unigram", "bpe"), "sample_encode")
+    seed = checked_int("seed", seed, least=0)
+    if seed > 2**32 - 2:
+        raise InvalidArgumentError(f"seed must be at most 2**32 - 2, not {seed}")
+    is_bpe = tokenizer.model_type == "bpe"
+    name = f"alpha for a {tokenizer.model_type} model"
+    alpha = checked_float(name, alpha, least=0, most=1 if is_bpe else math.inf)
+    if checked_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MOST:
+        raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MOST}, not {nbest_size}")
+
+    split = _split(tokenizer, [text], add_special_tokens, allowed_special, disallowed_special)
+    texts = _texts_of(split)
+
+    def draw() -> list[bytes]:
+        return [
+            tokenizer.processor.encode(
+                text,
+                out_type="serialized_proto",
+                enable_sampling=True,
+                alpha=alpha,
+                nbest_size=nbest_size,
+            )
+            if text
+            else b""
+            for text in texts
+        ]
+
+    return _batch_of_splits(tokenizer, split, _in_a_new_thread(draw, seed) if any(texts) else draw())[0]
+
+
+def nbest_encode(
+    tokenizer: SentencePieceTokenizer,
+    text: Text,
+    nbest_size: int,
+    *,
+    add_special_tokens: bool = True,
+    allowed_special: Special = (),
+    disallowed_special: Special = "all",
+) -> TokenizationBatch:
+    """Encode a text in the likeliest ways, the best one first.
+
+    Args:
+        tokenizer: a `"unigram"` model.
+        text: `str` or `bytes`.
+        nbest_size: how many ways, from 1 to 512. There are fewer results where a text has fewer.
+        add_special_tokens: as in `encode_batch_result`.
+        allowed_special: as in `encode_batch_result`.
+        disallowed_special: as in `encode_batch_result`.
+
+    Raises:
+        InvalidArgumentError: an option makes no sense, or the model is of another type.
+        DisallowedSpecialTokenError: the text holds a special token that is disallowed.
+    """
+    _check_type(tokenizer, ("unigram",), "nbest_encode")
+    if not 1 <= checked_int("nbest_size", nbest_size) <= _MOST:
+        raise InvalidArgumentError(f"nbest_size must be from 1 to {_MOST}, not {nbest_size}")
+    options = add_special_tokens, allowed_special, disallowed_special
+    ranked: list[tuple[float, list[bytes]]] = [(0.0, [])]
+    for stretch in _texts_of(_split(tokenizer, [text], *options)):
+        ways = _ranked_ways(tokenizer, stretch, nbest_size)
+        both = ((score + more, [*done, way]) for score, done in ranked for more, way in ways)
+        ranked = heapq.nlargest(nbest_size, both, key=itemgetter(0))
+    split = _split(tokenizer, [text] * len(ranked), *options)
+    return _batch_of_splits(tokenizer, split, [way for _, ways in ranked for way in ways])
+
+
+def _ranked_ways(
+    tokenizer: SentencePieceTokenizer, text: bytes, nbest_size: int
+) -> list[tuple[float, bytes]]:
+    """The likeliest ways to split a text, each a score and a serialized `SentencePieceText`."""
+    if not text:
+        return [(0.0, b"")]
+    found = tokenizer.processor.nbest_encode(text, nbest_size=nbest_size, out_type="serialized_proto")
+    ways = [value for _, value in fields_of(found) if isinstance(value, bytes)]
+    scores = [struct.unpack("<f", dict(fields_of(way)).get(3, bytes(4)))[0] for way in ways]
+    return list(zip(scores, ways, strict=True))
+
+
+def _in_a_new_thread(draw: Callable[[], list[bytes]], seed: int) -> list[bytes]:
+    """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
+    from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
+
+    with _sampling.current, ThreadPoolExecutor(1) as pool:
+        set_random_generator_seed(seed)
+        try:
+            return pool.submit(draw).result()
+        finally:
+            set_random_generator_seed(secrets.randbelow(2**32 - 1))
+
+
+def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], function: str) -> None:
+    if not isinstance(tokenizer, SentencePieceTokenizer):
+        raise InvalidArgumentError(
+            f"{function} needs a SentencePieceTokenizer, not a {type(tokenizer).__name__}"
+        )
+    if tokenizer.model_type not in types:
+        raise InvalidArgumentError(
+            f"{function} needs a model of type {' or '.join(types)}, and this one is of type "
+            f"{tokenizer.model_type}; use encode_result, which splits a text in the one way that it has"
+        )
+
+
+def _split(
+    tokenizer: SentencePieceTokenizer,
+    texts: list[Text],
+    add_special_tokens: bool,
+    allowed_special: Special,
+    disallowed_special: Special,
+) -> SplitRows:
+    return split_rows(
+        tokenizer,
+        texts,
+        add_special_tokens=add_special_tokens,
+        assume_normalized=False,
+        allowed_special=allowed_special,
+        disallowed_special=disallowed_special,
+    )
+
+
+def _texts_of(split: SplitRows) -> list[bytes]:
+    """The ordinary text before, between and after special tokens."""
+    as_bytes = from_characters if split.segments.hold_bytes else to_utf8
+    return [as_bytes(text) for text in split.segments.texts]
+
+
+def _batch_of_splits(
+    tokenizer: SentencePieceTokenizer, split: SplitRows, ways: Sequence[bytes]
+) -> TokenizationBatch:
+    """A batch of texts whose ordinary text is split in these ways, each a serialized `SentencePieceText`."""
+    pieces = [_pieces_of(serialized) for serialized in ways]
+    rows = [np.array([id_ for id_, _ in row], np.int32) for row in pieces]
+    nbytes = np.array([len(piece) for row in pieces for _, piece in row], np.int64)
+    ids = np.concatenate(rows)
+    lengths = np.where(ids == tokenizer.vocabulary.role_id("unk"), nbytes, tokenizer.piece_lengths.take(ids))
+    return batch_of(tokenizer, split, tokenizer.located(_texts_of(split), rows, lengths))
+
+
+def _pieces_of(serialized: bytes) -> list[tuple[int, bytes]]:
+    """Id and piece of each token: fields 2 and 1 of each field 2."""
+    messages = [value for number, value in fields_of(serialized) if number == 2]
+    tokens: list[dict[int, Any]] = [dict(fields_of(message)) for message in messages]
+    return [(token[2], token[1]) for token in tokens]

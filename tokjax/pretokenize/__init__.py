@@ -1,0 +1,1 @@
+"""Splitting of text into pre-tokens: patterns, Unicode classes, normalization, special tokens."""

@@ -1,0 +1,85 @@
+"""What every code point is to the published split patterns: letter, mark, number, white space or other.
+
+The tables of Unicode differ between libraries and change between their versions. The reference here is
+tiktoken's, which Hugging Face's tokenizers share; `unicode_classes.txt` holds it, and a test compares all
+code points with the installed tiktoken.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
+"""Classes: `UPPER` is Lu and Lt, `LOWER` Ll, `LETTER` Lm and Lo, `NEWLINE` line feed and carriage return."""
+END, BLANK, APOSTROPHE, SLASH = range(8, 12)
+"""More of them: `END` is no character but where a text ends; the others are single characters (U+0020, U+0027
+and U+002F) that patterns treat apart from their class."""
+
+CODE_POINTS = 0x110000
+_ASCII = 0x80
+LONG_S = 0x17F
+"""A letter outside ASCII that patterns name: it is an `s` where case does not matter."""
+LONG_S_BYTES = chr(LONG_S).encode("utf-8")
+NEXT_LINE = 0x85
+"""A control character outside ASCII that a pattern names, white space to the others."""
+NEXT_LINE_BYTES = chr(NEXT_LINE).encode("utf-8")
+_NAMED = (LONG_S, NEXT_LINE)
+
+
+@lru_cache(maxsize=1)
+def class_of_code_point() -> NDArray[np.uint8]:
+    """The class of each code point, `uint8`, shape `(0x110000,)`.
+
+    The file has a line for each run of equal classes: where it starts, in hexadecimal, and the class.
+    """
+    text = files("tokjax.pretokenize").joinpath("unicode_classes.txt").read_text("ascii")
+    rows = [line.split() for line in text.splitlines() if not line.startswith("#")]
+    starts = np.array([int(start, 16) for start, _ in rows])
+    classes = np.array([int(class_) for _, class_ in rows], np.uint8)
+    table = np.repeat(classes, np.diff(starts, append=CODE_POINTS))
+    table[[ord(" "), ord("'"), ord("/")]] = BLANK, APOSTROPHE, SLASH
+    table.setflags(write=False)
+    return table
+
+
+def representatives(codes: NDArray[Any]) -> str:
+    """ASCII as it is, and for each other character one of its class that all tables of Unicode agree on.
+
+    Args:
+        codes: code points, unsigned integers, shape `(n,)`.
+
+    Returns:
+        A string of `n` characters that any published pattern splits like those of `codes`.
+    """
+    wide = codes.astype(np.uint32)
+    stand_ins = _STAND_INS.take(class_of_code_point().take(wide))
+    chosen = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, stand_ins)
+    return chosen.astype("<u4").tobytes().decode("utf-32-le")
+
+
+class _StandInOf(dict[int, int]):
+    """The representative of each code point that was asked for, as `str.translate` wants it."""
+
+    def __missing__(self, code: int) -> int:
+        if len(self) >= _MOST_REMEMBERED:
+            self.clear()
+        stand_in = int(_STAND_INS[class_of_code_point()[code]])
+        self[code] = code if code < _ASCII or code in _NAMED else stand_in
+        return self[code]
+
+
+def alike(text: str) -> str:
+    """The same for a short text."""
+    return text.translate(_STAND_IN_OF)
+
+
+_MOST_REMEMBERED = 1 << 16
+_STAND_IN_OF = _StandInOf()
+_STAND_INS = np.array([ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32)  # in the order of classes

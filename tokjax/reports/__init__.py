@@ -1,0 +1,1 @@
+"""Reports on vocabularies and datasets, and batches shown as text."""

@@ -1,0 +1,256 @@
+"""What bytes a token a vocabulary would give if it were smaller: from one count of the words of texts."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax._util.checks import checked_int
+from tokjax._util.progress import progress_bar
+from tokjax._util.threads import num_threads
+from tokjax.bpe.batch_merging import BatchMerger
+from tokjax.bpe.hash_tables import joined
+from tokjax.bpe.merge_rules import rules_of_ranks
+from tokjax.bpe.pretoken_cache import KnownWords
+from tokjax.core import protocol
+from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.core.utf8 import nbytes_of
+from tokjax.corpus.sources import read_documents, readable_again
+from tokjax.encoding.bulk import check_separator
+from tokjax.models.byte_bpe import ByteLevelBPE
+from tokjax.reports.inputs import (
+    named_sources,
+    named_tokenizers,
+)
+from tokjax.trainer.count_table import Counted
+from tokjax.trainer.counting import count_pretokens
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax._util.progress import Advance
+    from tokjax.bpe.hash_tables import Words
+    from tokjax.core.utf8 import Text
+    from tokjax.core.vocabulary import Vocabulary
+    from tokjax.corpus.sources import Source
+    from tokjax.reports.inputs import Texts
+    from tokjax.trainer.pretoken_counts import PretokenCounts
+
+_WORDS_AT_ONCE = 1 << 16
+
+
+@dataclass(frozen=True)
+class SizeCurve:
+    """How many tokens a kind of text has with a vocabulary that is cut to its first ids.
+
+    Attributes:
+        tokenizer: the tokenizer's name.
+        kind: the name of the kind of text.
+        nbytes: bytes of text, as given.
+        sizes: how many ids are kept, rising: those below the size.
+        tokens: how many tokens the text then has, one number a size.
+    """
+
+    tokenizer: str
+    kind: str
+    nbytes: int
+    sizes: tuple[int, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def bytes_per_token(self) -> tuple[float, ...]:
+        """Bytes of text a token, one number a size; `nan` where there is no text."""
+        return tuple(self.nbytes / tokens if tokens else float("nan") for tokens in self.tokens)
+
+
+class _Split(NamedTuple):
+    """What decides which words a text has: tokenizers that agree in it share one count.
+
+    Attributes:
+        pattern: the split pattern.
+        normalizer: what is done to a text before it is split.
+        kept: special tokens, which no normaliser changes.
+    """
+
+    pattern: str
+    normalizer: str | None
+    kept: frozenset[str]
+
+
+class _Counted(NamedTuple):
+    """The words of a kind of text.
+
+    Attributes:
+        words: how often each of them stands there.
+        nbytes: bytes of text, before it was normalised.
+    """
+
+    words: PretokenCounts
+    nbytes: int
+
+
+def size_curves(
+    tokenizer: ByteLevelBPE,
+    texts: Texts,
+    *,
+    against: Mapping[str, ByteLevelBPE] | None = None,
+    name: str = "tokenizer",
+    sizes: Iterable[int] | None = None,
+    separator: str | None = None,
+    threads: int | None = None,
+    progress: bool = True,
+) -> tuple[SizeCurve, ...]:
+    """How bytes a token grow with the size of a byte-level BPE vocabulary.
+
+    A vocabulary trained for `n` ids is the first `n` of a larger one trained on the same text. So the words
+    of the texts are counted once for each pattern among the tokenizers, and for each size only the different
+    words are encoded, with the tokens of the first ids. Special tokens in texts are ordinary text.
+
+    Args:
+        tokenizer: a byte-level BPE tokenizer.
+        texts: as in `vocabulary_report`.
+        against: other byte-level BPE tokenizers by name.
+        name: what the curves call the first tokenizer.
+        sizes: how many ids to keep. Sizes that a tokenizer can't be cut to are left out of its curve: those
+            with which it would lack a single byte (mostly below 256), or above its vocabulary's. `None` for
+            powers of two, with the least and the full size of each tokenizer.
+        separator: as in `vocabulary_report`.
+        threads: how many threads count words.
+        progress: show progress bars on standard error.
+
+    Returns:
+        A curve for each tokenizer and kind of text, tokenizer by tokenizer.
+
+    Raises:
+        InvalidArgumentError: an argument makes no sense, or no size is left for a tokenizer.
+        UnsupportedTokenizerError: a tokenizer is no byte-level BPE.
+
+    >>> from tokjax.trainer import train_bpe
+    >>> texts = ["low low low lower"]
+    >>> trained = train_bpe(texts, vocab_size=259, progress=False)
+    >>> (curve,) = size_curves(trained.tokenizer, texts, sizes=range(256, 260), progress=False)
+    >>> curve.tokens
+    (17, 13, 9, 6)
+    """
+    tokenizers = named_tokenizers(tokenizer, name, against)
+    sources = named_sources(texts)
+    check_separator(separator)
+    num_threads(threads)
+    given = None if sizes is None else sorted({checked_int("a size", size, least=1) for size in sizes})
+    sizes_of = {label: _sizes_of(label, each, given) for label, each in tokenizers.items()}
+    splits = {_split_of(each): each for each in tokenizers.values()}
+    counted = {
+        kind: _counted(splits, source, separator, threads=threads, progress=progress)
+        for kind, source in sources.items()
+    }
+    curves = []
+    steps = sum(map(len, sizes_of.values()))
+    with progress_bar("encoding words", steps, unit="sizes", enabled=progress) as advance:
+        for label, each in tokenizers.items():
+            of_kinds = [by_split[_split_of(each)] for by_split in counted.values()]
+            words = [words for words, _ in of_kinds]
+            tokens = _tokens_by_size(words, each.vocabulary, sizes_of[label], advance)
+            curves += [
+                SizeCurve(label, kind, nbytes, sizes_of[label], of_kind)
+                for kind, (_, nbytes), of_kind in zip(sources, of_kinds, tokens, strict=True)
+            ]
+    return tuple(curves)
+
+
+def _split_of(tokenizer: ByteLevelBPE) -> _Split:
+    kept = frozenset() if tokenizer.normalizer is None else tokenizer.vocabulary.parting
+    return _Split(tokenizer.pattern, tokenizer.normalizer, kept)
+
+
+def _sizes_of(name: str, tokenizer: Any, given: list[int] | None) -> tuple[int, ...]:
+    """The sizes of a tokenizer's curve.
+
+    Raises:
+        InvalidArgumentError: none of the given ones can be.
+        UnsupportedTokenizerError: the tokenizer is no byte-level BPE.
+    """
+    if not isinstance(tokenizer, ByteLevelBPE):
+        raise UnsupportedTokenizerError(
+            f"tokenizer {name!r} is a {type(tokenizer).__name__}, and only a byte-level BPE vocabulary "
+            "can be cut to a smaller one; leave it out of size_curves"
+        )
+    table = tokenizer.vocabulary
+    if tokenizer.merges is not None:
+        raise InvalidArgumentError(
+            f"{name!r} goes by a list of merges: its first ids are no smaller vocabulary; leave it out"
+        )
+    least = 1 + max(table.ordinary[bytes([byte])] for byte in range(256))
+    if given is None:
+        powers = (1 << exponent for exponent in range(table.size.bit_length()))
+        return tuple(sorted({least, table.size}.union(size for size in powers if least < size < table.size)))
+    sizes = tuple(size for size in given if least <= size <= table.size)
+    if not sizes:
+        raise InvalidArgumentError(
+            f"sizes has none that tokenizer {name!r} can be cut to: those from {least} to {table.size}"
+        )
+    return sizes
+
+
+def _counted(
+    splits: Mapping[_Split, ByteLevelBPE],
+    source: Source,
+    separator: str | None,
+    *,
+    threads: int | None,
+    progress: bool,
+) -> dict[_Split, _Counted]:
+    """The words of one kind of text, for each way to split it, one of whose tokenizers is given."""
+    with readable_again(source) if len(splits) > 1 else nullcontext(source) as again:
+        return {
+            split: _count(tokenizer, read_documents(again, separator), threads=threads, progress=progress)
+            for split, tokenizer in splits.items()
+        }
+
+
+def _count(
+    tokenizer: ByteLevelBPE, documents: Iterable[Text], *, threads: int | None, progress: bool
+) -> _Counted:
+    """Count the words that a tokenizer finds in documents."""
+    nbytes = 0
+
+    def normalized() -> Iterator[Text]:
+        nonlocal nbytes
+        for document in documents:
+            nbytes += nbytes_of(document)
+            yield protocol.normalize(tokenizer, document)
+
+    words = count_pretokens(normalized(), pattern=tokenizer.pattern, workers=threads, progress=progress)
+    return _Counted(words, nbytes)
+
+
+def _tokens_by_size(
+    kinds: Sequence[PretokenCounts], vocabulary: Vocabulary, sizes: Sequence[int], advance: Advance
+) -> list[tuple[int, ...]]:
+    """For each kind of text, how many tokens its words have with the first ids, for each number of ids."""
+    parts = list(map(_parts_of, kinds))
+    by_size = []
+    for size in sizes:
+        ranks = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ < size}
+        known = KnownWords(ranks, BatchMerger(rules_of_ranks(ranks)))
+        by_size.append([sum(int(_tokens_each(known, words) @ times) for words, times in of) for of in parts])
+        advance(1)
+    return list(zip(*by_size, strict=True))
+
+
+def _parts_of(counts: PretokenCounts) -> list[Counted]:
+    """Counted words, in parts that are quickly encoded."""
+    words, times = counts.counted()
+    starts = range(0, len(times), _WORDS_AT_ONCE)
+    groups = [np.arange(start, min(start + _WORDS_AT_ONCE, len(times))) for start in starts]
+    return [Counted(joined([words.take(places)]), times.take(places)) for places in groups]
+
+
+def _tokens_each(known: KnownWords, words: Words) -> NDArray[np.int64]:
+    """How many tokens each word has, shape `(words,)`."""
+    (learned,) = known.learn([known.find(words)])
+    return np.diff(known.ids_of(learned).ends, prepend=0)

@@ -1,0 +1,124 @@
+"""Measuring tokenizers on texts: one reading, some megabytes at a time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tokjax._util.progress import progress_bar
+from tokjax._util.threads import num_threads
+from tokjax.core import protocol
+from tokjax.corpus.sources import read_documents
+from tokjax.encoding.bulk import check_separator, encode_to_array, groups_of_texts
+from tokjax.reports.inputs import named_sources, named_tokenizers, nbytes_of_files, size_of
+from tokjax.reports.records import TextSize, TokenUse, VocabularyReport
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.protocol import Special
+    from tokjax.core.utf8 import Text
+    from tokjax.reports.inputs import Texts
+
+
+def vocabulary_report(
+    tokenizer: Any,
+    texts: Texts,
+    *,
+    against: Mapping[str, Any] | None = None,
+    name: str = "tokenizer",
+    separator: str | None = None,
+    allowed_special: Special = (),
+    disallowed_special: Special = (),
+    threads: int | None = None,
+    progress: bool = True,
+) -> VocabularyReport:
+    """How a tokenizer's vocabulary fares on texts, beside others on the same texts.
+
+    Texts are read once, some 8 MB at a time; memory is bounded by that, or by the longest document where one
+    is longer. No BOS or EOS is inserted.
+
+    Args:
+        tokenizer: any registered tokenizer.
+        texts: a path, a list of paths (`os.PathLike`) or an iterable of texts; or a mapping from the names of
+            kinds of text (`"en"`, `"code"`) to such sources.
+        against: other tokenizers by name, measured on the same texts.
+        name: what the report calls the tokenizer.
+        separator: what stands between the documents of a file or text, and is not measured; `None` if each of
+            them is one document. Empty documents are left out.
+        allowed_special: special tokens that are recognised in documents: names, which every tokenizer must
+            have, or `"all"`. None of them by default: what documents say is ordinary text to every
+            tokenizer, whatever its special tokens.
+        disallowed_special: special tokens that raise an error in documents: names, or `"all"` for every one
+            that is not allowed.
+        threads: how many threads share the work.
+        progress: show a progress bar on standard error.
+
+    Returns:
+        For each tokenizer, the `TokenUse` of each kind of text and of all together.
+
+    Raises:
+        InvalidArgumentError: an argument makes no sense, or a path is no file.
+        DisallowedSpecialTokenError: a document holds a special token that is disallowed.
+
+    >>> from tokjax.models.byte_bpe import byte_level_bpe
+    >>> single_bytes = {bytes([i]): i for i in range(256)}
+    >>> report = vocabulary_report(
+    ...     byte_level_bpe(single_bytes | {b"lo": 256, b"low": 257}),
+    ...     {"plain": ["low low"], "accented": ["löw"]},
+    ...     against={"bytes": byte_level_bpe(single_bytes)},
+    ...     progress=False,
+    ... )
+    >>> report.use(kind="plain").tokens, report.use("bytes", "plain").tokens
+    (3, 7)
+    >>> round(report.use().bytes_per_token, 3)
+    1.571
+    """
+    tokenizers = named_tokenizers(tokenizer, name, against)
+    sources = named_sources(texts)
+    check_separator(separator)
+    num_threads(threads)
+
+    def encode(tokenizer: Any, group: Sequence[Text]) -> NDArray[np.int32]:
+        encoded = encode_to_array(
+            tokenizer,
+            group,
+            add_special_tokens=False,
+            allowed_special=allowed_special,
+            disallowed_special=disallowed_special,
+            threads=threads,
+        )
+        return np.asarray(encoded.ids)
+
+    uses = []
+    total = nbytes_of_files(sources.values())
+    with progress_bar("measuring", total, unit="bytes", enabled=progress) as advance:
+        for kind, source in sources.items():
+            documents = read_documents(source, separator)
+            uses.append(_measured(list(tokenizers.values()), documents, encode, partial(advance, note=kind)))
+    return VocabularyReport(tuple(tokenizers), tuple(sources), tuple(uses))
+
+
+def _measured(
+    tokenizers: Sequence[Any],
+    documents: Iterable[Text],
+    encode: Callable[[Any, Sequence[Text]], NDArray[np.int32]],
+    advance: Callable[[int], None],
+) -> tuple[TokenUse, ...]:
+    """How tokenizers fare on one kind of text."""
+    vocabularies = list(map(protocol.vocabulary_of, tokenizers))
+    counts = [np.zeros(table.size, np.int64) for table in vocabularies]
+    size = TextSize()
+    for group in groups_of_texts(documents):
+        for tokenizer, table, of_tokenizer in zip(tokenizers, vocabularies, counts, strict=True):
+            ids = encode(tokenizer, group)
+            table.check_ids(ids)  # (someone else's type may give any)
+            np.add(of_tokenizer, np.bincount(ids, minlength=table.size), out=of_tokenizer)
+        of_group = size_of(group)
+        size += of_group
+        advance(of_group.nbytes)
+    return tuple(TokenUse(table, size, times) for table, times in zip(vocabularies, counts, strict=True))

@@ -1,0 +1,1 @@
+"""A batch shown as text, in color, or as HTML."""

@@ -1,0 +1,168 @@
+"""What a batch holds, whatever it is and whatever it calls its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax._util.array_namespace import as_integers, is_traced
+from tokjax.batching.inputs import as_ragged, of_the_same_shape
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.ragged import ragged_from_rows
+from tokjax.core.records import TokenizationBatch, TokenizationResult
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+_NAMES = {
+    "ids": ("ids", "input_ids", "inputs", "tokens"),
+    "row_splits": ("row_splits",),
+    "attention_mask": ("attention_mask", "{ids}_mask"),
+    "segment_ids": ("segment_ids", "{ids}_segmentation", "{ids}_segment_ids"),
+    "positions": ("positions", "position_ids", "{ids}_position", "{ids}_positions"),
+    "labels": ("labels", "targets"),
+    "label_mask": ("{labels}_mask", "{labels}_segmentation", "{labels}_segment_ids"),
+    "loss_mask": ("loss_mask", "loss_weight", "loss_weights"),
+}
+"""What libraries call each column; `{ids}` and `{labels}` stand for what the batch calls those."""
+_MOST_KEYS = 12
+"""How many keys of a batch an error lists."""
+
+
+class Columns(NamedTuple):
+    """The columns of a batch, on the host.
+
+    Attributes:
+        ids: shape `(rows, length)`, or `(n,)` where rows lie end to end.
+        splits: where each row starts, and the last one ends, shape `(rows + 1,)`.
+        are_ragged: whether the rows have lengths of their own, and so no padding.
+        others: the other columns, by the names of tokjax, of the shape of the ids.
+        left_out: why the batch's labels are not among them, if they are not.
+    """
+
+    ids: NDArray[np.int32]
+    splits: NDArray[Any]
+    are_ragged: bool
+    others: dict[str, NDArray[Any]]
+    left_out: str | None
+
+    def flags(self, name: str) -> NDArray[np.bool_] | None:
+        """Where a column is not 0, shape `(n,)`; `None` without it."""
+        column = self.others.get(name)
+        return None if column is None else column.reshape(-1) != 0
+
+    def numbers(self, name: str) -> NDArray[Any] | None:
+        """A column of integers, `int64`, shape `(n,)`; `None` without it."""
+        column = self.others.get(name)
+        return None if column is None else as_integers(name, column, np.int64).reshape(-1)
+
+
+def read_columns(batch: Any, labels: Any, loss_mask: Any) -> Columns:
+    """The columns of a batch, with labels and a loss mask for its own where they are given.
+
+    Raises:
+        InvalidArgumentError: there are no ids, or columns are traced or don't fit together.
+    """
+    found = _columns_of(batch)
+    given = {"labels": labels, "loss_mask": loss_mask}
+    if labels is not None:
+        found.pop("label_mask", None)  # (it is of the batch's own labels)
+    found |= {name: values for name, values in given.items() if values is not None}
+    if any(map(is_traced, found.values())):
+        raise InvalidArgumentError(
+            "show_batch looks at values, which are not known under jax.jit; call it outside"
+        )
+    ids, splits, are_ragged = _rows_of(found.pop("ids"), found.pop("row_splits", None))
+    others, left_out = {name: _on_host(values) for name, values in found.items()}, None
+    if labels is None and "labels" in others and others["labels"].array.shape != ids.shape:
+        # Classes of whole rows, or the targets of a decoder.
+        shape = others.pop("labels").array.shape
+        others.pop("label_mask", None)
+        left_out = f"labels of shape {shape} are not shown: ids have shape {ids.shape}"
+    fitting = {name: column.beside(name, ids, splits) for name, column in others.items()}
+    return Columns(ids, splits, are_ragged, fitting, left_out)
+
+
+def _columns_of(batch: Any) -> dict[str, Any]:
+    """What a batch holds, by the names of tokjax; ids at least."""
+    if isinstance(batch, (TokenizationBatch, TokenizationResult)):
+        return _columns_of_results(batch)
+    if hasattr(batch, "__array__"):
+        return {"ids": batch}
+    is_tuple = isinstance(batch, tuple) and hasattr(batch, "_asdict")
+    fields = batch._asdict() if is_tuple else batch
+    if not isinstance(fields, Mapping):
+        found = _named(lambda name: getattr(batch, name, None), [])
+        return found if "ids" in found else _columns_of_results(batch)
+    found = _named(fields.get, [key for key in fields if f"{key}_segment_ids" in fields])
+    if "ids" not in found:
+        raise InvalidArgumentError(_no_ids_in(list(fields)))
+    return found
+
+
+def _columns_of_results(results: Any) -> dict[str, Any]:
+    ragged = as_ragged(results)
+    return {"ids": ragged.ids, "row_splits": ragged.row_splits}
+
+
+def _named(value_of: Callable[[str], Any], more_names_of_ids: list[str]) -> dict[str, Any]:
+    """What has a name of the table, and for each column the first that is there."""
+    names: dict[str, str] = {}
+    for column, patterns in _NAMES.items():
+        known = [pattern.format_map({"ids": None, "labels": None} | names) for pattern in patterns]
+        if column == "ids":
+            known += more_names_of_ids  # (Grain's packing names them as its user does)
+        free = (name for name in known if name not in names.values() and value_of(name) is not None)
+        if (name := next(free, None)) is not None:
+            names[column] = name
+    return {column: value_of(name) for column, name in names.items()}
+
+
+def _no_ids_in(keys: list[Any]) -> str:
+    shown = ", ".join(map(repr, keys[:_MOST_KEYS])) + (", ..." if len(keys) > _MOST_KEYS else "")
+    return (
+        f"the batch has no ids: it holds {shown or 'nothing'}, and ids are known as "
+        f"{', '.join(map(repr, _NAMES['ids']))}; pass them as one of these, as in "
+        "show_batch({'ids': ids, 'attention_mask': mask}, tokenizer)"
+    )
+
+
+def _rows_of(values: Any, row_splits: Any) -> tuple[NDArray[np.int32], NDArray[Any], bool]:
+    """Ids, where their rows start, and whether these have lengths of their own."""
+    column, splits = _on_host(values)
+    ids = as_integers("ids", column, np.int32)
+    if row_splits is not None:
+        splits = np.asarray(row_splits)
+    if ids.ndim not in {1, 2} or (splits is not None and (ids.ndim, splits.ndim) != (1, 1)):
+        raise InvalidArgumentError(
+            f"ids must have shape (rows, length), not {ids.shape}; show one part of the batch at a time"
+        )
+    if splits is not None:
+        return ids, splits, True
+    rows, length = ids.shape if ids.ndim == 2 else (1, len(ids))
+    return ids, np.arange(rows + 1) * length, False
+
+
+class _Column(NamedTuple):
+    """A column on the host: an array, or rows of unequal length end to end and where each starts."""
+
+    array: NDArray[Any]
+    splits: NDArray[Any] | None
+
+    def beside(self, name: str, ids: NDArray[Any], splits: NDArray[Any]) -> NDArray[Any]:
+        """The array, if its rows are as long as those of the ids."""
+        if self.splits is not None and not np.array_equal(self.splits, splits):
+            raise InvalidArgumentError(f"the rows of {name} must be as long as those of ids")
+        return of_the_same_shape(name, self.array, ids)  # type: ignore[no-any-return]
+
+
+def _on_host(values: Any) -> _Column:
+    try:
+        return _Column(np.asarray(values), None)
+    except ValueError:  # NumPy has no arrays of such rows
+        ragged = ragged_from_rows(values)
+        return _Column(np.asarray(ragged.ids), np.asarray(ragged.row_splits))

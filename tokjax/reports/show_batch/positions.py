@@ -1,0 +1,114 @@
+"""The places of a batch, one after the other: which are tokens, of which segment, and what counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax.datasets.loaders.packed import TokenChunks
+from tokjax.reports.show_batch.columns import read_columns
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+
+class Places(NamedTuple):
+    """All places of a batch, its rows end to end: columns of shape `(n,)`, `None` where it has none.
+
+    Attributes:
+        ids: token ids.
+        splits: where each row starts, and the last one ends, shape `(rows + 1,)`.
+        present: whether it is a token, and no padding.
+        padding_is_known: whether the batch tells padding from tokens; if not, all places are `present`.
+        segments: its segment.
+        labels: its label.
+        counted: whether that is not ignored.
+        in_loss: whether the loss mask lets it be a target.
+        left_out: why the batch's labels are not here, if they are not.
+    """
+
+    ids: NDArray[np.int32]
+    splits: NDArray[Any]
+    present: NDArray[np.bool_]
+    padding_is_known: bool
+    segments: NDArray[Any] | None
+    labels: NDArray[Any] | None
+    counted: NDArray[np.bool_] | None
+    in_loss: NDArray[np.bool_] | None
+    left_out: str | None
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are."""
+        return len(self.splits) - 1
+
+    def kinds(self, start: int, stop: int) -> Iterator[Kind]:
+        """Of which kind each of some places is; all padding is of one."""
+        present = self.present[start:stop]
+        columns = (
+            present if column is None else present * column[start:stop]
+            for column in (None, self.segments, self.counted, self.in_loss)
+        )
+        return map(Kind, *(column.tolist() for column in columns))
+
+
+class Kind(NamedTuple):
+    """What the signs around a token tell.
+
+    Attributes:
+        present: whether it is a token.
+        segment: its segment, if there are any.
+        counted: whether its label counts.
+        in_loss: whether it counts itself.
+    """
+
+    present: bool
+    segment: int
+    counted: bool
+    in_loss: bool
+
+
+def places_of(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> Places:
+    """The places of a batch; the arguments are those of `show_batch`."""
+    columns = read_columns(batch, labels, loss_mask)
+    present, segments = columns.flags("attention_mask"), columns.numbers("segment_ids")
+    if present is None and segments is not None:
+        # Levanter counts segments from 0, and has -1 on padding.
+        present = segments != (-1 if (segments < 0).any() else 0)
+    known = columns.are_ragged or present is not None or isinstance(batch, TokenChunks)
+    if present is None:
+        present = np.ones(columns.ids.size, np.bool_)
+    positions, targets = columns.numbers("positions"), columns.numbers("labels")
+    if segments is None and positions is not None:
+        segments = _segments_by_position(positions, columns.splits, present)
+    label_mask = columns.flags("label_mask")
+    return Places(
+        ids=columns.ids.reshape(-1),
+        splits=columns.splits,
+        present=present,
+        padding_is_known=known,
+        segments=segments,
+        labels=targets,
+        counted=None if targets is None else (targets != ignore_index) & (label_mask is None or label_mask),
+        in_loss=columns.flags("loss_mask"),
+        left_out=columns.left_out,
+    )
+
+
+def _segments_by_position(
+    positions: NDArray[Any], splits: NDArray[Any], present: NDArray[np.bool_]
+) -> NDArray[Any]:
+    """Segments from 1 on in each row, as models find them that are told positions alone; 0 on padding.
+
+    One begins wherever a token's position is not the next after that of the token before.
+    """
+    rows = np.repeat(np.arange(len(splits) - 1), np.diff(splits))[present]
+    begins_row = np.diff(rows, prepend=-1) > 0
+    begins = begins_row | (np.diff(positions[present], prepend=0) != 1)
+    number = np.cumsum(begins)
+    segments = np.zeros(len(present), np.int64)
+    segments[present] = number - np.maximum.accumulate(np.where(begins_row, number - 1, 0))
+    return segments

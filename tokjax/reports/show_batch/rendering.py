@@ -1,0 +1,152 @@
+"""Rows of tokens as text, in colour, and as HTML."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING, NamedTuple
+
+from tokjax._util.display import SHADES, token_box
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text
+
+_WIDTH = 80
+_LEGEND = "classes: "
+PADDING_SHADE = -1
+"""Padding has a colour of its own."""
+_COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
+_BRIGHT = tuple(f"bright_{colour}" for colour in _COLOURS)
+_STYLES = (*_COLOURS, *_BRIGHT, *(f"{colour} underline" for colour in _COLOURS + _BRIGHT))
+"""The colours in a terminal, and those in a notebook."""
+_SHADES = (
+    *SHADES,
+    *("#ffd3cc", "#c3f0ec", "#e6f7a8", "#ffdcb0", "#ffc6ea", "#c9d0ff", "#ffb9ae"),
+    *("#9fd0f7", "#aee39b", "#f7d582", "#e8a5bf", "#bfa8ea", "#f79c8e"),
+    *("#86dcd4", "#c9e45f", "#ffb766", "#f58fd2", "#97a5fa", "#e88777"),
+)
+_PADDING_BACKGROUND = "#e4e4e4"
+
+
+@dataclass(frozen=True, repr=False)
+class ShownBatch:
+    """What `show_batch` gives: text, a `rich` renderable, and HTML for a notebook.
+
+    Attributes:
+        title: what it is a batch of.
+        rows: those that are shown.
+        notes: what is counted, and what the signs mean, a line each.
+        legend: the classes of tags, each in its colour.
+        color: as in `show_batch`.
+    """
+
+    title: str
+    rows: tuple[ShownRow, ...]
+    notes: tuple[str, ...]
+    legend: tuple[Piece, ...]
+    color: bool | None
+
+    def __str__(self) -> str:
+        """The text, 80 columns wide."""
+        from rich.console import Console  # noqa: PLC0415 (slow to import)
+
+        console = Console(
+            file=io.StringIO(),
+            width=_WIDTH,
+            force_terminal=bool(self.color),
+            force_jupyter=False,
+            color_system="standard" if self.color else None,
+            no_color=not self.color,
+            legacy_windows=False,
+        )
+        with console.capture() as captured:
+            console.print(self)
+        return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+    __repr__ = __str__
+
+    def __rich__(self) -> RenderableType:
+        """The same in colour, as wide as the terminal."""
+        from rich.console import Group  # noqa: PLC0415 (slow to import)
+        from rich.table import Table  # noqa: PLC0415
+        from rich.text import Text  # noqa: PLC0415
+
+        table = Table(box=None, pad_edge=False, header_style="bold" if self.color is not False else "")
+        table.add_column("row", justify="right", no_wrap=True)
+        table.add_column("tokens", overflow="fold")
+        table.add_column("padding", justify="right", no_wrap=True)
+        for row in self.rows:
+            table.add_row(str(row.number), self._text_of(row.pieces), row.waste)
+        legend = [Text(_LEGEND).append_text(self._text_of(self.legend))] if self.legend else []
+        return Group(Text(self.title), table, *map(Text, self.notes), *legend)
+
+    def _text_of(self, pieces: tuple[Piece, ...]) -> Text:
+        from rich.text import Text  # noqa: PLC0415 (slow to import)
+
+        runs = itertools.groupby(pieces, self._style)  # (rich takes its time for each piece)
+        return Text(" ").join(Text(" ".join(piece.text for piece in run), style) for style, run in runs)
+
+    def _style(self, piece: Piece) -> str:
+        if self.color is False:
+            return ""
+        style = "" if piece.shade in {None, PADDING_SHADE} else _STYLES[piece.shade % len(_STYLES)]
+        return f"{style} dim" if piece.faint else style
+
+    def _repr_html_(self) -> str:
+        rows = "".join(map(self._html_of_row, self.rows))
+        notes = "".join(f"<div>{escape(note)}</div>" for note in self.notes)
+        if self.legend:
+            notes += f"<div>{_LEGEND}{self._boxes(self.legend)}</div>"
+        head = "".join(f'<th style="text-align:left">{name}</th>' for name in ("row", "tokens", "padding"))
+        return (
+            f'<div style="font-family:monospace"><div>{escape(self.title)}</div>'
+            f"<table><tr>{head}</tr>{rows}</table>{notes}</div>"
+        )
+
+    def _html_of_row(self, row: ShownRow) -> str:
+        boxes = self._boxes(row.pieces)
+        tokens = f'<td style="text-align:left;white-space:normal;line-height:1.8">{boxes}</td>'
+        return f'<tr style="vertical-align:top"><td>{row.number}</td>{tokens}<td>{row.waste}</td></tr>'
+
+    def _boxes(self, pieces: tuple[Piece, ...]) -> str:
+        return " ".join(
+            token_box(piece.text, self._shade(piece), piece.title, faint=piece.faint) for piece in pieces
+        )
+
+    def _shade(self, piece: Piece) -> str | None:
+        if self.color is False or piece.shade is None:
+            return None
+        return _PADDING_BACKGROUND if piece.shade == PADDING_SHADE else _SHADES[piece.shade % len(_SHADES)]
+
+
+class ShownRow(NamedTuple):
+    """A row of a batch.
+
+    Attributes:
+        number: which row, from 0.
+        pieces: its tokens, and runs of padding.
+        waste: how much of it is padding.
+    """
+
+    number: int
+    pieces: tuple[Piece, ...]
+    waste: str
+
+
+class Piece(NamedTuple):
+    """A token, or a run of padding.
+
+    Attributes:
+        text: what is shown.
+        shade: which of the colours, `PADDING_SHADE`, or `None` for that of the page.
+        faint: whether it is padding, or a token that nothing is learned at.
+        title: what a notebook shows on hover.
+    """
+
+    text: str
+    shade: int | None
+    faint: bool
+    title: str

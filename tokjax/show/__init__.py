@@ -1,1 +1,0 @@
-"""Batches for people to look at."""

@@ -1,1 +1,0 @@
-"""Datasets on disk: a directory of plain `.npy` files and a manifest."""

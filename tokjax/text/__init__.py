@@ -1,1 +1,0 @@
-"""Text before it has tokens: split patterns, special tokens, chunks of files, corpora."""

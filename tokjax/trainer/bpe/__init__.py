@@ -1,0 +1,1 @@
+"""Training of byte-level BPE vocabularies."""

@@ -1,0 +1,302 @@
+"""Byte-pair merging of counted words: as if one pair at a time, always the most frequent, but many a step.
+
+A step counts the most frequent pairs, follows the order in which one at a time would merge them for as long
+as that is certain, and merges them all together. So the merges, and their order, are those of the slow way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.vocabulary import ID_BITS
+from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
+from tokjax.trainer.bpe.heap_merging import RarePairs
+from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedWords, ids_of_key, key_of_pair, symbols_of
+from tokjax.trainer.bpe.pair_table import Best, Grouped, PairTable, grouped, grouped_pairs_of_bytes
+from tokjax.trainer.bpe.safe_batch import Ranked, SafeBatches, without_overlaps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from tokjax._util.progress import Advance
+    from tokjax.trainer.bpe.linked_symbols import Places
+    from tokjax.trainer.pretoken_counts import PretokenCounts
+
+TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
+_MIRROR = bytes(255 - i for i in range(256))
+_LEAST_WIDTH, _MOST_WIDTH = 16, 512
+_MOST_AT_ONCE = 512
+_MERGE, _PLACE = 100.0, 8.0
+"""Microseconds that one at a time takes for a merge, and for each of its places."""
+_STEP, _PAIR, _LOOK = 1000.0, 4.0, 0.03
+"""Microseconds that a step of many takes, and more for each pair and each place that it looks at."""
+_SLOW_STEPS = 16
+"""After so many steps in a row that were slower than one at a time, it is one at a time."""
+
+
+class Rules(NamedTuple):
+    """Which pair is merged next: of those that are frequent and short enough, the most frequent.
+
+    Attributes:
+        first_id: the id of the first new token; single bytes have the ids 0 to 255.
+        min_frequency: pairs that are rarer are not merged.
+        tie_break: which of equally frequent pairs is merged first.
+        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit.
+    """
+
+    first_id: int
+    min_frequency: int
+    tie_break: TieBreak
+    max_token_length: int | None
+
+
+@dataclass
+class Merged:
+    """What merging made.
+
+    Attributes:
+        token: the bytes of each id.
+        made: each merge, in order: the ids of the pair, and the id that it became.
+        num_tokens: how many tokens the corpus has.
+    """
+
+    token: dict[int, bytes] = field(default_factory=lambda: {i: bytes([i]) for i in range(256)})
+    made: list[tuple[int, int, int]] = field(default_factory=list)
+    num_tokens: int = 0
+
+    @property
+    def merges(self) -> tuple[tuple[bytes, bytes], ...]:
+        """The bytes of the pairs, in the order in which they were merged."""
+        return tuple((self.token[left], self.token[right]) for left, right, _ in self.made)
+
+
+def train_merges(
+    counts: PretokenCounts,
+    *,
+    num_tokens: int,
+    rules: Rules,
+    checkpoint: CheckpointFile | None,
+    advance: Advance,
+) -> Merged:
+    """Merge until there are `num_tokens` new tokens, or no pair is frequent enough.
+
+    Args:
+        counts: the words, and how often each stands in the corpus.
+        num_tokens: how many tokens to make.
+        rules: which pair comes next.
+        checkpoint: where to go on from, and to write to now and then; `None` for nowhere.
+        advance: reports new tokens.
+    """
+    held = checkpoint.load() if checkpoint else None
+    merger = _Merger(held or Checkpoint((), symbols_of(counts)), rules)
+    done = merger.num_new
+    if checkpoint and done > num_tokens:
+        raise InvalidArgumentError(
+            f"{checkpoint.path} holds {done} new tokens, more than the {num_tokens} asked for; pass another "
+            "checkpoint, or a larger vocab_size"
+        )
+    if checkpoint and not held:
+        checkpoint.save(merger.checkpoint())  # where that is not possible, it is said now
+    advance(done)
+    try:
+        while merger.num_new < num_tokens:
+            new = merger.advance(num_tokens - merger.num_new)
+            if new is None:
+                break
+            advance(new)
+            if checkpoint and checkpoint.is_due():
+                checkpoint.try_to_save(merger.checkpoint())
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_interrupted(merger.num_new, num_tokens, checkpoint)) from None
+    if checkpoint and merger.num_new > done:
+        checkpoint.try_to_save(merger.checkpoint())
+    merger.merged.num_tokens = merger.words.num_tokens()
+    return merger.merged
+
+
+def _interrupted(done: int, asked: int, checkpoint: CheckpointFile | None) -> str:
+    said = f"training was interrupted after {done:,} of {asked:,} merges; "
+    if checkpoint is None:
+        return said + "nothing was saved; to be able to resume, pass checkpoint=PATH"
+    return (
+        said + f"{checkpoint.path} has {checkpoint.num_saved:,} of them; to resume, make the same call again"
+    )
+
+
+class _Merger:
+    """The state of training."""
+
+    def __init__(self, begun: Checkpoint, rules: Rules) -> None:
+        self.words = LinkedWords(begun.symbols)
+        self.merged = Merged()
+        self._rules = rules
+        self._next_id = rules.first_id
+        self._id_of = {token: id_ for id_, token in self.merged.token.items()}
+        for merge in begun.made:
+            self._record(*merge)
+        self._tie_key = TIE_KEYS[rules.tie_break](self.merged.token)
+        self._width = _LEAST_WIDTH
+        self._slow_steps = 0
+        self._pairs = PairTable(self.words, self._all_pairs())
+        self._batches = SafeBatches(self.words)
+
+    @property
+    def num_new(self) -> int:
+        """How many tokens were made."""
+        return self._next_id - self._rules.first_id
+
+    def checkpoint(self) -> Checkpoint:
+        """All that is needed to go on from here."""
+        return Checkpoint(self.merged.made, self.words.as_symbols())
+
+    def advance(self, most: int) -> int | None:
+        """Merge some pairs: how many tokens they make; `None` if no pair is frequent enough.
+
+        Args:
+            most: how many tokens to make at most.
+        """
+        return self._step(most) if self._slow_steps < _SLOW_STEPS else self._merge_one()
+
+    def _step(self, most: int) -> int | None:
+        """Merge as many as is safe."""
+        best = self._pairs.best(self._width)
+        if best is None:
+            return None
+        ranked, rows = self._ranked(best, min(most, _MOST_AT_ONCE))
+        if not len(rows):
+            return None
+        around = self._batches.surroundings(best.places_of(rows))
+        batch = self._batches.find(ranked, around)
+        made, new = self._named([ranked.keys[rank] for rank in batch])
+        del batch[len(made) :]
+        places = around.undisputed(len(rows), batch)
+        places = without_overlaps(places, np.array(ranked.is_double)[batch])
+        self._pairs.drop(best.rows[rows[batch]])
+        keys, born_at = self.words.merge(places, np.array(made, np.int32))
+        known_again = new < len(made)
+        self._pairs.add(*self._short_enough(keys, born_at), may_be_known=known_again)
+        if known_again:
+            self._batches.forget()
+        self._adapt(len(made), len(best.rows))
+        one_by_one = _MERGE * len(made) + _PLACE * len(places.at)
+        is_worth_it = one_by_one > _STEP + _PAIR * len(best.rows) + _LOOK * best.looked_at
+        self._slow_steps = 0 if is_worth_it else self._slow_steps + 1
+        return new
+
+    def _merge_one(self) -> int | None:
+        """Merge one pair."""
+        pair = self._rare.best(self._rules.min_frequency)
+        if pair is None:
+            return None
+        ids, new = self._named([pair])
+        self._rare.merge(pair, ids[0], is_known=not new)
+        return new
+
+    @cached_property
+    def _rare(self) -> RarePairs:
+        return RarePairs(self.words, self._pairs, self._tie_key, self._is_short_enough)
+
+    def _ranked(self, best: Best, most: int) -> tuple[Ranked, NDArray[np.int64]]:
+        """The pairs that may be merged next; and which of the best each is."""
+        chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
+        if len(chosen) > most:
+            least = np.partition(best.counts[chosen], -most)[-most]
+            chosen = chosen[best.counts[chosen] >= least]
+        counts, (left, right) = best.counts[chosen].tolist(), ids_of_key(best.keys[chosen])
+        ranking = sorted(
+            (-count, self._tie_key(left_id), self._tie_key(right_id), i)
+            for i, (count, left_id, right_id) in enumerate(
+                zip(counts, left.tolist(), right.tolist(), strict=True)
+            )
+        )[:most]
+        order = np.fromiter((entry[-1] for entry in ranking), np.int64, len(ranking))
+        rows = chosen[order]
+        is_double = (left == right)[order].tolist()
+        return Ranked([entry[:-1] for entry in ranking], best.keys[rows].tolist(), is_double), rows
+
+    def _named(self, pairs: list[int]) -> tuple[list[int], int]:
+        """Ids for what pairs become, and how many of them are new.
+
+        Two merges that make the same bytes make one token. The second of them is the last of its step: pairs
+        of its token are known already, and get more frequent.
+        """
+        token, first = self.merged.token, self._next_id
+        ids: list[int] = []
+        for left, right in ((key >> ID_BITS, key & RIGHT) for key in pairs):
+            id_ = self._id_of.get(token[left] + token[right], self._next_id)
+            if first <= id_ < self._next_id:
+                break  # made in this very step
+            ids.append(id_)
+            is_new = id_ == self._next_id
+            self._record(left, right, id_)
+            if not is_new:
+                break
+        return ids, self._next_id - first
+
+    def _record(self, left: int, right: int, made: int) -> None:
+        self.merged.made.append((left, right, made))
+        if made == self._next_id:
+            token = self.merged.token[left] + self.merged.token[right]
+            self.merged.token[made] = token
+            self._id_of[token] = made
+            self._next_id += 1
+
+    def _all_pairs(self) -> Grouped:
+        at = self.words.places_of_pairs()
+        if not self.merged.made and self._rules.max_token_length is None:
+            return grouped_pairs_of_bytes(self.words, at)
+        keys = key_of_pair(self.words.symbol[at], self.words.symbol[at + 1])
+        return grouped(self.words, *self._short_enough(keys, at))
+
+    def _short_enough(self, keys: NDArray[np.int64], at: Places) -> tuple[NDArray[np.int64], Places]:
+        """Pairs that may become tokens, and their places."""
+        if self._rules.max_token_length is None:
+            return keys, at
+        pairs, which = np.unique(keys, return_inverse=True)
+        fits = np.fromiter(map(self._is_short_enough, pairs.tolist()), bool, len(pairs))[which]
+        return keys[fits], at[fits]
+
+    def _is_short_enough(self, key: int) -> bool:
+        longest, token = self._rules.max_token_length, self.merged.token
+        left, right = key >> ID_BITS, key & RIGHT
+        return longest is None or len(token[left]) + len(token[right]) <= longest
+
+    def _adapt(self, merged: int, looked_at: int) -> None:
+        """Look at more pairs next time if most could be merged, and at fewer if few could."""
+        if 2 * merged >= looked_at:
+            self._width = min(2 * self._width, _MOST_WIDTH)
+        elif merged < looked_at // 8:
+            self._width = max(self._width // 2, _LEAST_WIDTH)
+
+
+def _lexicographic(token: dict[int, bytes]) -> Callable[[int], str]:
+    """Keys that rise as byte strings fall: mirrored bytes, and an end that is above them all."""
+    keys: dict[int, str] = {}
+
+    def key(id_: int) -> str:
+        if id_ not in keys:
+            keys[id_] = token[id_].translate(_MIRROR).decode("latin-1") + "\u0100"
+        return keys[id_]
+
+    return key
+
+
+def _huggingface(_: dict[int, bytes]) -> Callable[[int], int]:
+    """Ids as that library gives them: bytes in the order of their printable stand-ins, then merges."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [i for i in range(256) if i not in set(printable)]
+    place = {byte: i for i, byte in enumerate(printable + others)}
+    return lambda id_: place.get(id_, id_)
+
+
+TIE_KEYS: dict[TieBreak, Callable[[dict[int, bytes]], Callable[[int], Any]]] = {
+    "lexicographic": _lexicographic,
+    "huggingface": _huggingface,
+}

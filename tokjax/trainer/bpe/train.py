@@ -1,0 +1,216 @@
+"""Training a byte-level BPE vocabulary."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+from tokjax._util.checks import checked_int
+from tokjax._util.progress import progress_bar
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.vocabulary import MAX_ID, make_vocabulary
+from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
+from tokjax.trainer.bpe.batched_merging import Merged, Rules, TieBreak, train_merges
+from tokjax.trainer.bpe.checkpoints import CheckpointFile
+from tokjax.trainer.counting import counts_of, special_of
+from tokjax.trainer.records import Trained, TrainingStats, exhausted_by
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Executor
+
+    from tokjax.core.vocabulary import Role
+    from tokjax.corpus.sources import Source
+    from tokjax.trainer.pretoken_counts import PretokenCounts
+
+END_OF_TEXT = "<|endoftext|>"
+"""The special token that is the EOS of a trained tokenizer, unless another is named."""
+
+
+@dataclass(frozen=True)
+class TrainedBPE(Trained):
+    """What `train_bpe` made. Its ids are the 256 bytes, then the special tokens, then the merges.
+
+    Attributes:
+        tokenizer: ready to use.
+        merges: the pairs of byte strings, in the order in which they were merged.
+    """
+
+    tokenizer: ByteLevelBPE
+    merges: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+
+
+def train_bpe(
+    source: Source | PretokenCounts,
+    *,
+    vocab_size: int,
+    special_tokens: Sequence[str] | None = None,
+    pattern: str | None = None,
+    min_frequency: int = 1,
+    max_token_length: int | None = None,
+    tie_break: TieBreak = "lexicographic",
+    checkpoint: str | os.PathLike[str] | None = None,
+    workers: int | None = None,
+    executor: Executor | None = None,
+    progress: bool = True,
+    bos_token: str | None = None,
+    eos_token: str | None = None,
+    pad_token: str | None = None,
+    unk_token: str | None = None,
+) -> TrainedBPE:
+    """Train a byte-level BPE tokenizer.
+
+    Words are counted in parallel over chunks of the corpus; then the most frequent pair of neighbouring
+    tokens is merged, again and again. The result depends on the text alone, not on `workers`.
+
+    Args:
+        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
+            does; or what that function gave, for several vocabularies from one reading.
+        vocab_size: how many ids to give out, the 256 bytes and the special tokens among them. Where the
+            text has too few pairs, training stops early, logs that, and sets `stats.exhausted`.
+        special_tokens: they split the text, are never merged, and get the ids from 256 on. `None` for
+            those of the counts, or none.
+        pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`, `"whitespace"`)
+            or a regular expression: the words inside which pairs are merged. `None` for that of the counts,
+            or `"gpt2"`.
+        min_frequency: pairs that are rarer are not merged.
+        max_token_length: pairs that would have more bytes are not merged; `None` for no such limit. (Of a
+            text with one very long word that stands once, tokens grow without end, and with them memory.
+            Hugging Face's trainer has tokens shorter than its limit, and pairs of bytes in any case.)
+        tie_break: of equally frequent pairs, `"lexicographic"` takes the greatest pair of byte strings, and
+            `"huggingface"` the one that the trainer of Hugging Face's tokenizers takes.
+        checkpoint: a file that is written every half minute while pairs are merged, and at the end. Where
+            it exists, training goes on from it, and the result is the same; also for a larger `vocab_size`.
+        workers: as in `count_pretokens`.
+        executor: as in `count_pretokens`.
+        progress: show a bar for each phase, on standard error.
+        bos_token: which special token begins a text, if any.
+        eos_token: which special token ends a text; `"<|endoftext|>"` if that is among them.
+        pad_token: which special token pads a batch, if any.
+        unk_token: which special token stands for the unknown, if any.
+
+    Raises:
+        InvalidArgumentError: an option, or the source, makes no sense; or the checkpoint is of another
+            training, damaged, or has more merges than asked for.
+        TrainingError: a worker of the executor died.
+
+    >>> trained = train_bpe(["low low low lower"], vocab_size=259, progress=False)
+    >>> trained.merges
+    ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
+    """
+    special = special_of(source, special_tokens)
+    rules = _checked_rules(256 + len(special), min_frequency, max_token_length, tie_break)
+    num_merges = _checked_num_merges(vocab_size, len(special))
+    special_ids = {name: 256 + i for i, name in enumerate(special)}
+    if eos_token is None and END_OF_TEXT in special:
+        eos_token = END_OF_TEXT
+    roles: Mapping[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
+    make_vocabulary({}, special_ids, roles)  # an error now, rather than when all is done
+    file = None if checkpoint is None else _checked_place(checkpoint)
+    begin = time.perf_counter()
+    counts = counts_of(
+        source,
+        special_tokens=special_tokens,
+        pattern=pattern,
+        default_pattern="gpt2",
+        workers=workers,
+        executor=executor,
+        progress=progress,
+    )
+    counted = time.perf_counter()
+    training = {"counts": counts.fingerprint, **rules._asdict()}
+    with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
+        merged = train_merges(
+            counts,
+            num_tokens=num_merges,
+            rules=rules,
+            checkpoint=None if file is None else CheckpointFile(file, training),
+            advance=advance,
+        )
+    seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
+    tokenizer = byte_level_bpe(
+        {token: id_ for id_, token in merged.token.items()},
+        pattern=counts.pattern,
+        special_tokens=special_ids,
+        bos_token=bos_token,
+        eos_token=eos_token,
+        pad_token=pad_token,
+        unk_token=unk_token,
+    )
+    size = rules.first_id + num_merges
+    exhausted = exhausted_by(tokenizer.vocabulary, size, _such_pairs(rules))
+    return TrainedBPE(
+        tokenizer,
+        _stats(counts, merged, seconds, exhausted=exhausted),
+        {
+            "trainer": "bpe",
+            "vocab_size": size,
+            "special_tokens": list(special),
+            "pattern": counts.pattern,
+            "min_frequency": rules.min_frequency,
+            "max_token_length": rules.max_token_length,
+            "tie_break": rules.tie_break,
+        },
+        merged.merges,
+    )
+
+
+def _stats(
+    counts: PretokenCounts, merged: Merged, seconds: Mapping[str, float], *, exhausted: bool
+) -> TrainingStats:
+    return TrainingStats(
+        documents=counts.documents,
+        bytes=counts.nbytes,
+        unique_words=len(counts),
+        seconds=seconds,
+        bytes_per_token=counts.nbytes / merged.num_tokens if merged.num_tokens else 0.0,
+        exhausted=exhausted,
+        fingerprint=counts.fingerprint,
+        files=counts.files,
+    )
+
+
+def _such_pairs(rules: Rules) -> str:
+    """What merging has no more of when it ends early."""
+    short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
+    return f"pair left that stands {rules.min_frequency} or more times{short}"
+
+
+def _checked_place(checkpoint: str | os.PathLike[str]) -> Path:
+    path = Path(checkpoint)
+    if not path.parent.is_dir() or path.is_dir():
+        raise InvalidArgumentError(
+            f"checkpoint {str(checkpoint)!r} is a directory, or in none that exists; pass the path of a file"
+        )
+    return path
+
+
+def _checked_num_merges(vocab_size: int, num_special: int) -> int:
+    least = 256 + num_special
+    vocab_size = checked_int("vocab_size", vocab_size)
+    if vocab_size < least:
+        raise InvalidArgumentError(
+            f"vocab_size is {vocab_size}; 256 bytes and {num_special} special tokens need at least {least}"
+        )
+    if vocab_size > MAX_ID + 1:
+        raise InvalidArgumentError(f"vocab_size is {vocab_size}; there are at most {MAX_ID + 1} ids")
+    return vocab_size - least
+
+
+def _checked_rules(
+    first_id: int, min_frequency: int, max_token_length: int | None, tie_break: TieBreak
+) -> Rules:
+    least = checked_int("min_frequency", min_frequency, least=1)
+    if max_token_length is not None:
+        max_token_length = checked_int("max_token_length", max_token_length, least=1)
+    if tie_break not in get_args(TieBreak):
+        raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
+    return Rules(first_id, least, tie_break, max_token_length)

@@ -1,0 +1,234 @@
+"""`PretokenCounts`: the words of a corpus with their counts, a value that is saved, loaded and added up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import numpy as np
+
+from tokjax._util.files import checksum_of_json, read_arrays, write_atomically
+from tokjax.bpe.hash_tables import LONGEST, Words
+from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.ragged import ranges
+from tokjax.corpus.files import SourceFile
+from tokjax.trainer.count_table import Counted, WordCounter
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+_VERSION = 1
+_WORDS_AT_ONCE = 1 << 16
+_MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
+
+
+@dataclass(frozen=True, eq=False)
+class PretokenCounts:
+    """All that training needs to know of a corpus. `a + b` is what both together hold.
+
+    Attributes:
+        data: the bytes of all words, laid end to end, `uint8`.
+        lengths: how many bytes each word has, `int64`, shape `(words,)`.
+        counts: how often each word stands in the corpus, `int64`, shape `(words,)`.
+        pattern: the split pattern that made the words.
+        special_tokens: they split the text, and were not counted.
+        documents: stretches of text that are not empty, between special tokens and ends of texts.
+        nbytes: bytes of text, special tokens not counted.
+        files: the files that were read, as they were then (which no comparison looks at).
+    """
+
+    data: NDArray[np.uint8]
+    lengths: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    pattern: str
+    special_tokens: tuple[str, ...]
+    documents: int
+    nbytes: int
+    files: tuple[SourceFile, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Seal the arrays."""
+        for array in (self.data, self.lengths, self.counts):
+            array.setflags(write=False)
+
+    def __len__(self) -> int:
+        """How many different words there are."""
+        return len(self.counts)
+
+    def items(self) -> Iterator[tuple[bytes, int]]:
+        """Each word with its count, shorter words first, words of one length by their bytes."""
+        return iter(sorted(zip(self._words(), self.counts.tolist(), strict=True), key=_order))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether two corpora hold the same words as often, in any order."""
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        return self._about() == other._about() and list(self.items()) == list(other.items())
+
+    def __hash__(self) -> int:
+        """Of what equal counts have in common, whatever the order of their words."""
+        return hash((self.pattern, self.special_tokens, self.documents, self.nbytes, len(self)))
+
+    def __radd__(self, other: object) -> PretokenCounts:
+        """`sum` begins with 0."""
+        return self if other == 0 else NotImplemented
+
+    def __add__(self, other: PretokenCounts) -> PretokenCounts:
+        """The counts of both corpora together.
+
+        Raises:
+            InvalidArgumentError: the two were counted with different patterns or special tokens.
+        """
+        if not isinstance(other, PretokenCounts):
+            return NotImplemented
+        for name in ("pattern", "special_tokens"):
+            mine, theirs = getattr(self, name), getattr(other, name)
+            if mine != theirs:
+                raise InvalidArgumentError(
+                    f"counts with {name}={mine!r} and with {name}={theirs!r} don't add up; count both "
+                    f"corpora with the same {name}"
+                )
+        counter = WordCounter()
+        for part in (self, other):
+            counter.merge(part.counted())
+        return pretoken_counts(
+            counter.counted(),
+            self.pattern,
+            self.special_tokens,
+            self.documents + other.documents,
+            self.nbytes + other.nbytes,
+            tuple(dict.fromkeys(self.files + other.files)),
+        )
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """A short name for these words and counts, in any order (no proof against forgers)."""
+        described = [self._about(), [_checksum(self.counted(), multiplier) for multiplier in _MULTIPLIERS]]
+        return checksum_of_json(described)
+
+    def counted(self) -> Counted:
+        """The words as the engine has them."""
+        data = np.concatenate([self.data, np.zeros(LONGEST, np.uint8)])
+        return Counted(Words(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts)
+
+    def _words(self) -> Iterator[bytes]:
+        data, stops = self.data.tobytes(), np.cumsum(self.lengths).tolist()
+        return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
+
+    def _about(self) -> dict[str, Any]:
+        return {
+            "version": _VERSION,
+            "pattern": self.pattern,
+            "special_tokens": list(self.special_tokens),
+            "documents": self.documents,
+            "nbytes": self.nbytes,
+        }
+
+
+def pretoken_counts(
+    counted: Counted,
+    pattern: str,
+    special_tokens: tuple[str, ...],
+    documents: int,
+    nbytes: int,
+    files: tuple[SourceFile, ...] = (),
+) -> PretokenCounts:
+    """The value for counted words."""
+    words, counts = counted
+    size = int(words.lengths.sum())
+    return PretokenCounts(
+        words.data[:size], words.lengths, counts, pattern, special_tokens, documents, nbytes, files
+    )
+
+
+def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -> None:
+    """Write counts to a file that `numpy.load` reads too: equal counts give equal arrays.
+
+    The file has `data`, `lengths` and `counts` as in `PretokenCounts`, and `about`, JSON in UTF-8.
+
+    Args:
+        counts: the counts.
+        path: the file, which is replaced if it exists.
+    """
+    items = list(counts.items())
+    about = counts._about() | {"files": counts.files}
+    columns: dict[str, Any] = {
+        "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
+        "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
+        "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
+        "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8),
+    }
+
+    def write(file: BinaryIO) -> None:
+        np.savez_compressed(file, **columns)
+
+    write_atomically(Path(path), write)
+
+
+def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
+    """Read what `save_pretoken_counts` wrote.
+
+    Raises:
+        InvalidArgumentError: the file holds no counts, or was cut or altered, or is of another version.
+    """
+    try:
+        arrays = read_arrays(Path(path))
+        about = json.loads(arrays["about"].tobytes())
+        data, lengths, counts = (arrays[name] for name in ("data", "lengths", "counts"))
+        if about["version"] != _VERSION:
+            raise InvalidArgumentError(
+                f"{str(path)!r} is of version {about['version']!r}; this tokjax reads version {_VERSION}"
+            )
+        loaded = PretokenCounts(
+            data,
+            lengths,
+            counts,
+            about["pattern"],
+            tuple(about["special_tokens"]),
+            about["documents"],
+            about["nbytes"],
+            tuple(SourceFile(*file) for file in about["files"]),
+        )
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        if isinstance(error, InvalidArgumentError):
+            raise
+        raise InvalidArgumentError(f"{str(path)!r} holds no counts of words: {error}") from error
+    if not _fits(loaded):
+        raise InvalidArgumentError(f"{str(path)!r} was altered: its words and counts don't fit together")
+    return loaded
+
+
+def _fits(counts: PretokenCounts) -> bool:
+    """Whether what was read can be counts of words."""
+    columns = ((counts.data, np.uint8), (counts.lengths, np.int64), (counts.counts, np.int64))
+    if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
+        return False
+    same = len(counts.lengths) == len(counts.counts) and counts.lengths.sum() == len(counts.data)
+    positive = same and (counts.lengths > 0).all() and (counts.counts > 0).all()
+    return bool(positive) and int(counts.lengths @ counts.counts) == counts.nbytes
+
+
+def _order(item: tuple[bytes, int]) -> tuple[int, bytes]:
+    return len(item[0]), item[0]
+
+
+def _checksum(counted: Counted, multiplier: int) -> int:
+    """The sum over all words of a number for the word, times its count: the same in any order."""
+    words, counts = counted
+    powers = np.cumprod(np.full(int(words.lengths.max(initial=0)), multiplier, np.uint64))
+    total = np.zeros(1, np.uint64)
+    for first in range(0, len(counts), _WORDS_AT_ONCE):
+        some = slice(first, first + _WORDS_AT_ONCE)
+        lengths = words.lengths[some]
+        letters = words.data.take(ranges(words.starts[some], lengths)).astype(np.uint64) + np.uint64(1)
+        letters *= powers.take(ranges(np.zeros(len(lengths), np.int64), lengths))
+        numbers = np.add.reduceat(letters, np.cumsum(lengths) - lengths)
+        numbers = (numbers ^ numbers >> np.uint64(31)) * np.uint64(multiplier)
+        total += ((numbers ^ numbers >> np.uint64(29)) * counts[some].astype(np.uint64)).sum()
+    return int(total[0])

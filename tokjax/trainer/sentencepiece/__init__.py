@@ -1,0 +1,1 @@
+"""Training of SentencePiece models with the sentencepiece library."""
