@@ -52,17 +52,17 @@ def test_the_readme_has_the_two_commands():
     assert all(f"\n## {heading}\n" in readme for heading in headings)
 
 
-def test_the_floors_in_the_docs_are_those_of_the_test():
-    from tests.floors import FLOORS
+def test_the_layers_in_the_docs_are_those_of_the_test():
+    from tests.layers import LAYERS
 
     rows = re.findall(
         r"^\| (\d) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
     )
     documented = {
-        name.rstrip("/"): int(floor) for floor, names in rows for name in re.findall(r"`([^`]+)`", names)
+        name.rstrip("/"): int(layer) for layer, names in rows for name in re.findall(r"`([^`]+)`", names)
     }
     hidden = {"__main__", "__init__"}
-    assert documented == {name: floor for name, floor in FLOORS.items() if name not in hidden}
+    assert documented == {name: layer for name, layer in LAYERS.items() if name not in hidden}
 
 
 def test_the_benchmark_tables_are_those_of_the_records():

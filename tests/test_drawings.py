@@ -8,11 +8,11 @@ import pytest
 import tokjax
 from docs.drawings.__main__ import PICTURES
 from docs.drawings.blocks import draw_batches, draw_columns
-from docs.drawings.floors import draw_floors, draw_uses, read_places, read_uses
+from docs.drawings.layers import draw_layers, draw_uses, read_packages, read_uses
 from docs.drawings.masks import draw_masks
 from docs.drawings.svg import FAINT, PALETTE, Svg
 from docs.drawings.tokens import TEXTS, draw_overview
-from tests.floors import modules
+from tests.layers import modules
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -52,19 +52,19 @@ def test_an_svg_is_the_same_each_time():
     assert "\n" not in small()
 
 
-def test_all_places_of_the_code_are_drawn():
-    drawn = texts(draw_floors())
+def test_all_packages_are_drawn():
+    drawn = texts(draw_layers())
     assert {name.split(".", maxsplit=1)[0] for name in modules()} <= set(drawn)
-    assert sum(place.files for place in read_places()) == len(modules())
+    assert sum(package.files for package in read_packages()) == len(modules())
 
 
 @pytest.mark.slow
-def test_the_matrix_has_all_imports_of_upper_floors():
+def test_the_matrix_has_all_imports():
     drawn = texts(draw_uses())
     assert sum(int(number) for number in drawn if number.isdigit()) == sum(
-        count for (user, _), count in read_uses().items() if not user.startswith("floor")
+        count for (user, _), count in read_uses().items() if not user.startswith("layer")
     )
-    assert f"models imports text: {read_uses()['models', 'text']}" in hints(draw_uses())
+    assert f"models imports pretokenize: {read_uses()['models', 'pretokenize']}" in hints(draw_uses())
 
 
 ROWS = [[11, 12, 13], [21, 22], [31]]

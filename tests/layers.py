@@ -1,4 +1,4 @@
-"""The floors of the code, and what its files import: for the test of them, and for their drawing."""
+"""Layers of the package, and the imports of its modules: for the test of the layers and for their drawing."""
 
 from __future__ import annotations
 
@@ -12,67 +12,44 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(tokjax.__file__).parent
-FLOORS = {
-    "errors": 0,
-    "_arrays": 0,
-    "_namespace": 0,
-    "_compiling": 0,
-    "_files": 0,
-    "_locks": 0,
-    "_directories": 0,
-    "_checks": 0,
-    "_limits": 0,
-    "_modules": 0,
-    "_progress": 0,
-    "_threads": 0,
-    "_workers": 0,
-    "_optional": 0,
-    "_permutation": 0,
-    "_urls": 0,
-    "utf8": 1,
-    "offsets": 1,
-    "ragged": 1,
-    "records": 1,
-    "_display": 1,
-    "_shapes": 1,
-    "vocabulary": 1,
-    "protocol": 1,
-    "templates": 1,
-    "encoding": 1,
-    "windows": 1,
-    "_bare": 1,
-    "_arranging": 1,
-    "_presplit": 1,
-    "lookup": 1,
-    "text": 2,
+LAYERS = {
+    "_util": 0,
+    "core": 1,
+    "pretokenize": 2,
     "batching": 2,
     "pipelines": 2,
-    "models": 3,
-    "bulk": 3,
-    "chat": 3,
-    "formats": 4,
-    "store": 5,
-    "trainer": 6,
-    "loading": 6,
-    "quick": 7,
-    "report": 7,
-    "show": 7,
-    "testing": 7,
-    "cli": 8,
-    "__main__": 9,
-    "__init__": 9,
+    "corpus": 3,
+    "bpe": 3,
+    "models": 4,
+    "encoding": 4,
+    "formats": 5,
+    "datasets": 6,
+    "trainer": 7,
+    "reports": 8,
+    "quick": 8,
+    "testing": 8,
+    "cli": 9,
+    "__main__": 10,
+    "__init__": 10,
 }
+ERRORS = "core.errors"
+"""The module that every layer imports, `_util` included."""
+
+
+def get_layer(module: str) -> int:
+    """Returns the layer of a module."""
+    return 0 if module == ERRORS else LAYERS[module.split(".", maxsplit=1)[0]]
 
 
 def modules() -> dict[str, Path]:
-    """The files of tokjax, by their names."""
+    """Returns the path of each module by its name, such as `core.offsets`."""
     return {
         ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sorted(ROOT.rglob("*.py"))
     }
 
 
 def imports_of(source: str, name: str, known: Mapping[str, object]) -> set[str]:
-    """The modules of tokjax that a file imports, wherever in the file."""
+    """Returns the modules of tokjax that a source file imports, at any place in it."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.ImportFrom):
@@ -95,6 +72,6 @@ def imports_of(source: str, name: str, known: Mapping[str, object]) -> set[str]:
 
 
 def read_imports() -> dict[str, set[str]]:
-    """Each module of tokjax, by its name without the package's, and the modules that it imports."""
+    """Returns the imports of each module of tokjax."""
     known = modules()
     return {name: imports_of(path.read_text("utf-8"), name, known) for name, path in known.items()}
