@@ -13,10 +13,9 @@ from tokjax.bpe import array_engine, batch_merging, chunks, pretoken_cache
 from tokjax.bpe.array_engine import ArrayEngine
 from tokjax.bpe.batch_merging import BatchMerger
 from tokjax.bpe.chunks import as_segments
-from tokjax.bpe.hash_table import ABSENT, WordTable
-from tokjax.bpe.hash_tables import words_of
+from tokjax.bpe.hash_tables import ABSENT, WordTable, words_of
 from tokjax.bpe.merge_rules import rules_of_ranks
-from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.bpe.pre_tokenizers import PatternCutter
 from tokjax.bpe.sequential_merging import merge_bytes, merge_word
 from tokjax.pretokenize.patterns import PATTERNS, word_splitter
 

@@ -16,8 +16,8 @@ from tests.strategies import hard_texts
 from tokjax.corpus import readers
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import FileChunk, file_chunks
-from tokjax.corpus.sampling import sample_chunks
 from tokjax.trainer import count_pretokens, counting
+from tokjax.trainer.counting import sample_chunks
 
 SEPARATOR = "<|e|>"
 TEXTS = ["low lower", "", "naïve café\nnew line", f"a{SEPARATOR}b", "日本語 text " * 50]

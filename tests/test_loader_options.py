@@ -7,7 +7,7 @@ import pytest
 
 import tokjax
 from tests.every_loader import FIELDS, PAD, TEXTS, TOKENIZER
-from tokjax.datasets.loaders.state import make_state
+from tokjax.datasets.loaders.base import make_state
 
 OTHER = tokjax.byte_level_bpe(
     {bytes([255 - i]): i for i in range(256)},

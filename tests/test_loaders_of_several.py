@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import tokjax
 from tests.every_loader import LOADERS, TEXTS, numbers_in, same, write_all
 from tests.profiles import examples
-from tokjax.datasets.loaders.mixtures import mixture
+from tokjax.datasets.loaders.item_order import mixture
 
 
 @pytest.fixture(scope="module")

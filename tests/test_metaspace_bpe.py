@@ -15,8 +15,8 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.library_spans import assert_spans_agree
 from tests.strategies import byte_strings, hard_texts
-from tokjax.bpe import array_engine, chunks, unsplit_pre_tokenizer
-from tokjax.bpe.unsplit_pre_tokenizer import JoinedCutter
+from tokjax.bpe import array_engine, chunks, pre_tokenizers
+from tokjax.bpe.pre_tokenizers import JoinedCutter
 from tokjax.core.utf8 import is_encodable, to_utf8
 from tokjax.formats.huggingface import export
 
@@ -166,7 +166,7 @@ def test_words_end_where_no_token_goes_on(tokens, text):
 def test_long_texts_are_cut(monkeypatch):
     theirs, ours = piece_model()
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 1000)
-    monkeypatch.setattr(unsplit_pre_tokenizer, "_LOOK_AHEAD", 10)
+    monkeypatch.setattr(pre_tokenizers, "_LOOK_AHEAD", 10)
     text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
     segments = chunks.as_segments([text])
     assert len(list(chunks.gather(segments, 1000, ours._engine._cutter.cut))) > 10

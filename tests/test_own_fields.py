@@ -10,7 +10,7 @@ import pytest
 
 import tokjax
 from tests.test_fields import FIELDS
-from tokjax.datasets.token_fields import OWN_FIELDS
+from tokjax.datasets.fields import OWN_FIELDS
 from tokjax.testing import FIELD_CHECKS, check_field
 
 TOKENIZER = tokjax.byte_level(["<en>", "<de>"])

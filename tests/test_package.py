@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tokjax
 from tokjax.datasets import manifest
-from tokjax.datasets.loaders import state
+from tokjax.datasets.loaders import base
 from tokjax.formats import tokjax_json
 from tokjax.trainer import bundles
 
@@ -63,7 +63,7 @@ def test_versions_in_the_docs_are_those_of_the_code():
         "dataset": str(manifest.SCHEMA_VERSION),
         "tokenizer": str(tokjax_json.VERSION),
         "training bundle": str(bundles._VERSION),
-        "state of a loader": str(state.STATE_VERSION),
+        "state of a loader": str(base.STATE_VERSION),
     }
     bounds = lower_bounds()
     assert cells(page, "| | from |\n|---|---|\n") == {

@@ -13,7 +13,7 @@ import tokjax
 from tests.oracles import report as oracle
 from tests.profiles import examples
 from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.reports import inputs
+from tokjax.reports import measuring
 
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
 ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
@@ -168,8 +168,8 @@ def test_batches_change_nothing_and_are_small(texts, tokenizer):
 @given(text=hard_texts, size=st.integers(1, 5))
 def test_words_of_long_texts(text, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inputs, "_SPLIT_AT_ONCE", size)
-        assert inputs.size_of([text]).words == len(text.split())
+        patch.setattr(measuring, "_SPLIT_AT_ONCE", size)
+        assert measuring.size_of([text]).words == len(text.split())
 
 
 def test_files_and_separators(tmp_path, tokenizer, corpus):

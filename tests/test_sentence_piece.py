@@ -15,7 +15,7 @@ from tests.sentence_models import NAMES, fuzz, sentence_models
 from tests.strategies import hard_texts
 from tests.test_imports import loaded_after
 from tokjax.models import sentencepiece
-from tokjax.models.protobuf import fields_of
+from tokjax.models.sentencepiece_files import fields_of
 
 
 @pytest.fixture(scope="module")

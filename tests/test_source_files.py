@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax.corpus import csv_files
+from tokjax.corpus import readers
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.opening import HEAD_BYTES
 from tokjax.corpus.readers import file_chunks, stream_texts
@@ -266,7 +266,7 @@ class TestCSV:
             documents(tmp_path / "a.csv")
 
     def test_the_longest_field_bounds_a_quote_that_is_not_closed(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(csv_files, "_LONGEST_FIELD", 100)
+        monkeypatch.setattr(readers, "_LONGEST_FIELD", 100)
         (tmp_path / "a.csv").write_text('text\n"' + "a\n" * 100)
         with pytest.raises(
             tokjax.SourceError, match=r"field larger than field limit \(100\); is a quote not"

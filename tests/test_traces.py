@@ -9,7 +9,7 @@ from tests.conftest import CORPUS
 from tests.oracles.training import train_naively
 from tokjax.bpe.batch_merging import BatchMerger
 from tokjax.bpe.hash_tables import words_of
-from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.bpe.pre_tokenizers import PatternCutter
 from tokjax.bpe.pretoken_cache import KnownWords
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.pretokenize.patterns import word_splitter

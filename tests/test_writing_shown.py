@@ -25,8 +25,8 @@ def bars(monkeypatch):
             shown.append((description, total, unit, told))
         yield lambda amount, note="": told.append((amount, note))
 
-    for module in ("filling", "resuming"):
-        monkeypatch.setattr(f"tokjax.store.{module}.progress_bar", recorded)
+    for module in ("shard_filling", "resuming"):
+        monkeypatch.setattr(f"tokjax.datasets.{module}.progress_bar", recorded)
     monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", NUM_BYTES // 4)
     monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)
     return shown

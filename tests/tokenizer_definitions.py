@@ -11,7 +11,7 @@ from functools import cache
 from hypothesis import strategies as st
 
 from tests.sentence_models import train_by_library
-from tokjax.models.protobuf import fields_of
+from tokjax.models.sentencepiece_files import fields_of
 from tokjax.pretokenize.bytes_to_unicode import to_stand_ins
 from tokjax.pretokenize.patterns import PATTERNS
 

@@ -61,6 +61,15 @@ from .batching.attention_masks import (
     causal_mask as causal_mask,
 )
 from .batching.attention_masks import (
+    create_attention_mask as create_attention_mask,
+)
+from .batching.attention_masks import (
+    create_causal_mask as create_causal_mask,
+)
+from .batching.attention_masks import (
+    find_document_boundaries as find_document_boundaries,
+)
+from .batching.attention_masks import (
     make_attention_mask as make_attention_mask,
 )
 from .batching.attention_masks import (
@@ -179,15 +188,6 @@ from .batching.packing.segments import (
 )
 from .batching.packing.segments import (
     segment_lengths as segment_lengths,
-)
-from .batching.seed_masks import (
-    create_attention_mask as create_attention_mask,
-)
-from .batching.seed_masks import (
-    create_causal_mask as create_causal_mask,
-)
-from .batching.seed_masks import (
-    find_document_boundaries as find_document_boundaries,
 )
 from .batching.trace_limits import (
     limit_traces as limit_traces,
@@ -436,7 +436,13 @@ from .datasets.fields import (
     SentencePieceTextField as SentencePieceTextField,
 )
 from .datasets.fields import (
+    TokenField as TokenField,
+)
+from .datasets.fields import (
     TokenizedTextField as TokenizedTextField,
+)
+from .datasets.fields import (
+    register_field as register_field,
 )
 from .datasets.loaders.bucketed import (
     BucketedLoader as BucketedLoader,
@@ -470,12 +476,6 @@ from .datasets.opening import (
 )
 from .datasets.sequence_cache import (
     CacheStats as CacheStats,
-)
-from .datasets.token_fields import (
-    TokenField as TokenField,
-)
-from .datasets.token_fields import (
-    register_field as register_field,
 )
 from .datasets.writer import (
     WrittenDataset as WrittenDataset,
@@ -607,6 +607,9 @@ from .reports.measuring import (
     vocabulary_report as vocabulary_report,
 )
 from .reports.page import (
+    report_to_json as report_to_json,
+)
+from .reports.page import (
     save_report_html as save_report_html,
 )
 from .reports.records import (
@@ -617,9 +620,6 @@ from .reports.records import (
 )
 from .reports.records import (
     VocabularyReport as VocabularyReport,
-)
-from .reports.report_json import (
-    report_to_json as report_to_json,
 )
 from .reports.show_batch.show import (
     show_batch as show_batch,
@@ -714,6 +714,9 @@ from .formats.tokjax_json import (
 from .formats.wordpiece_vocab import (
     read_wordpiece as read_wordpiece,
 )
+from .models.base import (
+    with_template as with_template,
+)
 from .models.byte_level import (
     ByteTokenizer as ByteTokenizer,
 )
@@ -731,7 +734,4 @@ from .models.custom_splitter import (
 )
 from .models.custom_splitter import (
     from_callable as from_callable,
-)
-from .models.custom_template import (
-    with_template as with_template,
 )

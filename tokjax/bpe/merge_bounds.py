@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.hash_table import ABSENT, WordTable
-from tokjax.bpe.hash_tables import LONGEST, Words, WordTables, words_of
+from tokjax.bpe.hash_tables import ABSENT, LONGEST, Words, WordTable, WordTables, words_of
 from tokjax.core.ragged import ranges
 from tokjax.core.vocabulary import ID_BITS
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.hash_table import Keys
+    from tokjax.bpe.hash_tables import Keys
     from tokjax.bpe.merge_rules import MergeRules
 
     Ints = NDArray[np.int32]

@@ -8,8 +8,7 @@ import numpy as np
 
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.batch_merging import NO_WORDS, MergedWords
-from tokjax.bpe.hash_table import ABSENT
-from tokjax.bpe.hash_tables import WordTables, can_hold, joined, words_of
+from tokjax.bpe.hash_tables import ABSENT, WordTables, can_hold, joined, words_of
 from tokjax.core.ragged import ranges
 
 if TYPE_CHECKING:

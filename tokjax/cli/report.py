@@ -19,8 +19,8 @@ from tokjax.cli.sources import (
     source_of,
     unescaped,
 )
-from tokjax.reports.inputs import ONLY_KIND
-from tokjax.reports.page_template import check_libraries
+from tokjax.reports.measuring import ONLY_KIND
+from tokjax.reports.page import check_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ import tokjax
 from tokjax.corpus.files import text_files
 from tokjax.corpus.readers import stream_texts
 from tokjax.formats.detection import detect_tokenizer_files
-from tokjax.formats.roles import with_roles
+from tokjax.formats.reading import with_roles
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -12,8 +12,7 @@ from tokjax.core import protocol
 from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.core.ragged import Ragged, make_ragged
 from tokjax.core.utf8 import from_characters, to_characters
-from tokjax.datasets.fields import PackedTokenField, RawTextField
-from tokjax.datasets.token_fields import TokenField
+from tokjax.datasets.fields import PackedTokenField, RawTextField, TokenField
 from tokjax.encoding.encode import put_around, template_ids
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from tokjax._util.files import NotRegularFileError, get_identity, open_regular
 from tokjax.core.errors import DatasetCorruptError, DatasetIncompleteError
 from tokjax.corpus.files import FileFormat
-from tokjax.datasets.fields import FIELDS, BucketedTokenField, RawTextField
+from tokjax.datasets.fields import FIELDS, FIRST_OWN_TYPE_ID, BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
     FORMAT,
     MANIFEST_FILE,
@@ -22,7 +22,6 @@ from tokjax.datasets.manifest import (
     unsealed,
 )
 from tokjax.datasets.shard_table import ShardTable, parse_with_shards
-from tokjax.datasets.token_fields import FIRST_OWN_TYPE_ID
 
 if TYPE_CHECKING:
     from collections.abc import Callable

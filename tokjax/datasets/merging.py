@@ -18,12 +18,11 @@ from tokjax.core.errors import (
     InvalidArgumentError,
 )
 from tokjax.corpus.files import text_files
-from tokjax.datasets.fields import field_of
+from tokjax.datasets.fields import field_of, smallest_unsigned
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.shards import write_array
-from tokjax.datasets.token_fields import smallest_unsigned
 from tokjax.datasets.writer import DATASET, WrittenDataset, write_dataset, written
 from tokjax.formats.tokjax_json import read_tokjax
 

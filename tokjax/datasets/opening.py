@@ -12,11 +12,16 @@ from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.core.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
-from tokjax.datasets.fields import FIELDS, BucketedTokenField, PackedTokenField, RawTextField
+from tokjax.datasets.fields import (
+    FIELDS,
+    FIRST_OWN_TYPE_ID,
+    BucketedTokenField,
+    PackedTokenField,
+    RawTextField,
+)
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.datasets.remote import RemoteDirectory
-from tokjax.datasets.token_fields import FIRST_OWN_TYPE_ID
 
 if TYPE_CHECKING:
     import os

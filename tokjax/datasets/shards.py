@@ -12,9 +12,8 @@ import numpy as np
 from tokjax._util.files import write_atomically
 from tokjax.core.ragged import ranges, splits_from_lengths
 from tokjax.datasets.document_sources import SourceHash
-from tokjax.datasets.fields import BucketedTokenField
+from tokjax.datasets.fields import BucketedTokenField, smallest_unsigned
 from tokjax.datasets.manifest import FileRecord, Shard
-from tokjax.datasets.token_fields import smallest_unsigned
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -43,16 +43,19 @@ from tokjax.datasets.manifest import (
 )
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.remote import RemoteDirectory
-from tokjax.datasets.resuming import begin, check_files, progress_in, unchanged
-from tokjax.datasets.shard_filling import Job, fill_shards
-from tokjax.datasets.write_progress import (
+from tokjax.datasets.resuming import (
     PROGRESS_FILE,
     Progress,
     add_progress,
+    begin,
     begin_progress,
+    check_files,
     has_progress,
+    progress_in,
     read_progress,
+    unchanged,
 )
+from tokjax.datasets.shard_filling import Job, fill_shards
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 
 if TYPE_CHECKING:

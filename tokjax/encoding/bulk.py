@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokjax.core.protocol import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import TokenizationBatch
-    from tokjax.core.template_application import Truncation
+    from tokjax.core.template import Truncation
     from tokjax.core.utf8 import Text
 
 _BATCH_BYTES = 1 << 23

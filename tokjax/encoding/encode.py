@@ -12,7 +12,7 @@ import numpy as np
 from tokjax._util.checks import checked_int
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.template_application import (
+from tokjax.core.template import (
     TRUNCATIONS,
     Part,
     Truncation,

@@ -9,7 +9,7 @@ import numpy as np
 from tokjax._util.checks import checked_int
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.records import Windows
-from tokjax.core.template_application import Part, arranged, check_room, windows_of
+from tokjax.core.template import Part, arranged, check_room, windows_of
 from tokjax.encoding.segments import encode_bare, room_for_texts, template_places
 
 if TYPE_CHECKING:

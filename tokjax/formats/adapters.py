@@ -7,7 +7,7 @@ from typing import Any
 from tokjax.core.errors import UnsupportedTokenizerError
 from tokjax.core.template import NOTHING_AROUND
 from tokjax.core.vocabulary import make_vocabulary
-from tokjax.formats.roles import roles_of
+from tokjax.formats.reading import roles_of
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.pretokenize.patterns import published_name

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.formats.reading import as_path, read_bytes
-from tokjax.formats.roles import CONFIG_FILE, companions_of
+from tokjax.formats.reading import CONFIG_FILE, as_path, companions_of, read_bytes
 
 if TYPE_CHECKING:
     import os

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
-from tokjax.formats.reading import as_path, read_bytes
-from tokjax.formats.roles import with_roles
+from tokjax.formats.reading import as_path, read_bytes, with_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 

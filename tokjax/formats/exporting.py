@@ -16,7 +16,7 @@ from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.export import as_huggingface
 from tokjax.formats.huggingface.parts import written_as_they_are
 from tokjax.formats.merges_from_ranks import all_merges
-from tokjax.formats.roles import CONFIG_FILE
+from tokjax.formats.reading import CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer

@@ -10,8 +10,14 @@ from tokjax.core.template import NOTHING_AROUND
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
 from tokjax.formats.huggingface.definition import bytes_of_forms
-from tokjax.formats.reading import as_path, ids_of_forms, read_json_object, read_lines
-from tokjax.formats.roles import companions_of, roles_of
+from tokjax.formats.reading import (
+    as_path,
+    companions_of,
+    ids_of_forms,
+    read_json_object,
+    read_lines,
+    roles_of,
+)
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import from_stand_ins, to_stand_ins

@@ -10,8 +10,7 @@ from tokjax.formats.clip_merges import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
-from tokjax.formats.reading import as_path
-from tokjax.formats.roles import companions_of
+from tokjax.formats.reading import as_path, companions_of
 from tokjax.formats.tiktoken_ranks import read_tiktoken
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.wordpiece_vocab import read_wordpiece

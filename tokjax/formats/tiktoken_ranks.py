@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.template import NOTHING_AROUND
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
-from tokjax.formats.reading import BYTE_ORDER_MARK, as_path, parse_json_object, read_bytes
-from tokjax.formats.roles import roles_of
+from tokjax.formats.reading import BYTE_ORDER_MARK, as_path, parse_json_object, read_bytes, roles_of
 from tokjax.formats.tiktoken_json import parse_json_ranks
 from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
 from tokjax.models.format_errors import as_format_errors, check_vocab_size

@@ -6,8 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.formats.reading import as_path, read_lines
-from tokjax.formats.roles import companions_of
+from tokjax.formats.reading import as_path, companions_of, read_lines
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
 from tokjax.pretokenize.special_tokens import check_comparisons

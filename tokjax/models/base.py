@@ -6,8 +6,9 @@ made: here, once, for every model.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,8 +16,10 @@ from tokjax._util.checks import MANY_TEXTS, checked_text, checked_texts
 from tokjax._util.threads import num_threads
 from tokjax.bpe.chunks import as_segments
 from tokjax.core import protocol
+from tokjax.core.errors import UnsupportedTokenizerError
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.core.template import Template, make_template
 from tokjax.core.utf8 import from_characters, nbytes_of, to_characters, to_utf8
 from tokjax.models.assembly import Rows, assemble, sources_end_to_end, sources_from_spans
 from tokjax.models.method_hints import WithoutMethods
@@ -321,3 +324,41 @@ def _type_ids(single: tuple[Place, ...], rows: Rows, assembled: Assembled) -> ND
         token_type_ids[before] = np.tile(types[:text], num_rows)
         token_type_ids[after] = np.tile(types[text + 1 :], num_rows)
     return token_type_ids
+
+
+Model = TypeVar("Model", bound=SegmentModel)
+
+
+def with_template(
+    tokenizer: Model, single: str | Sequence[str], pair: str | Sequence[str] | None = None
+) -> Model:
+    """The tokenizer, putting other special tokens around texts.
+
+    Args:
+        tokenizer: one of tokjax's own.
+        single: what a text alone becomes, as in `make_template`.
+        pair: what a pair of texts becomes; `None` for what follows from `single`.
+
+    Raises:
+        InvalidArgumentError: the template names no special token of the tokenizer's, or a text is missing.
+        UnsupportedTokenizerError: the tokenizer is none of tokjax's own.
+
+    >>> from tokjax import encode_result, wordpiece
+    >>> bert = wordpiece(["[UNK]", "[CLS]", "[SEP]", "me"])
+    >>> encode_result(with_template(bert, "$A [SEP]"), "me").tokens
+    ('me', '[SEP]')
+    """
+    if not isinstance(tokenizer, SegmentModel):
+        raise UnsupportedTokenizerError(
+            f"with_template takes a tokenizer of tokjax's own, not {type(tokenizer).__name__}"
+        )
+    return with_given_template(tokenizer, make_template(single, pair))
+
+
+def with_given_template(tokenizer: Model, template: Template | None) -> Model:
+    """The tokenizer with a template, or with the one that follows from its BOS and EOS."""
+    if template is not None:
+        template.check_tokens(tokenizer.vocabulary.special)
+    vocabulary = dataclasses.replace(tokenizer.vocabulary, given_template=template)
+    changed: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
+    return changed  # type: ignore[no-any-return]

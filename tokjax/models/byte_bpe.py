@@ -13,7 +13,7 @@ import numpy as np
 from tokjax._util.files import checksum_of_json
 from tokjax.bpe import array_engine
 from tokjax.bpe.merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
-from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.bpe.pre_tokenizers import PatternCutter
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.utf8 import is_encodable

@@ -10,7 +10,7 @@ import numpy as np
 
 from tokjax._util.files import checksum_of_json
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.space_pre_tokenizer import begins_after_blanks
+from tokjax.bpe.pre_tokenizers import begins_after_blanks
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import splits_from_lengths

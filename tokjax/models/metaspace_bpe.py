@@ -12,7 +12,7 @@ from tokjax._util.files import checksum_of_json
 from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine
 from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import checked_pairs
-from tokjax.bpe.unsplit_pre_tokenizer import JoinedCutter
+from tokjax.bpe.pre_tokenizers import JoinedCutter
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8

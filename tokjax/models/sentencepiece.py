@@ -26,9 +26,8 @@ from tokjax.core.ragged import splits_from_lengths
 from tokjax.core.template import template_from_json, template_to_json
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Role, Vocabulary, make_vocabulary
-from tokjax.models.base import SegmentModel
+from tokjax.models.base import SegmentModel, with_given_template
 from tokjax.models.byte_spans import clip_spans
-from tokjax.models.custom_template import with_given_template
 from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
 from tokjax.models.sentencepiece_files import About, ModelType, about_model, processor_of, read_model
 from tokjax.models.sentencepiece_spans import (

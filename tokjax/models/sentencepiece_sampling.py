@@ -17,8 +17,8 @@ from tokjax._util.locks import ThreadLock
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.models.base import SplitRows, batch_of, split_rows
-from tokjax.models.protobuf import fields_of
 from tokjax.models.sentencepiece import SentencePieceTokenizer
+from tokjax.models.sentencepiece_files import fields_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -21,7 +21,7 @@ from tokjax.core.utf8 import nbytes_of
 from tokjax.corpus.sources import read_documents, readable_again
 from tokjax.encoding.bulk import check_separator
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.reports.inputs import (
+from tokjax.reports.measuring import (
     named_sources,
     named_tokenizers,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.corpus.sources import Source
-    from tokjax.reports.inputs import Texts
+    from tokjax.reports.measuring import Texts
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 _WORDS_AT_ONCE = 1 << 16

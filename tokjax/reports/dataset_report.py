@@ -16,7 +16,7 @@ from tokjax.core.errors import InvalidArgumentError
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
 from tokjax.datasets.opening import open_dataset
-from tokjax.reports.page_template import render_page
+from tokjax.reports.page import render_page
 from tokjax.reports.plots import dataset_lengths_plot, padding_plot
 
 if TYPE_CHECKING:

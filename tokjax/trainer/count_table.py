@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.locks import ThreadLock
-from tokjax.bpe.hash_table import ABSENT
-from tokjax.bpe.hash_tables import Words, WordTables, can_hold, joined, words_of
+from tokjax.bpe.hash_tables import ABSENT, Words, WordTables, can_hold, joined, words_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import logging
 from concurrent.futures import BrokenExecutor, Executor
@@ -9,14 +10,15 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tokjax._util.checks import checked_int
 from tokjax._util.progress import progress_bar
 from tokjax._util.threads import check_executor, map_in_threads, num_threads
 from tokjax.bpe.chunks import as_segments, cut_into_words, gather
-from tokjax.bpe.pattern_pre_tokenizer import PatternCutter
+from tokjax.bpe.pre_tokenizers import PatternCutter
 from tokjax.core.errors import InvalidArgumentError, TrainingError
 from tokjax.corpus.opening import invalid_utf8
-from tokjax.corpus.sampling import sample_chunks
 from tokjax.corpus.sources import Corpus, Source, corpus_of
 from tokjax.pretokenize.patterns import word_splitter
 from tokjax.pretokenize.special_tokens import between_special, checked_special
@@ -24,10 +26,11 @@ from tokjax.trainer.count_table import WordCounter
 from tokjax.trainer.pretoken_counts import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tokjax.core.utf8 import Text
     from tokjax.corpus.readers import Chunk
+
 
 _log = logging.getLogger("tokjax")
 
@@ -247,3 +250,25 @@ def _clear_if_stopped() -> Iterator[None]:
             "a counting process died (killed, or out of memory?); nothing was trained. Try again with a new "
             "executor, of fewer processes if memory is short: the one that lost a process stays broken"
         ) from error
+
+
+def sample_chunks(chunks: Iterable[Chunk], max_bytes: int, seed: int) -> list[Chunk]:
+    """As many chunks, drawn at random, as it takes to have so many bytes; in the order of the corpus.
+
+    All chunks are looked at, and those of the lowest random numbers kept: never more than were asked for,
+    and one.
+
+    Args:
+        chunks: a corpus, its length unknown.
+        max_bytes: when to stop.
+        seed: the same seed draws the same chunks.
+    """
+    numbers = np.random.default_rng(seed)
+    kept: list[tuple[float, int, Chunk]] = []  # a heap, the highest random number first
+    nbytes = 0
+    for place, chunk in enumerate(chunks):
+        heapq.heappush(kept, (-numbers.random(), place, chunk))
+        nbytes += chunk.nbytes
+        while nbytes - kept[0][2].nbytes >= max_bytes:
+            nbytes -= heapq.heappop(kept)[2].nbytes
+    return [chunk for _, _, chunk in sorted(kept, key=lambda entry: entry[1])]

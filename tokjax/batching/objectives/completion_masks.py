@@ -9,8 +9,8 @@ import numpy as np
 from tokjax._util.array_namespace import Array, as_int32, namespace
 from tokjax._util.arrays import as_size, places, prefix_maximum, suffix_minimum
 from tokjax._util.compiling import compiled
+from tokjax.batching.attention_masks import create_attention_mask
 from tokjax.batching.inputs import tokens_of
-from tokjax.batching.seed_masks import create_attention_mask
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from tokjax.core.ragged import ragged_from_rows, splits_from_lengths
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
 from tokjax.datasets.fields import checked_boundaries
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.item_order import Order
-from tokjax.datasets.loaders.mixtures import checked_weights
+from tokjax.datasets.loaders.item_order import Order, checked_weights
 from tokjax.datasets.loaders.sequences import pad_id_of
 
 if TYPE_CHECKING:

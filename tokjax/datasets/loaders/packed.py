@@ -13,8 +13,7 @@ from tokjax.batching.packing.blocks import PackedBlocks
 from tokjax.core.ragged import ranges, splits_from_lengths
 from tokjax.datasets.dataset_types import PackedDataset
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.item_order import Order
-from tokjax.datasets.loaders.mixtures import checked_weights
+from tokjax.datasets.loaders.item_order import Order, checked_weights
 from tokjax.datasets.loaders.sequences import pad_id_of
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_encoding import encode_named, ids_around
 from tokjax.datasets.fields import special_names
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.item_order import Order
-from tokjax.datasets.loaders.mixtures import checked_weights
+from tokjax.datasets.loaders.item_order import Order, checked_weights
 from tokjax.encoding.encode import encode_batch_result, template_ids
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.core.vocabulary import Strips, make_vocabulary
 from tokjax.formats.huggingface.definition import NotOursError, flag_of, parts_of, template_of
-from tokjax.formats.roles import roles_of
+from tokjax.formats.reading import roles_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

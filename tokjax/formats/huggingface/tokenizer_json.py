@@ -9,8 +9,7 @@ from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
 from tokjax.formats.huggingface.built_in import model_of
 from tokjax.formats.huggingface.definition import NotOursError
-from tokjax.formats.reading import as_path, parse_json_object, read_bytes
-from tokjax.formats.roles import companions_of, with_roles
+from tokjax.formats.reading import as_path, companions_of, parse_json_object, read_bytes, with_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_comparisons
 
