@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "performance.md")
 PICTURE_DIRECTORY = ROOT / "docs" / PICTURES
-FRONT = "front"
+FRONT_TABLES = {"front", "comparisons"}
 PLACE = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
 NOT_MEASURED = "Not measured yet: `python -m benchmarks {}`."
 PLACES: dict[str, tuple[str, Callable[[Record], str]]] = (
@@ -39,8 +39,9 @@ def rendered(page: str, results: Path = RESULTS) -> str:
 
 def _filled(found: re.Match[str], results: Path) -> str:
     name = found["name"]
-    if name == FRONT:
-        return f"<!-- {name} -->\n{front_table(results)}\n<!-- end -->"
+    if name in FRONT_TABLES:
+        table_of_peers = front_table(results, only_headlines=name == "front")
+        return f"<!-- {name} -->\n{table_of_peers}\n<!-- end -->"
     return f"<!-- {name} -->\n{table(name, results)}\n<!-- end -->" if name in PLACES else found[0]
 
 

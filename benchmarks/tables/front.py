@@ -1,4 +1,4 @@
-"""The table of the front page: how many times as fast as others tokjax is, from several records."""
+"""Tables that compare the speed of tokjax with that of other libraries, from several records."""
 
 from __future__ import annotations
 
@@ -16,26 +16,29 @@ if TYPE_CHECKING:
     from benchmarks.record import Measurement, Record
 
 PEERS = ("tiktoken", "tokie", "gigatoken")
+_HEADER = ["", "tokjax", "times as fast as"]
 
 
 class Comparison(NamedTuple):
-    """One row.
+    """A row of the table.
 
     Attributes:
-        what: what is done.
-        benchmark: the record that holds it.
-        where: the task, and its measure and place if need be.
-        ours: the contender that is tokjax.
-        theirs: how others are called here, and the contenders that they are.
-        told: tokjax's own measurement for the reader.
+        title: the first cell.
+        benchmark: the name of the record.
+        where: the values that select a measurement of the record.
+        ours: the name of the contender that is tokjax.
+        theirs: the names of the other contenders, by the names in the table.
+        describe: a function that formats the measurement of tokjax.
+        is_headline: whether the row is in the README, too.
     """
 
-    what: str
+    title: str
     benchmark: str
     where: Mapping[str, object]
     ours: str
     theirs: Mapping[str, str]
-    told: Callable[[Measurement], str]
+    describe: Callable[[Measurement], str]
+    is_headline: bool = False
 
 
 def _rate(one: Measurement) -> str:
@@ -57,15 +60,16 @@ def _on_one_thread(kind: str, *libraries: str) -> dict[str, str]:
 
 COMPARISONS = (
     Comparison(
-        "ids of 50 MB of English, one thread, at first sight",
+        "encoding of 50 MB of English, one thread, cold cache",
         "encode",
         {"task": "en", "measure": "cold"},
         run_name(f"tokjax, {IDS}", 1),
         _on_one_thread(IDS, *PEERS),
         _rate,
+        is_headline=True,
     ),
     Comparison(
-        "the same once its words are known",
+        "the same, warm cache",
         "encode",
         {"task": "en", "measure": "warm"},
         run_name(f"tokjax, {IDS}", 1),
@@ -73,23 +77,25 @@ COMPARISONS = (
         _rate,
     ),
     Comparison(
-        "ids with offsets and masks, at first sight",
+        "encoding with offsets and masks, cold cache",
         "encode",
         {"task": "en", "measure": "cold"},
         run_name(f"tokjax, {OFFSETS}", 1),
         _on_one_thread(OFFSETS, "tokenizers", "tokie"),
         _rate,
+        is_headline=True,
     ),
     Comparison(
-        "32,000 tokens trained on 120 MB",
+        "training of 32,000 tokens on 120 MB",
         "train",
         {"task": "120 MB", "at": 32_000},
         "tokjax",
         {name: name for name in ("tokenizers", "sentencepiece (bpe)", "rustbpe", "gigatoken")},
         _time,
+        is_headline=True,
     ),
     Comparison(
-        "lists of ids padded to batches",
+        "padding of lists of ids",
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax, from lists",
@@ -97,7 +103,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "the same of arrays of ids",
+        "padding of arrays of ids",
         "batching",
         {"task": "collation, 8 batches"},
         "tokjax",
@@ -105,15 +111,16 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "documents packed whole",
+        "packing of whole documents",
         "batching",
         {"task": "packing"},
         "tokjax, best fit",
         {"Grain": "Grain, best fit of 64", "seqio": "seqio", "TRL": "TRL, best fit"},
         _time,
+        is_headline=True,
     ),
     Comparison(
-        "tokens hidden, as BERT has it",
+        "masking of tokens as in BERT",
         "batching",
         {"task": "masking"},
         "tokjax, drawing too",
@@ -124,7 +131,7 @@ COMPARISONS = (
         _time,
     ),
     Comparison(
-        "marked names to labels of tokens",
+        "alignment of named entities with tokens",
         "batching",
         {"task": "alignment"},
         "tokjax",
@@ -149,12 +156,20 @@ COMPARISONS = (
 )
 
 
-def front_table(results: Path) -> str:
-    """A row a comparison; what was not measured is left out."""
-    records = {one.benchmark: results / f"{one.benchmark}.json" for one in COMPARISONS}
+def front_table(results: Path, *, only_headlines: bool = False) -> str:
+    """Renders the comparisons that were measured, one row for each.
+
+    Args:
+        results: the directory of the records.
+        only_headlines: whether to render only the rows of the README.
+    """
+    comparisons = [one for one in COMPARISONS if one.is_headline or not only_headlines]
+    records = {one.benchmark: results / f"{one.benchmark}.json" for one in comparisons}
     read = {name: read_record(path) for name, path in records.items() if path.exists()}
-    rows = [row for one in COMPARISONS if one.benchmark in read and (row := _row(one, read[one.benchmark]))]
-    return markdown(["", "tokjax", "times as fast as"], rows, _note(read) if read else "")
+    rows = [row for one in comparisons if one.benchmark in read and (row := _row(one, read[one.benchmark]))]
+    if not read:
+        return markdown(_HEADER, rows, "")
+    return markdown(_HEADER, rows, _machine_and_dates(read) if only_headlines else _note(read))
 
 
 def _row(comparison: Comparison, record: Record) -> list[str]:
@@ -167,14 +182,18 @@ def _row(comparison: Comparison, record: Record) -> list[str]:
         if theirs is not None and theirs.median:
             ratio = theirs.median / ours.median
             ratios.append(f"{name} {ratio:.0f}" if ratio >= 10 else f"{name} {ratio:.2g}")
-    return [comparison.what, comparison.told(ours), "; ".join(ratios)]
+    return [comparison.title, comparison.describe(ours), "; ".join(ratios)]
+
+
+def _machine_and_dates(records: Mapping[str, Record]) -> str:
+    machine = machine_of(next(iter(records.values())))
+    dates = sorted({record.date for record in records.values()})
+    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
+    return f"Values below 1: tokjax is slower. {machine}; {when}."
 
 
 def _note(records: Mapping[str, Record]) -> str:
-    first = next(iter(records.values()))
     versions = {name: number for record in records.values() for name, number in record.versions.items()}
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
-    dates = sorted({record.date for record in records.values()})
-    when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     others = other_ids(records["encode"]) if "encode" in records else ""
-    return f"Below 1: slower. {others}{machine_of(first)}, {named}; {when}."
+    return f"{_machine_and_dates(records)} {others}{named}."
