@@ -59,7 +59,7 @@ def cells(page, heading):
 
 def test_versions_in_the_docs_are_those_of_the_code():
     page = (ROOT / "docs" / "versioning.md").read_text("utf-8")
-    assert cells(page, "| file | version now | field |\n|---|---|---|\n") == {
+    assert cells(page, "| file | current version | field |\n|---|---|---|\n") == {
         "dataset": str(manifest.SCHEMA_VERSION),
         "tokenizer": str(tokjax_json.VERSION),
         "training bundle": str(bundles._VERSION),
