@@ -12,6 +12,7 @@ import tokjax
 from tokjax.formats._roles import with_roles
 from tokjax.formats.detection import detect_tokenizer_files
 from tokjax.text.files import text_files
+from tokjax.text.opening import STANDARD_INPUT
 from tokjax.text.readers import stream_texts
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def source_or_stdin(
             f"standard input is text or jsonl, not {file_format}; save it as a file", param_hint="--format"
         )
     field = text_column if file_format == "jsonl" else None
-    return stream_texts(sys.stdin.buffer, "standard input", field, separators)
+    return stream_texts(sys.stdin.buffer, STANDARD_INPUT, field, separators)
 
 
 def tokenizer_of(path: Path, eos_token: str | None = None) -> Any:
