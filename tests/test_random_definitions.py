@@ -151,7 +151,8 @@ def check(definition, text, pair, ids):
         with pytest.raises(tokjax.TokenizerFormatError, match="are both for the bytes"):
             tokjax.from_huggingface(Definition(definition))
         return "two tokens with the same bytes"
-    ours = tokjax.from_huggingface(Definition(definition))
+    with tokjax.limits(text_growth=1 << 30):  # several precompiled normalizers exceed the default
+        ours = tokjax.from_huggingface(Definition(definition))
     if pair is not None and not tokjax.vocabulary_of(ours).template.pair:
         with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't encode pairs"):
             tokjax.encode_result(ours, text, pair, allowed_special="all")

@@ -10,6 +10,7 @@ import typer
 
 import tokjax
 from tokjax.corpus.files import text_files
+from tokjax.corpus.opening import STANDARD_INPUT
 from tokjax.corpus.readers import stream_texts
 from tokjax.formats.detection import detect_tokenizer_files
 from tokjax.formats.reading import with_roles
@@ -73,7 +74,7 @@ def source_or_stdin(
             f"standard input is text or jsonl, not {file_format}; save it as a file", param_hint="--format"
         )
     field = text_column if file_format == "jsonl" else None
-    return stream_texts(sys.stdin.buffer, "standard input", field, separators)
+    return stream_texts(sys.stdin.buffer, STANDARD_INPUT, field, separators)
 
 
 def tokenizer_of(path: Path, eos_token: str | None = None) -> Any:
