@@ -174,7 +174,8 @@ class TestInterrupted:
 
 PROGRAM = """
 import sys
-from tokjax.trainer import checkpoints, train_bpe
+from tokjax.trainer import train_bpe
+from tokjax.trainer.bpe import checkpoints
 checkpoints._SECONDS_BETWEEN = 0.0
 texts = [chr(97 + i % 26) * (i % 7) + str(i * i) for i in range(20_000)]
 train_bpe(texts, vocab_size=5000, progress=False, checkpoint=sys.argv[1])
