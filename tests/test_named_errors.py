@@ -34,6 +34,7 @@ def test_paths_are_not_texts(name):
         lambda: tokjax.encode_result(tokenizer, path),
         lambda: tokjax.encode_batch_result(tokenizer, [path]),
         lambda: tokjax.encode_batch_result(tokenizer, path),
+        lambda: tokjax.encode_batch_result(tokenizer, path, max_length=3),
         lambda: tokjax.quick_tokenize(tokenizer, path),
         lambda: tokjax.count_tokens(tokenizer, path),
     ):

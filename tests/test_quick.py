@@ -154,6 +154,8 @@ class TestWhatTheyTake:
 
         custom = Custom("mine", pat_str=r"\w+|\W", mergeable_ranks=ranks, special_tokens={})
         assert tokjax.quick_tokenize(custom, "ab").token_ids.tolist() == custom.encode("ab")
+        with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"pass tokjax.from_tiktoken\(tokenizer\)"):
+            tokjax.encode(custom, "ab")
 
     def test_objects_of_other_libraries(self):
         theirs, ours = pair_of("GPT-2")

@@ -388,11 +388,8 @@ def _resolve(given: Any, format_: Any) -> Any:
         return load_tokenizer(given, format_)
     if format_ != "auto":
         raise InvalidArgumentError(f"format={format_!r} is for paths, not for a {type(given).__name__}")
-    for class_ in type(given).__mro__:  # a subclass is defined elsewhere
-        adapter = _ADAPTERS.get(class_.__module__.partition(".")[0])
-        if adapter is not None:
-            return adapter(given)
-    return given
+    library = protocol.find_library(given)
+    return given if library is None else _ADAPTERS[library](given)
 
 
 def _pad_id(tokenizer: Any) -> int:

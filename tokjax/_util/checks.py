@@ -46,14 +46,18 @@ def checked_float(name: str, value: object, *, least: float, most: float = math.
     raise InvalidArgumentError(f"{name} must be a number, {bounds}, not {value!r}")
 
 
-def reject_one_text(texts: object) -> None:
+def reject_one_text(texts: object, advice: str = "") -> None:
     """Raises if a single text is passed where a sequence of texts is expected.
+
+    Args:
+        texts: the argument.
+        advice: the end of the error.
 
     Raises:
         InvalidArgumentError: `texts` is `str` or `bytes`.
     """
     if isinstance(texts, (str, bytes, bytearray, memoryview)):
-        raise InvalidArgumentError("texts is one text; pass [text]")
+        raise InvalidArgumentError(f"texts is one text; pass [text]{advice}")
 
 
 def check_id(name: str, value: object) -> None:
@@ -147,8 +151,7 @@ def _likely(names: Iterable[object]) -> object:
 def checked_texts(texts: Any) -> None:
     """An error if `texts` is no sequence of `str` and `bytes`."""
     reject_tables(texts, "texts")
-    if isinstance(texts, (str, bytes, bytearray, memoryview)):
-        raise InvalidArgumentError("texts is one text; pass [text], or use encode or encode_result for it")
+    reject_one_text(texts, ", or use encode or encode_result for it")
     reject_path(texts, "texts")
     if isinstance(texts, Set) or not (hasattr(texts, "__len__") and hasattr(texts, "__getitem__")):
         raise InvalidArgumentError(

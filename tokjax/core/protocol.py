@@ -341,9 +341,18 @@ def unk_id(tokenizer: Any) -> int | None:
     return vocabulary_of(tokenizer).role_id("unk")
 
 
+def find_library(tokenizer: object) -> str | None:
+    """Returns the name of the library that an object belongs to, among those that have an adapter.
+
+    Subclasses that are defined elsewhere belong to the library of their base class.
+    """
+    modules = (class_.__module__.partition(".")[0] for class_ in type(tokenizer).__mro__)
+    return next((module for module in modules if module in _ADAPTERS), None)
+
+
 def _refuse(function: str, tokenizer: Any) -> NoReturn:
-    library = type(tokenizer).__module__.partition(".")[0]
-    if library in _ADAPTERS:
+    library = find_library(tokenizer)
+    if library is not None:
         raise UnsupportedTokenizerError(
             f"{function} takes tokenizers of tokjax, not a {type(tokenizer).__name__} of {library}; pass "
             f"tokjax.{_ADAPTERS[library]}(tokenizer)"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import reject_tables
+from tokjax._util.checks import reject_path, reject_tables
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.core.ragged import splits_from_lengths
@@ -70,6 +70,7 @@ def encode_bare(
         InvalidArgumentError: they are no sequence of texts, or not as many pairs.
     """
     reject_tables(texts, "texts")
+    reject_path(texts, "texts")
     if isinstance(texts, (str, bytes)) or not hasattr(texts, "__len__"):
         raise InvalidArgumentError(
             f"texts must be a sequence of texts, not {texts!r:.80}; for one text pass [text]"
@@ -77,6 +78,7 @@ def encode_bare(
     given = list(texts)
     if pairs is not None:
         reject_tables(pairs, "pairs")
+        reject_path(pairs, "pairs")
         if isinstance(pairs, (str, bytes)) or not hasattr(pairs, "__len__") or len(pairs) != len(given):
             raise InvalidArgumentError(
                 f"pairs must be as many texts as there are texts ({len(given)}), one to go with each; got "
