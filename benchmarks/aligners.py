@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 import tokjax
-from benchmarks.inputs import InputError, tokenizer_of, vocabulary_file
+from benchmarks.inputs import InputError, load_ranks_tokenizer, write_vocabulary_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,27 +19,27 @@ PARAGRAPHS = 10_000
 Entities = list[list[tuple[int, int, str]]]
 
 
-def paragraphs_of(documents: list[str]) -> list[str]:
+def split_paragraphs(documents: list[str]) -> list[str]:
     """Long ones."""
     parts = [part for document in documents for part in document.split("\n\n")]
     return [part for part in parts if len(part) > 200 and "<|" not in part][:PARAGRAPHS]
 
 
-def each_character(encodings: list[Any], entities: Entities) -> list[list[int]]:
+def align_characters(encodings: list[Any], entities: Entities) -> list[list[int]]:
     """Ask for the token of each character of a name."""
     rows = []
     for encoding, row in zip(encodings, entities, strict=True):
         tags = [0] * len(encoding)
         for start, stop, _ in row:
-            places = {encoding.char_to_token(character) for character in range(start, stop)} - {None}
-            first = min(places, default=None)
-            for place in places:
-                tags[place] = 1 if place == first else 2
+            positions = {encoding.char_to_token(character) for character in range(start, stop)} - {None}
+            first = min(positions, default=None)
+            for position in positions:
+                tags[position] = 1 if position == first else 2
         rows.append(tags)
     return rows
 
 
-def both_ends(encodings: list[Any], entities: Entities) -> list[list[int]]:
+def align_ends(encodings: list[Any], entities: Entities) -> list[list[int]]:
     """Ask for the tokens of its first and last characters only."""
     rows = []
     for encoding, row in zip(encodings, entities, strict=True):
@@ -51,18 +51,18 @@ def both_ends(encodings: list[Any], entities: Entities) -> list[list[int]]:
     return rows
 
 
-def alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], object]]:
+def measure_alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], object]]:
     """Capitalised words of paragraphs as entities, by characters; tokens are there already."""
-    texts = paragraphs_of(documents)
+    texts = split_paragraphs(documents)
     entities: Entities = [[(*match.span(), "NAME") for match in NAME.finditer(part)] for part in texts]
-    tokenizer = tokenizer_of(ranks)
+    tokenizer = load_ranks_tokenizer(ranks)
     batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
     spans = tokjax.spans_from_characters(texts, entities)
     columns = tokjax.span_columns(spans, ["NAME"])
-    exported = Tokenizer.from_file(str(vocabulary_file(ranks, "huggingface") / "tokenizer.json"))
+    exported = Tokenizer.from_file(str(write_vocabulary_file(ranks, "huggingface") / "tokenizer.json"))
     encodings = exported.encode_batch(texts, add_special_tokens=False)
     by_arrays = tokjax.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
-    for loop in (each_character, both_ends):
+    for loop in (align_characters, align_ends):
         if by_arrays != [tag for row in loop(encodings, entities) for tag in row]:
             raise InputError(f"the loop {loop.__name__} gives other labels than tokjax")
     return {
@@ -71,6 +71,6 @@ def alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[], objec
         ),
         "tokjax, spans of bytes": lambda: tokjax.align_spans(batch, spans, labels=["NAME"]),
         "tokjax, spans of bytes in arrays": lambda: tokjax.align_spans(batch, columns, labels=["NAME"]),
-        "char_to_token of each character": lambda: each_character(encodings, entities),
-        "char_to_token of both ends": lambda: both_ends(encodings, entities),
+        "char_to_token of each character": lambda: align_characters(encodings, entities),
+        "char_to_token of both ends": lambda: align_ends(encodings, entities),
     }

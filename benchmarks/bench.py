@@ -8,9 +8,9 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.inputs import Text, described, read_start
-from benchmarks.measuring import interleaved
 from benchmarks.record import Input, Measurement
 from benchmarks.sources import LARGE_TEXT
+from benchmarks.timing import time_interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,8 +31,8 @@ class Bench:
         scratch: a directory for files of this suite.
         say: tells the user where it is.
         quick: whether small inputs and one round do.
-        rounds_wanted: how many rounds, instead of what a suite takes by itself.
-        megabytes_at_most: of each text.
+        num_rounds: how many rounds, instead of what a suite takes by itself.
+        max_megabytes: of each text.
         threads: how many, where several are measured.
         install: whether to make environments of their own for libraries that can't be in this one.
     """
@@ -41,8 +41,8 @@ class Bench:
     scratch: Path
     say: Callable[[str], None]
     quick: bool = False
-    rounds_wanted: int | None = None
-    megabytes_at_most: float | None = None
+    num_rounds: int | None = None
+    max_megabytes: float | None = None
     threads: int = 2
     install: bool = True
     measurements: list[Measurement] = field(default_factory=list)
@@ -51,9 +51,9 @@ class Bench:
 
     def rounds(self, usual: int) -> int:
         """How many rounds to go."""
-        return self.rounds_wanted or (QUICK_ROUNDS if self.quick else usual)
+        return self.num_rounds or (QUICK_ROUNDS if self.quick else usual)
 
-    def pick(self, usual: Any, quick: Any) -> Any:
+    def choose(self, usual: Any, quick: Any) -> Any:
         """One of two sizes."""
         return quick if self.quick else usual
 
@@ -63,37 +63,37 @@ class Bench:
         self.inputs.setdefault("ranks", described("ranks", self.sources.ranks, self.sources.ranks_note))
         return self.sources.ranks
 
-    def text(self, megabytes: float, name: str | None = None, called: str | None = None) -> Text:
+    def text(self, megabytes: float, name: str | None = None, record_name: str | None = None) -> Text:
         """The beginning of a text, which gets an entry in the record.
 
         Args:
             megabytes: how much of it, at most.
             name: which text; by default the main one.
-            called: its name in the record; by default that of the text.
+            record_name: its name in the record; by default that of the text.
         """
         source = name or self.sources.main
         size = min(megabytes, self.limit)
-        file_name = re.sub(r"\W+", "-", f"{source} {size:g} {called or ''}")
+        file_name = re.sub(r"\W+", "-", f"{source} {size:g} {record_name or ''}")
         path = self.scratch / f"{file_name}.txt"
         if not path.exists():
             path.write_bytes(read_start(self.sources.texts[source], size))
-        text = Text(called or source, path, self.sources.text_note)
+        text = Text(record_name or source, path, self.sources.text_note)
         if self.inputs.setdefault(text.name, text.described) != text.described:
             raise ValueError(f"two inputs are called {text.name!r}")
         return text
 
     def sizes(self, megabytes: Sequence[float]) -> list[float]:
         """Those of the sizes that the largest text has; what there is, if it has none of them."""
-        there = self.sources.texts[self.largest].stat().st_size / 1e6
-        most = min(there, self.limit)
-        return [size for size in megabytes if size <= 1.01 * most] or [most]
+        available = self.sources.texts[self.largest].stat().st_size / 1e6
+        maximum = min(available, self.limit)
+        return [size for size in megabytes if size <= 1.01 * maximum] or [maximum]
 
     @property
     def largest(self) -> str:
         """The text that suites take that need much."""
         return LARGE_TEXT if LARGE_TEXT in self.sources.texts else self.sources.main
 
-    def holder(self, megabytes: float) -> str:
+    def find_text(self, megabytes: float) -> str:
         """The main text, if it has so much, or else the large one."""
         main = self.sources.main
         return main if self.sources.texts[main].stat().st_size >= megabytes * 1e6 else self.largest
@@ -101,13 +101,13 @@ class Bench:
     @property
     def limit(self) -> float:
         """Megabytes of a text at most."""
-        return self.megabytes_at_most or (QUICK_MEGABYTES if self.quick else float("inf"))
+        return self.max_megabytes or (QUICK_MEGABYTES if self.quick else float("inf"))
 
     def add(self, task: str, contender: str, rounds: Iterable[float], **more: Any) -> None:
         """Write down the rounds of one contender; `more` are attributes of `Measurement`."""
         self.measurements.append(Measurement(task, contender, rounds=tuple(rounds), **more))
 
-    def add_all(
+    def add_rounds(
         self,
         task: str,
         seconds: Mapping[str, Sequence[float]],
@@ -141,22 +141,22 @@ class Bench:
         twice: bool = False,
         **more: Any,
     ) -> None:
-        """Measure contenders in turn, in this process, as `interleaved` does, and write that down."""
+        """Measure contenders in turn, in this process, as `time_interleaved` does, and write that down."""
         self.say(task)
-        self.add_all(task, interleaved(contenders, rounds, twice=twice), **more)
+        self.add_rounds(task, time_interleaved(contenders, rounds, twice=twice), **more)
 
-    def leave_out(self, task: str, contender: str, why: str, **more: Any) -> None:
+    def record_skip(self, task: str, contender: str, why: str, **more: Any) -> None:
         """Write down that something was not measured."""
         self.measurements.append(Measurement(task, contender, left_out=why, **more))
 
-    def has(self, package: str, task: str, contender: str) -> bool:
+    def has_package(self, package: str, task: str, contender: str) -> bool:
         """Whether a library is there; if not, that is written down."""
         if find_spec(package) is not None:
             return True
-        self.leave_out(task, contender, not_installed(package))
+        self.record_skip(task, contender, format_not_installed(package))
         return False
 
 
-def not_installed(package: str) -> str:
+def format_not_installed(package: str) -> str:
     """Why a contender is left out."""
     return f"{package} is not installed"

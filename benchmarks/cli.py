@@ -17,9 +17,9 @@ from typer.core import TyperGroup
 
 from benchmarks.bench import QUICK_MEGABYTES, Bench
 from benchmarks.corpus import fetch_corpus
-from benchmarks.inputs import InputError, cache
-from benchmarks.record import RESULTS, RecordError, new_record, write_record
-from benchmarks.render import render_pages, tables_of
+from benchmarks.inputs import InputError, get_cache_directory
+from benchmarks.record import RESULTS, RecordError, make_record, write_record
+from benchmarks.render import get_tables, render_pages
 from benchmarks.sources import OWN_MEGABYTES, Sources, find_sources
 from benchmarks.suites import SUITES
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 console = Console(highlight=False)
 
 
-class RunByDefault(TyperGroup):
+class DefaultRunGroup(TyperGroup):
     """Commands, of which `run` need not be named."""
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
@@ -41,7 +41,7 @@ class RunByDefault(TyperGroup):
 
 
 app = typer.Typer(
-    cls=RunByDefault,
+    cls=DefaultRunGroup,
     help="Measure tokjax and its peers. `run` need not be named: python -m benchmarks encode --quick",
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -61,7 +61,7 @@ class Options:
     out: Path
 
 
-def refuse(message: str) -> typer.Exit:
+def exit_with_error(message: str) -> typer.Exit:
     """Say what is wrong, in a line."""
     console.print(f"[red]error:[/red] {escape(message)}", soft_wrap=True)
     return typer.Exit(1)
@@ -101,19 +101,19 @@ def run(
         return
     wanted = suites or list(SUITES)
     if unknown := [name for name in wanted if name not in SUITES]:
-        raise refuse(f"there is no suite {unknown[0]!r}; there are {', '.join(SUITES)}")
+        raise exit_with_error(f"there is no suite {unknown[0]!r}; there are {', '.join(SUITES)}")
     if megabytes is not None and megabytes <= 0:
-        raise refuse(f"--megabytes must be above 0, not {megabytes:g}")
+        raise exit_with_error(f"--megabytes must be above 0, not {megabytes:g}")
     own = megabytes or (QUICK_MEGABYTES if quick else OWN_MEGABYTES)
     try:
         sources = find_sources(texts, ranks, own_megabytes=own)
     except InputError as error:
-        raise refuse(str(error)) from error
+        raise exit_with_error(str(error)) from error
     if out is None:  # (what the pages show is not measured on less than all)
         part = "quick" if quick else "own" if rounds or megabytes else ""
-        out = cache() / part if part else RESULTS
+        out = get_cache_directory() / part if part else RESULTS
     if out.exists() and not out.is_dir():
-        raise refuse(f"--out is no directory: {out}")
+        raise exit_with_error(f"--out is no directory: {out}")
     options = Options(sources, quick, rounds, megabytes, threads, install, out)
     failed = run_all(wanted, options)
     if failed:
@@ -135,7 +135,7 @@ def run_all(names: list[str], options: Options) -> list[str]:
     done = [name for name in names if not outcomes[name]]
     if options.quick:
         for name in done:
-            console.print(f"\n{tables_of(name, options.out)}\n", markup=False, soft_wrap=True)
+            console.print(f"\n{get_tables(name, options.out)}\n", markup=False, soft_wrap=True)
     console.print(f"{len(done)} of {len(names)} suites done; records are in {options.out}", soft_wrap=True)
     return [name for name in names if outcomes[name]]
 
@@ -161,7 +161,7 @@ def run_one(name: str, options: Options, say: Callable[[str], None]) -> str:
         except Exception as error:  # (the others go on)
             return f"failed: {type(error).__name__}: {error}"
     settings = {"quick": options.quick, "rounds": options.rounds or "as usual", **bench.settings}
-    record = new_record(name, suite.PACKAGES, settings, bench.inputs.values(), bench.measurements)
+    record = make_record(name, suite.PACKAGES, settings, bench.inputs.values(), bench.measurements)
     write_record(record, options.out)
     return ""
 
@@ -180,7 +180,7 @@ def corpus(
         with console.status("") as status:
             written = fetch_corpus(directory, megabytes, status.update)
     except InputError as error:
-        raise refuse(str(error)) from error
+        raise exit_with_error(str(error)) from error
     for path in written:
         console.print(f"{path}: {path.stat().st_size / 1e6:.1f} MB", soft_wrap=True)
 
@@ -192,4 +192,4 @@ def render() -> None:
         for path in render_pages():
             console.print(f"rendered {path}", soft_wrap=True)
     except RecordError as error:
-        raise refuse(str(error)) from error
+        raise exit_with_error(str(error)) from error

@@ -52,15 +52,15 @@ def fetch_corpus(directory: Path, megabytes: float, say: Callable[[str], None]) 
     packages.mkdir(parents=True, exist_ok=True)
     texts = {}
     for name, wanted in PACKAGES.items():
-        roots = [unpacked(package, packages, say) for package in wanted]
-        texts[name] = [document for root in roots for document in documents_in(root)]
-    texts["code"] = list(code_documents())
+        roots = [download_package(package, packages, say) for package in wanted]
+        texts[name] = [document for root in roots for document in iter_documents(root)]
+    texts["code"] = list(iter_code_documents())
     texts["large"] = [document for documents in texts.values() for document in documents]
     limits = {name: int(megabytes * 1e6) * (5 if name == "large" else 1) for name in texts}
     return [write_documents(directory / f"{name}.txt", texts[name], limits[name]) for name in texts]
 
 
-def unpacked(package: str, directory: Path, say: Callable[[str], None]) -> Path:
+def download_package(package: str, directory: Path, say: Callable[[str], None]) -> Path:
     """The files of a Debian package, downloaded if they are not there."""
     target = directory / package
     if not target.exists():
@@ -80,12 +80,12 @@ def _run(command: list[str], directory: Path) -> None:
         raise InputError(f"{' '.join(command)} failed: {said[-1]}; try: apt-get update")
 
 
-def documents_in(root: Path) -> Iterator[str]:
+def iter_documents(root: Path) -> Iterator[str]:
     """The texts of a package."""
     for path in sorted(path for path in root.rglob("*") if path.is_file()):
         name = path.name.removesuffix(".gz")
         if name.endswith(".html"):
-            yield without_markup(read(path))
+            yield strip_markup(read(path))
         elif name.endswith((".rst", ".txt")) or "man" in path.relative_to(root).parts:
             yield read(path)
         elif name.endswith(".dict.dz"):
@@ -93,7 +93,7 @@ def documents_in(root: Path) -> Iterator[str]:
             yield from (text[start : start + step] for start in range(0, len(text), step))
 
 
-def code_documents() -> Iterator[str]:
+def iter_code_documents() -> Iterator[str]:
     """The Python files of this interpreter and its packages."""
     roots = {Path(sysconfig.get_path(kind)) for kind in ("stdlib", "purelib")}
     for path in sorted({path for root in roots for path in root.rglob("*.py")}):
@@ -110,7 +110,7 @@ def read(path: Path) -> str:
         return ""
 
 
-def without_markup(page: str) -> str:
+def strip_markup(page: str) -> str:
     """What a page of HTML says, its paragraphs kept apart."""
     found = BODY.search(page)
     text = NOT_SHOWN.sub("", found[1] if found else page)

@@ -28,7 +28,7 @@ def write_ids(path: Path, ids: int) -> None:
             file.write(part.tobytes())
 
 
-def packed_dataset(directory: Path, ids: int) -> tokjax.PackedDataset:
+def write_packed_dataset(directory: Path, ids: int) -> tokjax.PackedDataset:
     """The ids in `DIRECTORY/ids.bin`, and the dataset made of them in `DIRECTORY/large`."""
     tokenizer = tokjax.byte_level_bpe(
         {bytes([i]): i for i in range(256)}, special_tokens={"</s>": VOCAB_SIZE - 1}, eos_token="</s>"

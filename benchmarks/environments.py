@@ -8,7 +8,7 @@ import subprocess
 import venv
 from typing import TYPE_CHECKING
 
-from benchmarks.inputs import InputError, cache
+from benchmarks.inputs import InputError, get_cache_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,24 +18,24 @@ REQUIREMENT = "transformers>=4.45,<5"
 NAME = "transformers4"
 
 
-def python_of(directory: Path) -> Path:
+def get_python(directory: Path) -> Path:
     """The interpreter of a virtual environment."""
     return directory / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def python_with_slow_tokenizers(say: Callable[[str], None]) -> Path:
+def make_slow_environment(say: Callable[[str], None]) -> Path:
     """The interpreter of the environment, which is made if it is not there.
 
     Raises:
         InputError: pip can't install it.
     """
-    directory = cache() / NAME
+    directory = get_cache_directory() / NAME
     if directory.exists():
-        return python_of(directory)
+        return get_python(directory)
     say(f"installing {REQUIREMENT} into an environment of its own")
     part = directory.with_name(f"{NAME}.part")
     venv.create(part, with_pip=True, clear=True)
-    command = [str(python_of(part)), "-m", "pip", "install", "-q", REQUIREMENT]
+    command = [str(get_python(part)), "-m", "pip", "install", "-q", REQUIREMENT]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     if done.returncode:
@@ -43,4 +43,4 @@ def python_with_slow_tokenizers(say: Callable[[str], None]) -> Path:
         said = done.stderr.strip().splitlines()
         raise InputError(f"pip can't install {REQUIREMENT}: {said[-1] if said else 'it says nothing'}")
     part.rename(directory)
-    return python_of(directory)
+    return get_python(directory)

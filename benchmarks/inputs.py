@@ -51,7 +51,7 @@ class Text:
         return described(self.name, self.path, self.note)
 
 
-def cache() -> Path:
+def get_cache_directory() -> Path:
     """Where is kept what is made once: beside the records, unless a variable says where."""
     return Path(os.environ.get(CACHE_VARIABLE) or Path(__file__).parent / "cache")
 
@@ -66,8 +66,8 @@ def stream_documents(path: Path) -> Iterator[str]:
     separator, rest = SEPARATOR.encode(), b""
     with path.open("rb") as file:
         while piece := file.read(_PIECE):
-            *whole, rest = (rest + piece).split(separator)
-            yield from (document.decode() for document in whole if document)
+            *full, rest = (rest + piece).split(separator)
+            yield from (document.decode() for document in full if document)
     if rest:
         yield rest.decode()
 
@@ -96,7 +96,7 @@ def read_ranks(path: Path) -> dict[bytes, int]:
     return {base64.b64decode(token): int(rank) for token, rank in lines}
 
 
-def tokenizer_of(ranks: Path) -> ByteLevelBPE:
+def load_ranks_tokenizer(ranks: Path) -> ByteLevelBPE:
     """The ranks with the GPT-2 pattern, and the separator as EOS."""
     import tokjax  # noqa: PLC0415 (ranks are read where it is not installed)
 
@@ -109,7 +109,7 @@ def write_ranks(ranks: Iterable[bytes], path: Path) -> None:
     path.write_bytes(b"".join(base64.b64encode(token) + b" %d\n" % i for i, token in enumerate(ranks)))
 
 
-def vocabulary_file(ranks: Path, kind: str) -> Path:
+def write_vocabulary_file(ranks: Path, kind: str) -> Path:
     """The same vocabulary for libraries that read no ranks: `tokenizer.json` or `merges.txt`, made once.
 
     Args:
@@ -119,7 +119,9 @@ def vocabulary_file(ranks: Path, kind: str) -> Path:
     Returns:
         The directory that holds the files.
     """
-    directory = cache() / "vocabularies" / hashlib.sha256(ranks.read_bytes()).hexdigest()[:16] / kind
+    directory = (
+        get_cache_directory() / "vocabularies" / hashlib.sha256(ranks.read_bytes()).hexdigest()[:16] / kind
+    )
     if not directory.exists():
         import tokjax  # noqa: PLC0415 (the files are read where it is not installed)
 

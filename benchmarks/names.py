@@ -7,14 +7,14 @@ ENCODING = "encoding"
 OTHER_IDS = "other ids"
 
 ROOFLINE = "sequential roofline"
-FAR = 10**9
-FIRST_STEP, FAR_STEP = "step 1", f"step {FAR:,}"
+FAR_INDEX = 10**9
+FIRST_STEP, FAR_STEP = "step 1", f"step {FAR_INDEX:,}"
 FRESH_LOADER = "a fresh loader"
 OPENING = "from opening to the first batch"
 CHECKED, UNCHECKED = "with checksums", "without"
 WRITING = "writing"
 
-FULLEST = "fullest plan"
+FULLEST_PLAN = "fullest plan"
 
 BANDWIDTH = "memory bandwidth"
 OWN, COPY, MEMCPY = "tokjax", "copy, jitted", "memcpy"
@@ -32,6 +32,6 @@ CURVES = (
 )
 
 
-def run_name(contender: str, threads: int) -> str:
+def format_run_name(contender: str, threads: int) -> str:
     """A contender and its threads."""
     return f"{contender}; {threads}"

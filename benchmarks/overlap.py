@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 
 import tokjax
-from benchmarks.datasets import packed_dataset
-from benchmarks.inputs import tokenizer_of
-from benchmarks.measuring import interleaved
+from benchmarks.datasets import write_packed_dataset
+from benchmarks.inputs import load_ranks_tokenizer
 from benchmarks.names import BOTH, LOADING, OVERLAP, STEP
+from benchmarks.timing import time_interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +29,7 @@ IDS, QUICK_IDS = 10_000_000, 500_000
 MEGABYTES = 10
 
 
-def initial_weights() -> dict[str, Any]:
+def make_weights() -> dict[str, Any]:
     """An embedding, which is the readout too, and some dense layers."""
     embedding, *layers = jax.random.split(jax.random.key(0), 1 + LAYERS)
     return {
@@ -38,7 +38,7 @@ def initial_weights() -> dict[str, Any]:
     }
 
 
-def loss(weights: Any, ids: Any) -> Any:
+def compute_loss(weights: Any, ids: Any) -> Any:
     """Cross entropy of the next id, told from the one before."""
     classes = ids % CLASSES
     hidden = weights["embedding"][classes[:, :-1]]
@@ -51,22 +51,22 @@ def loss(weights: Any, ids: Any) -> Any:
 @jax.jit
 def train_step(weights: Any, ids: Any) -> tuple[Any, Any]:
     """One step of gradient descent."""
-    value, gradients = jax.value_and_grad(loss)(weights, ids)
+    value, gradients = jax.value_and_grad(compute_loss)(weights, ids)
     return jax.tree.map(lambda old, change: old - 0.01 * change, weights, gradients), value
 
 
-def loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable[[], None]]:
+def make_loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable[[], None]]:
     """The same number of steps on a batch that is there, of batches without steps, and of both."""
-    weights = initial_weights()
-    there = jnp.asarray(make_loader().batch_at(0).ids)
+    weights = make_weights()
+    present = jnp.asarray(make_loader().batch_at(0).ids)
 
-    def step_alone() -> None:
+    def run_step() -> None:
         state = weights
         for _ in range(steps):
-            state, value = train_step(state, there)
+            state, value = train_step(state, present)
         jax.block_until_ready(value)
 
-    def loading_alone() -> None:
+    def run_loading() -> None:
         batches = make_loader().repeat()
         for _ in range(steps):
             jax.block_until_ready(jax.device_put(next(batches).ids))
@@ -78,13 +78,13 @@ def loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable[[], 
                 state, value = train_step(state, next(batches).ids)
         jax.block_until_ready(value)
 
-    return {STEP: step_alone, LOADING: loading_alone, BOTH: both}
+    return {STEP: run_step, LOADING: run_loading, BOTH: both}
 
 
-def loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
+def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
     """One that reads ids, and one that makes them of text."""
-    packed = packed_dataset(bench.scratch, bench.pick(IDS, QUICK_IDS))
-    tokenizer = tokenizer_of(bench.ranks)
+    packed = write_packed_dataset(bench.scratch, bench.pick(IDS, QUICK_IDS))
+    tokenizer = load_ranks_tokenizer(bench.ranks)
     text = bench.text(MEGABYTES)
     tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw")
     raw = tokjax.open_dataset(bench.scratch / "raw", tokenizer)
@@ -98,9 +98,9 @@ def measure_overlap(bench: Bench) -> None:
     """Seconds of a step alone, of loading a batch alone, and of both."""
     steps = bench.pick(STEPS, QUICK_STEPS)
     bench.settings |= {"steps": steps, "batch": BATCH, "batch_length": LENGTH}
-    for kind, make_loader in loaders(bench).items():
+    for kind, make_loader in make_loaders(bench).items():
         task = f"{OVERLAP}, {kind}"
         bench.say(task)
-        seconds = interleaved(loops(make_loader, steps), bench.rounds(5))
+        seconds = time_interleaved(make_loops(make_loader, steps), bench.rounds(5))
         of_one = {name: [value / steps for value in values] for name, values in seconds.items()}
-        bench.add_all(task, of_one, extra={"tokens": BATCH * LENGTH})
+        bench.add_rounds(task, of_one, extra={"tokens": BATCH * LENGTH})

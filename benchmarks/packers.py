@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tokjax
-from benchmarks.names import FULLEST
+from benchmarks.names import FULLEST_PLAN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,20 +31,20 @@ def measure_planning(bench: Bench, lengths: NDArray[np.int64]) -> None:
     def of(strategy: Any) -> Callable[[], tokjax.PackingPlan]:
         return lambda: tokjax.plan_packing(lengths, BLOCK, strategy, overlong="split")
 
-    bench.settings[FULLEST] = fullest(lengths)
+    bench.settings[FULLEST_PLAN] = compute_fullest_plan(lengths)
     plans: Contenders = {strategy: of(strategy) for strategy in STRATEGIES}
     fill = {strategy: of(strategy)().fill_rate for strategy in STRATEGIES}
     bench.compare("planning", plans, bench.rounds(10), fill=fill)
 
 
-def fullest(lengths: NDArray[np.int64]) -> float:
+def compute_fullest_plan(lengths: NDArray[np.int64]) -> float:
     """How full no plan can be more than, that splits documents as `plan_packing` does: by Martello and Toth.
 
     Documents of up to a block stay whole, and longer ones are cut at each block's length.
     Pieces of more than `BLOCK - small` share no block with any of at least `small`; those of more than half a
     block share none with each other, and what is left in their blocks is all that the rest may have of them.
     """
-    whole, rests = int((lengths // BLOCK).sum()), lengths % BLOCK
+    full, rests = int((lengths // BLOCK).sum()), lengths % BLOCK
     rests = np.sort(rests[rests > 0])
     ends = np.concatenate([[0], np.cumsum(rests)])
     half = np.searchsorted(rests, BLOCK // 2, "right")
@@ -53,7 +53,7 @@ def fullest(lengths: NDArray[np.int64]) -> float:
     first = np.searchsorted(rests, small)
     left = (alone - half) * BLOCK - (ends[alone] - ends[half])
     more = np.maximum(0, -(-(ends[half] - ends[first] - left) // BLOCK))
-    least = whole + int((len(rests) - half + more).max())
+    least = full + int((len(rests) - half + more).max())
     return float(lengths.sum() / (least * BLOCK))
 
 
@@ -75,23 +75,23 @@ def measure_planning_beside_trl(bench: Bench, lengths: NDArray[np.int64]) -> Non
     bench.compare(task, contenders, bench.rounds(5))
 
 
-def packers(lengths: NDArray[np.int64]) -> dict[str, tuple[str, Callable[[], Contenders]]]:
+def make_packers(lengths: NDArray[np.int64]) -> dict[str, tuple[str, Callable[[], Contenders]]]:
     """Whole documents to blocks, each in its own form: TRL gives ids and lengths, others positions too.
 
     The package that each needs, and what makes the calls.
     """
-    cut = np.minimum(lengths, BLOCK)
+    truncated = np.minimum(lengths, BLOCK)
     rng = np.random.default_rng(0)
-    rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in cut]
+    rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in truncated]
     return {
-        "tokjax": ("tokjax", partial(by_tokjax, rows)),
-        "TRL, best fit": ("trl", partial(by_trl, rows)),
-        "Grain": ("grain", partial(by_grain, rows)),
-        "seqio": ("seqio", partial(by_seqio, rows)),
+        "tokjax": ("tokjax", partial(pack_with_tokjax, rows)),
+        "TRL, best fit": ("trl", partial(pack_with_trl, rows)),
+        "Grain": ("grain", partial(pack_with_grain, rows)),
+        "seqio": ("seqio", partial(pack_with_seqio, rows)),
     }
 
 
-def by_tokjax(rows: Rows) -> Contenders:
+def pack_with_tokjax(rows: Rows) -> Contenders:
     ragged = tokjax.ragged_from_rows(rows)
 
     def of(strategy: Any) -> Callable[[], tokjax.PackedBlocks]:
@@ -100,7 +100,7 @@ def by_tokjax(rows: Rows) -> Contenders:
     return {"tokjax, best fit": of("best_fit"), "tokjax, first fit": of("first_fit")}
 
 
-def by_trl(rows: Rows) -> Contenders:
+def pack_with_trl(rows: Rows) -> Contenders:
     from datasets import Dataset, disable_progress_bars
     from trl.data_utils import pack_dataset
 
@@ -110,7 +110,7 @@ def by_trl(rows: Rows) -> Contenders:
     return {"TRL, best fit": lambda: pack_dataset(dataset, BLOCK, "bfd", options)}
 
 
-def by_grain(rows: Rows) -> Contenders:
+def pack_with_grain(rows: Rows) -> Contenders:
     import grain.python as grain
     from grain.experimental import BestFitPackIterDataset, FirstFitPackIterDataset
 
@@ -129,7 +129,7 @@ def by_grain(rows: Rows) -> Contenders:
     }
 
 
-def by_seqio(rows: Rows) -> Contenders:
+def pack_with_seqio(rows: Rows) -> Contenders:
     """Documents packed in their order by seqio, on TensorFlow's pipelines."""
     import seqio
     import tensorflow
@@ -148,16 +148,16 @@ def measure_packing(bench: Bench, lengths: NDArray[np.int64]) -> None:
     """All packers that are installed, and how full their blocks are."""
     task = "packing"
     ours, *others_of = [
-        make() for name, (package, make) in packers(lengths).items() if bench.has(package, task, name)
+        make() for name, (package, make) in make_packers(lengths).items() if bench.has(package, task, name)
     ]
     others = {name: run for made_of in others_of for name, run in made_of.items()}
-    blocks = {name: number_of_blocks(run()) for name, run in (ours | others).items()}
+    blocks = {name: count_blocks(run()) for name, run in (ours | others).items()}
     made = np.ones((5, blocks["tokjax, best fit"], BLOCK), np.int32)
     contenders = ours | {"memcpy of the result": made.copy} | others
-    kept = int(np.minimum(lengths, BLOCK).sum())
-    fill = {name: kept / (count * BLOCK) for name, count in blocks.items()}
+    remaining = int(np.minimum(lengths, BLOCK).sum())
+    fill = {name: remaining / (count * BLOCK) for name, count in blocks.items()}
     bench.compare(task, contenders, bench.rounds(5), twice=True, fill=fill)
 
 
-def number_of_blocks(packed: Any) -> int:
+def count_blocks(packed: Any) -> int:
     return packed.ids.shape[0] if isinstance(packed, tokjax.PackedBlocks) else len(packed)

@@ -8,7 +8,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from benchmarks.names import CURVES
-from benchmarks.tables.curves import lines_of, slug
+from benchmarks.tables.curves import get_lines, make_slug
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,16 +26,16 @@ def draw_curves(record: Record, directory: Path) -> list[Path]:
     """A picture of each curve that the record has."""
     drawn = []
     for task in CURVES:
-        lines = lines_of(record, task)
+        lines = get_lines(record, task)
         if lines:
             directory.mkdir(parents=True, exist_ok=True)
-            path = directory / f"{slug(task)}.svg"
-            draw(task, lines, path)
+            path = directory / f"{make_slug(task)}.svg"
+            draw_plot(task, lines, path)
             drawn.append(path)
     return drawn
 
 
-def draw(task: str, lines: dict[str, list[Measurement]], path: Path) -> None:
+def draw_plot(task: str, lines: dict[str, list[Measurement]], path: Path) -> None:
     """Seconds over the places, a line each, both axes logarithmic."""
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=SIZE, layout="constrained")
@@ -45,7 +45,7 @@ def draw(task: str, lines: dict[str, list[Measurement]], path: Path) -> None:
         )
         for name, points in lines.items():
             _draw_line(axes, name, points, colours[points[0].contender])
-        axes.set(xscale="log", yscale="log", xlabel=_axis(task), ylabel="seconds", title=task)
+        axes.set(xscale="log", yscale="log", xlabel=_get_axis(task), ylabel="seconds", title=task)
         axes.grid(visible=True, which="major", alpha=0.3)
         figure.legend(loc="outside right upper", frameon=False)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
@@ -53,10 +53,10 @@ def draw(task: str, lines: dict[str, list[Measurement]], path: Path) -> None:
 
 def _draw_line(axes: Any, name: str, points: list[Measurement], colour: str) -> None:
     ordered = sorted(points, key=lambda one: one.at or 0)
-    places, seconds = [one.at for one in ordered], [one.median for one in ordered]
+    positions, seconds = [one.at for one in ordered], [one.median for one in ordered]
     style = DASHES.get(points[0].measure, "-")
-    axes.plot(places, seconds, style, label=name, color=colour, marker="o", markersize=3, linewidth=1.2)
+    axes.plot(positions, seconds, style, label=name, color=colour, marker="o", markersize=3, linewidth=1.2)
 
 
-def _axis(task: str) -> str:
+def _get_axis(task: str) -> str:
     return AXES.get(task.rsplit(maxsplit=1)[-1], task.rsplit(maxsplit=1)[-1])

@@ -103,7 +103,7 @@ class Record:
         return [
             one
             for one in self.measurements
-            if one.measure == measure and not one.left_out and _has(one, wanted)
+            if one.measure == measure and not one.left_out and _matches(one, wanted)
         ]
 
     def input(self, name: str) -> Input | None:
@@ -111,11 +111,11 @@ class Record:
         return next((one for one in self.inputs if one.name == name), None)
 
 
-def _has(measurement: Measurement, wanted: Mapping[str, Any]) -> bool:
+def _matches(measurement: Measurement, wanted: Mapping[str, Any]) -> bool:
     return all(getattr(measurement, name) == value for name, value in wanted.items())
 
 
-def new_record(
+def make_record(
     benchmark: str,
     packages: Iterable[str],
     settings: dict[str, Any],
@@ -126,37 +126,37 @@ def new_record(
     return Record(
         benchmark=benchmark,
         date=time.strftime("%Y-%m-%d"),
-        commit=_commit(),
-        machine=_machine(),
+        commit=_get_commit(),
+        machine=_describe_machine(),
         python=platform.python_version(),
-        versions={package: number for package in packages if (number := version_of(package))},
+        versions={package: number for package in packages if (number := get_version(package))},
         settings=settings,
         inputs=tuple(inputs),
-        measurements=tuple(with_ratios(measurements)),
+        measurements=tuple(add_ratios(measurements)),
     )
 
 
-def with_ratios(measurements: Sequence[Measurement]) -> list[Measurement]:
+def add_ratios(measurements: Sequence[Measurement]) -> list[Measurement]:
     """The measurements, with medians and ratios as they follow from the rounds."""
-    own = {one.key: median_of(one) for one in measurements}
+    own = {one.key: compute_median(one) for one in measurements}
     return [
-        replace(one, median=own[one.key], ratio=_ratio(own, one) if one.reference else None)
+        replace(one, median=own[one.key], ratio=_compute_ratio(own, one) if one.reference else None)
         for one in measurements
     ]
 
 
-def median_of(measurement: Measurement) -> float | None:
+def compute_median(measurement: Measurement) -> float | None:
     """The median of the rounds; where these were not kept, the median that was."""
     return statistics.median(measurement.rounds) if measurement.rounds else measurement.median
 
 
-def _ratio(medians: Mapping[Any, float | None], one: Measurement) -> float | None:
+def _compute_ratio(medians: Mapping[Any, float | None], one: Measurement) -> float | None:
     own = medians[one.key]
     reference = medians.get((one.task, one.at, one.reference, one.measure))
     return None if own is None or not reference else own / reference
 
 
-def version_of(package: str) -> str | None:
+def get_version(package: str) -> str | None:
     """The installed version of a package; `None` if it is not installed."""
     try:
         return version(package)
@@ -168,7 +168,7 @@ def write_record(record: Record, directory: Path) -> Path:
     """Write `DIRECTORY/BENCHMARK.json`, a measurement a line."""
     check_record(record)
     body = asdict(record)
-    lines = [json.dumps(_without_defaults(one), ensure_ascii=False) for one in body.pop("measurements")]
+    lines = [json.dumps(_drop_defaults(one), ensure_ascii=False) for one in body.pop("measurements")]
     head = json.dumps(body, indent=2, ensure_ascii=False).removesuffix("\n}")
     path = directory / f"{record.benchmark}.json"
     directory.mkdir(parents=True, exist_ok=True)
@@ -176,20 +176,20 @@ def write_record(record: Record, directory: Path) -> Path:
     return path
 
 
-def _without_defaults(measurement: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in measurement.items() if value not in (None, "", {}, ())}
-    return kept | {"rounds": list(measurement["rounds"])}
+def _drop_defaults(measurement: dict[str, Any]) -> dict[str, Any]:
+    measured = {name: value for name, value in measurement.items() if value not in (None, "", {}, ())}
+    return measured | {"rounds": list(measurement["rounds"])}
 
 
 def read_record(path: Path) -> Record:
     """Read a record, and see that it keeps to the format."""
     try:
-        told = json.loads(path.read_text())
-        told["inputs"] = tuple(Input(**one) for one in told["inputs"])
-        told["measurements"] = tuple(
-            Measurement(**(one | {"rounds": tuple(one["rounds"])})) for one in told["measurements"]
+        reported = json.loads(path.read_text())
+        reported["inputs"] = tuple(Input(**one) for one in reported["inputs"])
+        reported["measurements"] = tuple(
+            Measurement(**(one | {"rounds": tuple(one["rounds"])})) for one in reported["measurements"]
         )
-        record = Record(**told)
+        record = Record(**reported)
     except (KeyError, TypeError, ValueError) as error:
         raise RecordError(f"{path} is no record of a benchmark: {error!r}") from error
     check_record(record)
@@ -205,7 +205,7 @@ def check_record(record: Record) -> None:
     if len(set(keys)) < len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise RecordError(f"{record.benchmark}: {twice} was measured twice")
-    for one, worked_out in zip(record.measurements, with_ratios(record.measurements), strict=True):
+    for one, worked_out in zip(record.measurements, add_ratios(record.measurements), strict=True):
         _check_measurement(record.benchmark, one, worked_out)
 
 
@@ -223,7 +223,7 @@ def _check_measurement(benchmark: str, one: Measurement, worked_out: Measurement
             raise RecordError(f"{where}: the {name} is {stored}, but {right} by the rounds")
 
 
-def _commit() -> str:
+def _get_commit() -> str:
     """The commit that was measured; `-dirty` behind it says that files were changed since."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
@@ -233,15 +233,19 @@ def _commit() -> str:
     return done.stdout.strip()
 
 
-def _machine() -> dict[str, Any]:
-    told: dict[str, Any] = {"system": platform.system(), "processor": _processor(), "cores": os.cpu_count()}
+def _describe_machine() -> dict[str, Any]:
+    reported: dict[str, Any] = {
+        "system": platform.system(),
+        "processor": _get_processor(),
+        "cores": os.cpu_count(),
+    }
     info = Path("/proc/meminfo")
     if info.exists() and (found := re.search(r"MemTotal:\s+(\d+) kB", info.read_text())):
-        told["memory_gib"] = round(int(found[1]) / 2**20, 1)
-    return told
+        reported["memory_gib"] = round(int(found[1]) / 2**20, 1)
+    return reported
 
 
-def _processor() -> str:
+def _get_processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from benchmarks.names import CURVES
 from benchmarks.record import RESULTS, ROOT, read_record
 from benchmarks.tables import TABLES
-from benchmarks.tables.common import host
-from benchmarks.tables.curves import PICTURES, curve, slug
-from benchmarks.tables.front import front_table
+from benchmarks.tables.common import format_host
+from benchmarks.tables.curves import PICTURES, make_curve_table, make_slug
+from benchmarks.tables.front import make_front_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,45 +22,49 @@ if TYPE_CHECKING:
 PAGES = (ROOT / "README.md", ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "performance.md")
 PICTURE_DIRECTORY = ROOT / "docs" / PICTURES
 FRONT_TABLES = {"front", "comparisons"}
-PLACE = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
-NOT_MEASURED = "Not measured yet: `python -m benchmarks {}`."
-PLACES: dict[str, tuple[str, Callable[[Record], str]]] = (
+TABLE_MARKER = re.compile(r"<!-- (?P<name>[\w-]+) -->\n.*?<!-- end -->", re.DOTALL)
+NOT_MEASURED_TEXT = "Not measured yet: `python -m benchmarks {}`."
+TABLE_MARKERS: dict[str, tuple[str, Callable[[Record], str]]] = (
     TABLES
-    | {slug(task): ("curves", partial(curve, task=task)) for task in CURVES}
-    | {"curves": ("curves", host)}
+    | {make_slug(task): ("curves", partial(make_curve_table, task=task)) for task in CURVES}
+    | {"curves": ("curves", format_host)}
 )
 """What goes to each place, and the record that it is made of."""
 
 
-def rendered(page: str, results: Path = RESULTS) -> str:
+def render_page(page: str, results: Path = RESULTS) -> str:
     """The page with what is between its markers made anew."""
-    return PLACE.sub(lambda found: _filled(found, results), page)
+    return TABLE_MARKER.sub(lambda found: _fill_marker(found, results), page)
 
 
-def _filled(found: re.Match[str], results: Path) -> str:
+def _fill_marker(found: re.Match[str], results: Path) -> str:
     name = found["name"]
     if name in FRONT_TABLES:
-        table_of_peers = front_table(results, only_headlines=name == "front")
+        table_of_peers = make_front_table(results, only_headlines=name == "front")
         return f"<!-- {name} -->\n{table_of_peers}\n<!-- end -->"
-    return f"<!-- {name} -->\n{table(name, results)}\n<!-- end -->" if name in PLACES else found[0]
+    return (
+        f"<!-- {name} -->\n{render_table(name, results)}\n<!-- end -->" if name in TABLE_MARKERS else found[0]
+    )
 
 
-def table(name: str, results: Path) -> str:
+def render_table(name: str, results: Path) -> str:
     """What goes to one place."""
-    benchmark, table_of = PLACES[name]
+    benchmark, table_makers = TABLE_MARKERS[name]
     path = results / f"{benchmark}.json"
-    return table_of(read_record(path)) if path.exists() else NOT_MEASURED.format(benchmark)
+    return table_makers(read_record(path)) if path.exists() else NOT_MEASURED_TEXT.format(benchmark)
 
 
-def tables_of(benchmark: str, results: Path) -> str:
+def get_tables(benchmark: str, results: Path) -> str:
     """All that is made of one record."""
-    return "\n\n".join(table(name, results) for name, (of, _) in PLACES.items() if of == benchmark)
+    return "\n\n".join(
+        render_table(name, results) for name, (of, _) in TABLE_MARKERS.items() if of == benchmark
+    )
 
 
 def render_pages() -> list[Path]:
     """Render all pages and pictures; the files that were written."""
     for page in PAGES:
-        page.write_text(rendered(page.read_text()))
+        page.write_text(render_page(page.read_text()))
     return [*PAGES, *render_pictures(RESULTS, PICTURE_DIRECTORY)]
 
 

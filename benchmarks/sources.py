@@ -6,8 +6,15 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.corpus import code_documents, write_documents
-from benchmarks.inputs import InputError, cache, read_ranks, read_start, split_documents, write_ranks
+from benchmarks.corpus import iter_code_documents, write_documents
+from benchmarks.inputs import (
+    InputError,
+    get_cache_directory,
+    read_ranks,
+    read_start,
+    split_documents,
+    write_ranks,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,7 +49,7 @@ class Sources:
     @property
     def main(self) -> str:
         """The name of the text that suites take that need one."""
-        return main_of(self.texts)
+        return get_main_text(self.texts)
 
 
 def find_sources(texts: Path | None, ranks: Path | None, *, own_megabytes: float) -> Sources:
@@ -56,22 +63,22 @@ def find_sources(texts: Path | None, ranks: Path | None, *, own_megabytes: float
     Raises:
         InputError: there are no texts, or no ranks.
     """
-    found = _own_texts(own_megabytes) if texts is None else _texts_in(texts)
+    found = _make_own_texts(own_megabytes) if texts is None else _find_texts(texts)
     text_note = OWN_TEXTS_NOTE if texts is None else ""
     if ranks is not None:
         _check_ranks(ranks)
         return Sources(found, ranks, text_note)
-    main = main_of(found)
-    own = _own_ranks(found[main], own_megabytes)
+    main = get_main_text(found)
+    own = _train_own_ranks(found[main], own_megabytes)
     return Sources(found, own, text_note, f"trained by tokjax on the text {main!r}, not a published one")
 
 
-def main_of(texts: Iterable[str]) -> str:
+def get_main_text(texts: Iterable[str]) -> str:
     """The name of the text that suites take that need one."""
     return next((name for name in MAIN_TEXTS if name in texts), min(texts))
 
 
-def _texts_in(directory: Path) -> dict[str, Path]:
+def _find_texts(directory: Path) -> dict[str, Path]:
     paths = sorted(directory.glob("*.txt"), key=lambda path: (path.stem != MAIN_TEXTS[0], path.stem))
     found = {path.stem: path for path in paths}
     if not found:
@@ -94,20 +101,22 @@ def _check_ranks(path: Path) -> None:
         raise InputError(f"{path} has {len(ranks)} tokens; the 256 bytes are needed at least")
 
 
-def _own_texts(megabytes: float) -> dict[str, Path]:
-    path = cache() / "texts" / f"code-{megabytes:g}.txt"
+def _make_own_texts(megabytes: float) -> dict[str, Path]:
+    path = get_cache_directory() / "texts" / f"code-{megabytes:g}.txt"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_documents(path, code_documents(), int(megabytes * 1e6))
+        write_documents(path, iter_code_documents(), int(megabytes * 1e6))
     return {"code": path}
 
 
-def _own_ranks(text: Path, megabytes: float) -> Path:
+def _train_own_ranks(text: Path, megabytes: float) -> Path:
     """A vocabulary of that text, kept beside the records."""
     from tokjax.trainer import train_bpe  # noqa: PLC0415 (only where none is given)
 
     data = read_start(text, min(megabytes, OWN_TRAINING_MEGABYTES))
-    path = cache() / "ranks" / f"{hashlib.sha256(data).hexdigest()[:16]}-{OWN_VOCAB_SIZE}.tiktoken"
+    path = (
+        get_cache_directory() / "ranks" / f"{hashlib.sha256(data).hexdigest()[:16]}-{OWN_VOCAB_SIZE}.tiktoken"
+    )
     if not path.exists():
         documents = split_documents(data.decode())
         trained = train_bpe(documents, vocab_size=OWN_VOCAB_SIZE, progress=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.inputs import SEPARATOR, stream_documents
-from benchmarks.measuring import peak_megabytes
+from benchmarks.timing import get_peak_megabytes
 from tokjax.pretokenize.patterns import PATTERNS
 
 if TYPE_CHECKING:
@@ -116,6 +116,6 @@ TRAINERS = {
 
 def measure(name: str, text: str, vocab_size: int, workers: int) -> dict[str, Any]:
     """Seconds from the file to the vocabulary, and memory over what the process began with, in MB."""
-    before, begin = peak_megabytes(), time.perf_counter()
-    told = TRAINERS[name].train(Path(text), vocab_size, workers)
-    return {"seconds": time.perf_counter() - begin, "memory": peak_megabytes() - before} | told
+    before, begin = get_peak_megabytes(), time.perf_counter()
+    reported = TRAINERS[name].train(Path(text), vocab_size, workers)
+    return {"seconds": time.perf_counter() - begin, "memory": get_peak_megabytes() - before} | reported

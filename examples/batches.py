@@ -4,17 +4,17 @@ import jax
 import numpy as np
 
 
-def rows_of(columns, rows):
+def take_rows(columns, rows):
     return jax.tree.map(lambda column: column[rows] if column.ndim else column, columns)
 
 
-def in_batches(columns, size):
+def iter_batches(columns, size):
     """All rows in their order; the last batch may have fewer."""
     starts = range(0, len(jax.tree.leaves(columns)[0]), size)
-    return (rows_of(columns, slice(start, start + size)) for start in starts)
+    return (take_rows(columns, slice(start, start + size)) for start in starts)
 
 
-def drawn(columns, size, steps):
+def iter_random_batches(columns, size, steps):
     """So many batches of rows drawn at random, the same each time."""
-    places = np.random.default_rng(0).integers(len(jax.tree.leaves(columns)[0]), size=(steps, size))
-    return (rows_of(columns, rows) for rows in places)
+    positions = np.random.default_rng(0).integers(len(jax.tree.leaves(columns)[0]), size=(steps, size))
+    return (take_rows(columns, rows) for rows in positions)

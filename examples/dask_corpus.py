@@ -15,7 +15,7 @@ from pathlib import Path
 
 import dask
 import typer
-from corpora import SEPARATOR, mixed, nbytes_of, standard_library
+from corpora import SEPARATOR, count_nbytes, find_standard_library, shuffle_paths
 from distributed import Client, LocalCluster, get_task_stream
 
 import tokjax
@@ -25,12 +25,12 @@ from tokjax.trainer import count_pretokens, train_bpe
 dask.config.set({"distributed.admin.large-graph-warning-threshold": "64MiB"})
 
 
-def gather(directory, megabytes):
+def write_corpus(directory, megabytes):
     """So much of the source code that is installed, to the end of a file, in one file."""
     packages = Path(sysconfig.get_path("purelib"))
-    path, left = directory / "corpus.txt", nbytes_of(megabytes)
+    path, left = directory / "corpus.txt", count_nbytes(megabytes)
     with path.open("wb") as corpus:
-        for source in (*standard_library(), *mixed(packages.rglob("*.py"), packages)):
+        for source in (*find_standard_library(), *shuffle_paths(packages.rglob("*.py"), packages)):
             text = source.read_bytes() + SEPARATOR.encode()
             left -= corpus.write(text)
             if left <= 0:
@@ -38,30 +38,30 @@ def gather(directory, megabytes):
     return path
 
 
-def make(corpus, directory, vocab_size, **where):
+def make_dataset(corpus, directory, vocab_size, **where):
     """Write the tokenizer and the dataset of a corpus; how many seconds that takes."""
     begin = time.perf_counter()
     counts = count_pretokens(corpus, special_tokens=[SEPARATOR], pattern="cl100k", **where)
     tokenizer = train_bpe(counts, vocab_size=vocab_size).tokenizer
     tokjax.save_tokenizer(tokenizer, directory / "tokenizer.json")
-    field, place = tokjax.PackedTokenField(tokenizer), directory / "dataset"
+    field, dataset_path = tokjax.PackedTokenField(tokenizer), directory / "dataset"
     options = {"separator": SEPARATOR, "shard_size": 4_000_000, "progress": True, "overwrite": True}
-    tokjax.write_dataset(corpus, field, place, **options, **where)
+    tokjax.write_dataset(corpus, field, dataset_path, **options, **where)
     return time.perf_counter() - begin
 
 
-def make_on_cluster(corpus, directory, vocab_size, workers):
+def make_dataset_on_cluster(corpus, directory, vocab_size, workers):
     with (
         LocalCluster(n_workers=workers, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster) as client,
         get_task_stream(client) as tasks,
     ):
-        seconds = make(corpus, directory, vocab_size, executor=client.get_executor(), workers=workers)
+        seconds = make_dataset(corpus, directory, vocab_size, executor=client.get_executor(), workers=workers)
     shares = Counter(task["worker"] for task in tasks.data)
     print(f"on the cluster: {seconds:.1f} s, {shares.total()} tasks of {len(shares)} workers")
 
 
-def files_in(directory):
+def find_files(directory):
     return {str(p.relative_to(directory)): p.read_bytes() for p in directory.rglob("*") if p.is_file()}
 
 
@@ -72,14 +72,14 @@ def main(
     vocab_size: int = 8192,
     workers: int = typer.Option(2, min=1, help="processes of the cluster"),
 ):
-    there, here = directory / "cluster", directory / "one process"
-    for place in (there, here):
-        place.mkdir(parents=True, exist_ok=True)
-    files = corpus or [gather(directory, megabytes)]
-    make_on_cluster(files, there, vocab_size, workers)
-    print(f"in one process: {make(files, here, vocab_size):.1f} s")
-    print(tokjax.open_dataset(there / "dataset"))
-    made, expected = files_in(there), files_in(here)
+    present, here = directory / "cluster", directory / "one process"
+    for dataset_path in (present, here):
+        dataset_path.mkdir(parents=True, exist_ok=True)
+    files = corpus or [write_corpus(directory, megabytes)]
+    make_dataset_on_cluster(files, present, vocab_size, workers)
+    print(f"in one process: {make_dataset(files, here, vocab_size):.1f} s")
+    print(tokjax.open_dataset(present / "dataset"))
+    made, expected = find_files(present), find_files(here)
     differ = [name for name in sorted({*made, *expected}) if made.get(name) != expected.get(name)]
     if differ:
         sys.exit(f"error: not as in one process: {', '.join(differ)}")

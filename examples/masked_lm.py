@@ -14,48 +14,50 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import typer
-from batches import drawn, in_batches
-from corpora import paragraphs, read_corpus
-from transformer import cross_entropy, fit, init_params, logits_of, summed
+from batches import iter_batches, iter_random_batches
+from corpora import read_corpus, split_paragraphs
+from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax
 from tokjax.trainer import train_wordpiece
 
-CHOSEN = 0.3  # (BERT's 0.15 gives half as many labels a step, which is little for as few steps as these)
+SELECTED_SHARE = (
+    0.3  # (BERT's 0.15 gives half as many labels a step, which is little for as few steps as these)
+)
 
 
-def padded(tokenizer, texts, length):
+def collate_texts(tokenizer, texts, length):
     """The paragraphs of some texts, one a row, between `[CLS]` and `[SEP]`."""
     options = {"max_length": length, "disallowed_special": ()}  # what is spelled in a text is text
-    encoded = tokjax.encode_batch_result(tokenizer, paragraphs(texts), **options)
+    encoded = tokjax.encode_batch_result(tokenizer, split_paragraphs(texts), **options)
     columns = ["special_tokens_mask", "word_ids"]
     return tokjax.collate_padded_batch(
         encoded, pad_id=tokjax.pad_id(tokenizer), length=length, columns=columns
     )
 
 
-def hidden_words(rows, draws, **options):
+def mask_words(rows, draws, **options):
     """Rows in which words are chosen as a whole, and the labels of these."""
     masks = {"special_tokens_mask": rows.special_tokens_mask, "word_ids": rows.word_ids}
-    hidden = tokjax.masked_lm(rows.ids, draws, probability=CHOSEN, **masks, **options)
+    hidden = tokjax.masked_lm(rows.ids, draws, probability=SELECTED_SHARE, **masks, **options)
     return rows._replace(ids=hidden.ids), hidden.labels
 
 
-def logits_at(params, rows):
+def compute_masked_logits(params, rows):
     mask = tokjax.make_attention_mask(attention_mask=rows.attention_mask, causal=False)
-    return logits_of(params, rows.ids, jnp.arange(rows.ids.shape[1]), mask)
+    return compute_logits(params, rows.ids, jnp.arange(rows.ids.shape[1]), mask)
 
 
-def total_loss(params, batch, **options):
+def compute_total_loss(params, batch, **options):
     rows, key = batch
     draws = tokjax.draw_uniform(key, (len(rows.ids), 3, rows.ids.shape[1]))
-    hidden, labels = hidden_words(rows, draws, **options)
-    return cross_entropy(logits_at(params, hidden), labels)
+    hidden, labels = mask_words(rows, draws, **options)
+    return compute_cross_entropy(compute_masked_logits(params, hidden), labels)
 
 
-def right_answers(params, batch):
+def count_correct(params, batch):
     rows, labels = batch
-    said = logits_at(params, rows).argmax(axis=-1)
+    said = compute_masked_logits(params, rows).argmax(axis=-1)
     return (said == labels).sum(), (labels != -100).sum()
 
 
@@ -72,17 +74,17 @@ def main(
     rarest = 1 + round(30 * megabytes)  # (of rarer pairs, WordPiece makes tokens that nearly nothing has)
     trained = train_wordpiece(texts, vocab_size=vocab_size, special_tokens=names, min_frequency=rarest)
     tokenizer, vocab_size = trained.tokenizer, tokjax.vocab_size(trained.tokenizer)
-    rows, held = (padded(tokenizer, part, length) for part in (texts, held_out))
+    rows, held = (collate_texts(tokenizer, part, length) for part in (texts, held_out))
     options = {"mask_id": tokjax.token_to_id(tokenizer, "[MASK]"), "vocab_size": vocab_size}
 
     keys = jax.random.split(jax.random.key(1), steps)
-    batches = zip(drawn(rows, batch_size, steps), keys, strict=True)
+    batches = zip(iter_random_batches(rows, batch_size, steps), keys, strict=True)
     params = init_params(jax.random.key(0), vocab_size, length)
-    params = fit(params, partial(total_loss, **options), batches, steps, 4e-3)
+    params = fit(params, partial(compute_total_loss, **options), batches, steps, 4e-3)
 
     draws = tokjax.draw_uniform(np.random.default_rng(0), (len(held.ids), 3, length))
-    hidden, labels = hidden_words(held, draws, mask_share=1, random_share=0, **options)
-    right, count = summed(right_answers, params, in_batches((hidden, labels), batch_size))
+    hidden, labels = mask_words(held, draws, mask_share=1, random_share=0, **options)
+    right, count = sum_over_batches(count_correct, params, iter_batches((hidden, labels), batch_size))
     baseline = (labels == np.bincount(rows.ids[rows.special_tokens_mask == 0]).argmax()).sum()
     print("a paragraph:", tokjax.decode(tokenizer, hidden.ids[0][hidden.attention_mask[0] == 1]))
     print(

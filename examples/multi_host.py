@@ -22,7 +22,7 @@ from corpora import read_corpus
 from orbax.checkpoint import CheckpointManager
 from orbax.checkpoint.args import Composite, JsonRestore, JsonSave, StandardRestore, StandardSave
 from rich.progress import track
-from train_lm import prepare, total_loss
+from train_lm import compute_total_loss, prepare_datasets
 from transformer import init_params
 
 import tokjax
@@ -34,19 +34,21 @@ optimizer = optax.adamw(3e-3)
 @partial(jax.jit, donate_argnums=(0, 1))
 def train_step(params, state, batch):
     """What is learned of a global batch, its mean loss, and a number that only the same ids give."""
-    (nats, count), gradients = jax.value_and_grad(total_loss, has_aux=True)(params, batch)
+    (nats, count), gradients = jax.value_and_grad(compute_total_loss, has_aux=True)(params, batch)
     updates, state = optimizer.update(gradients, state, params)
     checksum = (batch.ids * np.arange(batch.ids.size).reshape(batch.ids.shape)).sum()
     return optax.apply_updates(params, updates), state, nats / count, checksum
 
 
-def train(place, checkpoints, stop, count, address, process):
+def train(directory_path, checkpoints, stop, count, address, process):
     """Go on from the last checkpoint up to a step, as one process of several: what each step gave."""
     jax.config.update("jax_platforms", "cpu")
     jax.distributed.initialize(address, count, process)
     mesh, spec = jax.sharding.Mesh(np.array(jax.devices()), ("data",)), jax.sharding.PartitionSpec
     by_rows, everywhere = (jax.sharding.NamedSharding(mesh, spec(*axes)) for axes in (["data"], []))
-    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(place), batch_size=BATCH_SIZE).shard(process, count)
+    loader = tokjax.PackedTokenLoader(tokjax.open_dataset(directory_path), batch_size=BATCH_SIZE).shard(
+        process, count
+    )
     params, seen = init_params(jax.random.key(0), VOCAB_SIZE, LENGTH), []
     params, state = jax.device_put((params, optimizer.init(params)), everywhere)
     with CheckpointManager(checkpoints) as manager:
@@ -79,7 +81,7 @@ def main(
     steps: int = typer.Option(30, min=2),
     processes: tuple[int, int] = typer.Option((2, 4), help="how many in the first half, and in the second"),
 ):
-    dataset = prepare(directory, read_corpus(corpus, megabytes=1)[0], VOCAB_SIZE, LENGTH)
+    dataset = prepare_datasets(directory, read_corpus(corpus, megabytes=1)[0], VOCAB_SIZE, LENGTH)
     with tempfile.TemporaryDirectory() as checkpoints:
         alone = run(1, dataset.path, f"{checkpoints}/alone", steps)
         shared = run(processes[0], dataset.path, f"{checkpoints}/shared", steps // 2)

@@ -14,9 +14,9 @@ from pathlib import Path
 import jax
 import numpy as np
 import typer
-from entities import known_names, read_marked, scores, start_of_held_out, table_of
+from entities import compute_scores, find_seen_names, find_split, format_table, read_marked
 from rich.console import Console
-from tagger import init_tagger, tag_logits, total_loss
+from tagger import compute_tag_logits, compute_total_loss, init_tagger
 from transformer import fit
 
 import tokjax
@@ -27,13 +27,13 @@ WORDS = r" ?[\w.]*\w| ?[^\w\s]+|\s+"  # names with dots in them are one word
 OPTIONS = {"add_special_tokens": False, "disallowed_special": ()}
 
 
-def windows_of(tokenizer, texts):
+def encode_texts_as_windows(tokenizer, texts):
     """Texts in windows that overlap, and their tokens padded."""
     windows = tokjax.encode_windows(tokenizer, texts, max_length=LENGTH, stride=STRIDE, **OPTIONS)
     return windows, tokjax.collate_padded_batch(windows.batch, pad_id=0, length=LENGTH, columns=())
 
 
-def tags_of(windows, texts, spans, labels):
+def compute_tags(windows, texts, spans, labels):
     """The tag of the first token of each word, `(windows, LENGTH)`; elsewhere -100."""
     texts, spans = ([rows[i] for i in windows.text_ids] for rows in (texts, spans))
     aligned = tokjax.align_spans(windows.batch, spans, labels=labels, texts=texts, first_subword_only=True)
@@ -41,21 +41,21 @@ def tags_of(windows, texts, spans, labels):
     return tokjax.collate_padded_batch(ragged, pad_id=-100, length=LENGTH).ids
 
 
-def batches(padded, tags, steps):
+def iter_epoch_batches(padded, tags, steps):
     """Rows of like lengths, each time cut to the rung of a ladder that holds the longest."""
     lengths = padded.attention_mask.sum(axis=1)
-    ladder, by_length = tokjax.LengthBuckets.fit(lengths, 4, multiple_of=8), np.argsort(lengths)
+    buckets, by_length = tokjax.LengthBuckets.fit(lengths, 4, multiple_of=8), np.argsort(lengths)
     for step, first in enumerate(np.random.default_rng(0).integers(len(tags), size=steps)):
         rows = np.resize(by_length[first : first + BATCH_SIZE], BATCH_SIZE)
-        length = ladder.rung_of(lengths[rows].max())
+        length = buckets.get_padded_lengths(lengths[rows].max())
         columns = padded.ids, padded.attention_mask, tags
         yield *(column[rows, :length] for column in columns), step
 
 
-def spans_found(params, tokenizer, texts, tagset):
+def find_spans(params, tokenizer, texts, tagset):
     """What the tagger marks: a tag a token, from the window that sees most around it, and spans of these."""
-    windows, padded = windows_of(tokenizer, texts)
-    tags = jax.jit(tag_logits)(params, padded.ids, padded.attention_mask).argmax(axis=-1)
+    windows, padded = encode_texts_as_windows(tokenizer, texts)
+    tags = jax.jit(compute_tag_logits)(params, padded.ids, padded.attention_mask).argmax(axis=-1)
     of_tokens = np.asarray(tags)[padded.attention_mask == 1]
     merged = tokjax.merge_windows(windows, of_tokens, stride=STRIDE)
     batch = tokjax.encode_batch_result(tokenizer, texts, **OPTIONS)
@@ -69,21 +69,21 @@ def main(
     steps: int = typer.Option(1200, min=1),
 ):
     found, spans, sources = read_marked(data, texts)
-    cut, labels = start_of_held_out(sources), sorted({label for row in spans for *_, label in row})
-    if not cut or not labels:
+    truncated, labels = find_split(sources), sorted({label for row in spans for *_, label in row})
+    if not truncated or not labels:
         sys.exit(f"error: {len(found)} texts with {len(labels)} labels are too few")
-    train, held, spans, gold = found[:cut], found[cut:], spans[:cut], spans[cut:]
+    train, held, spans, gold = found[:truncated], found[truncated:], spans[:truncated], spans[truncated:]
     tokenizer = train_bpe(train, vocab_size=vocab_size, pattern=WORDS, progress=False).tokenizer
-    windows, padded = windows_of(tokenizer, train)
-    tags = tags_of(windows, train, spans, labels)
+    windows, padded = encode_texts_as_windows(tokenizer, train)
+    tags = compute_tags(windows, train, spans, labels)
     print(f"{len(train)} texts, {sum(map(len, spans))} spans; held out {len(held)}")
 
     tagset = tokjax.TagSet(labels)
     params = init_tagger(jax.random.key(0), tokjax.vocab_size(tokenizer), len(tagset))
-    params = fit(params, total_loss, batches(padded, tags, steps), steps, LEARNING_RATE)
-    marked, baseline = spans_found(params, tokenizer, held, tagset), known_names(train, spans, held)
-    Console().print(table_of(gold, marked, baseline, labels))
-    if not scores(gold, marked)[2] > scores(gold, baseline)[2]:
+    params = fit(params, compute_total_loss, iter_epoch_batches(padded, tags, steps), steps, LEARNING_RATE)
+    marked, baseline = find_spans(params, tokenizer, held, tagset), find_seen_names(train, spans, held)
+    Console().print(format_table(gold, marked, baseline, labels))
+    if not compute_scores(gold, marked)[2] > compute_scores(gold, baseline)[2]:
         sys.exit("no better than known names")
 
 

@@ -16,24 +16,24 @@ import jax.numpy as jnp
 import numpy as np
 import rich
 import typer
-from corpora import paragraphs, read_corpus
-from transformer import cross_entropy, fit, init_params, logits_of, summed
+from corpora import read_corpus, split_paragraphs
+from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax
 from tokjax.trainer import train_bpe
 
 
-def with_labels(padded):
+def add_labels(padded):
     labels = tokjax.causal_lm_labels(padded.ids, padded.attention_mask)
     return tokjax.CausalLMBatch(padded.ids, padded.attention_mask, labels)
 
 
-def pipeline_to_batches(tokenizer, lists):
+def make_batch_pipeline(tokenizer, lists):
     """From a list of texts to a batch on the device, of a length of a ladder that suits such lists."""
     tokens = partial(tokjax.encode_batch_result, tokenizer, max_length=256, disallowed_special=())
     longest = [tokens(texts).lengths.max() for texts in lists]
     options = {
-        "buckets": tokjax.LengthBuckets.fit(longest, rungs=4, multiple_of=8),
+        "buckets": tokjax.LengthBuckets.fit(longest, boundaries=4, multiple_of=8),
         "pad_id": tokjax.pad_id(tokenizer),
         "truncation": "right",
         "columns": (),
@@ -41,13 +41,13 @@ def pipeline_to_batches(tokenizer, lists):
     to_batch = tokjax.pipeline(
         ("tokens", tokens),
         ("padded", partial(tokjax.collate_padded_batch, **options)),
-        ("labels", with_labels),
+        ("labels", add_labels),
         ("on device", jax.device_put),
     )
     return to_batch, options["buckets"]
 
 
-def lists_of_like_lengths(tokenizer, texts, size):
+def group_by_length(tokenizer, texts, size):
     """Lists of texts that have about as many tokens, in mixed order."""
     counts = tokjax.count_tokens(tokenizer, texts, disallowed_special=())
     by_tokens = [texts[i] for i in np.argsort(counts, kind="stable")]
@@ -58,10 +58,10 @@ def lists_of_like_lengths(tokenizer, texts, size):
     return lists
 
 
-def total_loss(params, batch):
+def compute_total_loss(params, batch):
     mask = tokjax.make_attention_mask(attention_mask=batch.attention_mask)
-    logits = logits_of(params, batch.ids, jnp.arange(batch.ids.shape[1]), mask)
-    return cross_entropy(logits, batch.labels)
+    logits = compute_logits(params, batch.ids, jnp.arange(batch.ids.shape[1]), mask)
+    return compute_cross_entropy(logits, batch.labels)
 
 
 def main(
@@ -71,22 +71,22 @@ def main(
     batch_size: int = typer.Option(32, min=1, help="paragraphs a batch"),
     steps: int = typer.Option(200, min=1),
 ):
-    texts, held_out = map(paragraphs, read_corpus(corpus, megabytes))
+    texts, held_out = map(split_paragraphs, read_corpus(corpus, megabytes))
     trained = train_bpe(texts, vocab_size=vocab_size, special_tokens=["<pad>"], pad_token="<pad>")
     tokenizer = trained.tokenizer
-    lists, held_lists = (lists_of_like_lengths(tokenizer, part, batch_size) for part in (texts, held_out))
-    to_batch, ladder = pipeline_to_batches(tokenizer, lists)
+    lists, held_lists = (group_by_length(tokenizer, part, batch_size) for part in (texts, held_out))
+    to_batch, buckets = make_batch_pipeline(tokenizer, lists)
     held = list(to_batch.map(held_lists))
     print(to_batch.describe(lists[0]))
     rich.print(tokjax.show_batch(to_batch(lists[0]), tokenizer, max_rows=3))
 
-    params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), max(ladder))
-    nats, count = summed(total_loss, params, held)
-    limited = tokjax.limit_traces(total_loss, ladder)
+    params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), max(buckets))
+    nats, count = sum_over_batches(compute_total_loss, params, held)
+    limited = tokjax.limit_traces(compute_total_loss, buckets)
     batches = to_batch.map(itertools.cycle(lists), workers=2)
     params = fit(params, limited, batches, steps, 4e-3)
-    print(f"{len(limited.traces)} traces, for a ladder of {list(ladder)}")
-    nats_after, _ = summed(total_loss, params, held)
+    print(f"{len(limited.traces)} traces, for a ladder of {list(buckets)}")
+    nats_after, _ = sum_over_batches(compute_total_loss, params, held)
     print(f"held-out nats a token: {nats / count:.3f} before, {nats_after / count:.3f} after")
     if not nats_after < nats:
         sys.exit("the loss did not fall")

@@ -13,9 +13,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import typer
-from batches import drawn, in_batches
+from batches import iter_batches, iter_random_batches
 from corpora import read_corpus
-from transformer import cross_entropy, fit, init_params, logits_of, summed
+from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax
 from tokjax.trainer import train_bpe
@@ -30,7 +30,7 @@ def chunks(tokenizer, texts, length):
     return blocks.ids, blocks.attention_mask
 
 
-def corrupted(tokenizer, chunks, random):
+def corrupt_chunks(tokenizer, chunks, random):
     """Inputs and targets, with other spans each time; and the targets as labels."""
     batch = tokjax.span_corruption(
         *chunks,
@@ -42,15 +42,15 @@ def corrupted(tokenizer, chunks, random):
     return batch, np.where(batch.targets_mask, batch.targets, -100)
 
 
-def total_loss(params, batch):
+def compute_total_loss(params, batch):
     """The inputs see each other; what is said sees them, and what was said before."""
     rows, labels = batch
     ids = jnp.concatenate([rows.inputs, rows.decoder_inputs], axis=1)
     present = jnp.concatenate([rows.inputs_mask, rows.targets_mask], axis=1)
     in_prefix = jnp.concatenate([rows.inputs_mask, jnp.zeros_like(rows.targets_mask)], axis=1)
     mask = tokjax.make_attention_mask(attention_mask=present, in_prefix=in_prefix)
-    logits = logits_of(params, ids, jnp.arange(ids.shape[1]), mask)
-    return cross_entropy(logits[:, -labels.shape[1] :], labels)
+    logits = compute_logits(params, ids, jnp.arange(ids.shape[1]), mask)
+    return compute_cross_entropy(logits[:, -labels.shape[1] :], labels)
 
 
 def main(
@@ -68,14 +68,14 @@ def main(
     rows, held = (chunks(tokenizer, part, tokens_length) for part in (texts, held_out))
 
     random = np.random.default_rng(0)
-    train = (corrupted(tokenizer, part, random) for part in drawn(rows, batch_size, steps))
+    train = (corrupt_chunks(tokenizer, part, random) for part in iter_random_batches(rows, batch_size, steps))
     params = init_params(jax.random.key(0), tokjax.vocab_size(tokenizer), inputs_length + targets_length)
     with tokjax.prefetch_to_device(train) as batches:
-        params = fit(params, total_loss, batches, steps, 4e-3)
+        params = fit(params, compute_total_loss, batches, steps, 4e-3)
 
-    batch, labels = corrupted(tokenizer, held, random)
+    batch, labels = corrupt_chunks(tokenizer, held, random)
     labels[np.isin(labels, list(tokjax.special_tokens(tokenizer).values()))] = -100
-    nats, count = summed(total_loss, params, in_batches((batch, labels), batch_size))
+    nats, count = sum_over_batches(compute_total_loss, params, iter_batches((batch, labels), batch_size))
     counts = np.bincount(rows[0][rows[1] == 1], minlength=tokjax.vocab_size(tokenizer)) + 1
     by_counts = np.log(counts.sum() / counts)[labels[labels != -100]].sum()
     for name, ids in (("inputs", batch.inputs[0]), ("targets", batch.targets[0])):

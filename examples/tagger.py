@@ -3,7 +3,7 @@
 from functools import partial
 
 import jax
-from transformer import cross_entropy
+from transformer import compute_cross_entropy
 
 WIDTH, REACH, LAYERS = 64, 5, 3
 
@@ -14,7 +14,7 @@ def init_tagger(key, vocab_size, num_tags):
     return [init(key, shape) for key, shape in zip(keys, shapes, strict=True)]
 
 
-def tag_logits(params, ids, mask, key=None):
+def compute_tag_logits(params, ids, mask, key=None):
     """Scores, `(batch, length, tags)`; each layer looks twice as far as the one before. A key drops some."""
     convolve = partial(jax.lax.conv_general_dilated, dimension_numbers=("NWC", "WIO", "NWC"))
     embedding, *kernels, tags = params
@@ -27,6 +27,6 @@ def tag_logits(params, ids, mask, key=None):
     return jax.nn.standardize(x) @ tags
 
 
-def total_loss(params, batch):
+def compute_total_loss(params, batch):
     ids, mask, tags, step = batch
-    return cross_entropy(tag_logits(params, ids, mask, jax.random.key(step)), tags)
+    return compute_cross_entropy(compute_tag_logits(params, ids, mask, jax.random.key(step)), tags)

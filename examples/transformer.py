@@ -31,11 +31,11 @@ def init_params(key, vocab_size, length, width=128, heads=4, layers=2):
     return embeddings | {"layers": [layer() for _ in range(layers)], "norm": jnp.ones(width)}
 
 
-def norm(x, scale):
+def rms_norm(x, scale):
     return x * scale * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + 1e-6)
 
 
-def logits_of(params, ids, positions, mask):
+def compute_logits(params, ids, positions, mask):
     """Scores of all ids at each place, `(batch, length, vocab_size)`.
 
     Args:
@@ -46,14 +46,14 @@ def logits_of(params, ids, positions, mask):
     """
     x = params["embed"][ids] + params["place"][positions]
     for layer in params["layers"]:
-        q, k, v = jnp.einsum("bld,dchn->cblhn", norm(x, layer["norms"][0]), layer["qkv"])
+        q, k, v = jnp.einsum("bld,dchn->cblhn", rms_norm(x, layer["norms"][0]), layer["qkv"])
         attended = jax.nn.dot_product_attention(q, k, v, mask=mask)
         x = x + jnp.einsum("blhn,hnd->bld", attended, layer["out"])
-        x = x + jax.nn.gelu(norm(x, layer["norms"][1]) @ layer["up"]) @ layer["down"]
-    return norm(x, params["norm"]) @ params["embed"].T
+        x = x + jax.nn.gelu(rms_norm(x, layer["norms"][1]) @ layer["up"]) @ layer["down"]
+    return rms_norm(x, params["norm"]) @ params["embed"].T
 
 
-def cross_entropy(logits, labels):
+def compute_cross_entropy(logits, labels):
     """The summed nats of the labels that are not -100, and how many these are."""
     counted = labels != -100
     nats = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(counted, labels, 0))
@@ -86,7 +86,7 @@ def fit(params, total_loss, batches, steps, learning_rate, measures=None):
 
     names = ["  step", "training loss", *(measures or {}), "tokens/s"]
     print("compiling the training step", flush=True)
-    state, sums, begin = optimizer.init(params), no_sums(), None
+    state, sums, begin = optimizer.init(params), make_zero_totals(), None
     for step, batch in zip(range(1, steps + 1), batches, strict=False):
         params, state, sums = train_step(params, state, batch, sums)
         nats, count = map(float, sums)  # (waits for the step)
@@ -98,15 +98,15 @@ def fit(params, total_loss, batches, steps, learning_rate, measures=None):
             rate = f"{count / seconds:,.0f}" if begin else "-"
             row = zip(names, [f"{step:,}", f"{nats / max(count, 1):.3f}", *found, rate], strict=True)
             print("  ".join(value.rjust(len(name)) for name, value in row), flush=True)
-            sums, begin = no_sums(), time.perf_counter()
+            sums, begin = make_zero_totals(), time.perf_counter()
     return params
 
 
-def no_sums():
+def make_zero_totals():
     return jnp.float32(0), jnp.int32(0)
 
 
-def summed(totals, params, batches):
+def sum_over_batches(totals, params, batches):
     """The sums over batches of the numbers that `totals(params, batch)` gives."""
     jitted = jax.jit(totals)
     return np.sum([jitted(params, batch) for batch in batches], axis=0, dtype=np.float64)

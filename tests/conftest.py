@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.profiles import is_thorough, load_profiles
+from tests.hypothesis_profiles import is_thorough, load_profiles
 
 load_profiles()
 
@@ -39,7 +39,7 @@ CORPUS = [
 ]
 
 
-def settings_of_the_process():
+def get_process_settings():
     """By name, what tests after this one would see changed."""
     jax, logger = sys.modules.get("jax"), logging.getLogger("tokjax")
     return {
@@ -56,22 +56,22 @@ def settings_of_the_process():
 
 def check_settings(before, ignored):
     """Fails where a setting is another than before. Libraries may add some on import."""
-    after = settings_of_the_process()
+    after = get_process_settings()
     changed = {name: (value, after.get(name)) for name, value in before.items() if value != after.get(name)}
     assert not changed.keys() - ignored, changed
 
 
 @pytest.fixture(autouse=True)
-def same_settings_after_a_test():
-    before = settings_of_the_process()
+def check_settings_after_test():
+    before = get_process_settings()
     yield
     check_settings(before, {"PYTEST_CURRENT_TEST"})
 
 
 @pytest.fixture(autouse=True, scope="module")
-def same_settings_after_a_module():
+def check_settings_after_module():
     """For fixtures that live longer than a test. pytest sets the streams for each test."""
-    before = settings_of_the_process()
+    before = get_process_settings()
     yield
     check_settings(before, {"PYTEST_CURRENT_TEST", "streams"})
 

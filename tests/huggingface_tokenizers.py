@@ -22,17 +22,17 @@ from tokjax.pretokenize.patterns import PATTERNS
 SPECIAL = ["<s>", "</s>", "<pad>", "<mask>"]
 
 
-def trained(kind, special=(*SPECIAL, "<unk>"), **options):
+def train_model(kind, special=(*SPECIAL, "<unk>"), **options):
     if kind is trainers.BpeTrainer:
         options = {"initial_alphabet": pre_tokenizers.ByteLevel.alphabet()} | options
     return kind(vocab_size=600, special_tokens=list(special), show_progress=False, **options)
 
 
-def byte_level(pre_tokenizer, post_processor=None, normalizer=None, **model):
+def make_byte_level(pre_tokenizer, post_processor=None, normalizer=None, **model):
     made = Tokenizer(models.BPE(**model))
     made.pre_tokenizer = pre_tokenizer
     made.decoder = decoders.ByteLevel()
-    made.train_from_iterator(CORPUS * 3, trained(trainers.BpeTrainer))
+    made.train_from_iterator(CORPUS * 3, train_model(trainers.BpeTrainer))
     if post_processor:
         made.post_processor = post_processor
     if normalizer:
@@ -49,51 +49,51 @@ def split(name):
     )
 
 
-def roberta():
-    made = byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
+def make_roberta():
+    made = make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False))
     made.post_processor = processors.RobertaProcessing(("</s>", 1), ("<s>", 0), trim_offsets=True)
     made.add_special_tokens([AddedToken("<mask>", lstrip=True, special=True)])
     return made
 
 
-def llama_3():
-    made = byte_level(split("llama3"))
+def make_llama_3():
+    made = make_byte_level(split("llama3"))
     single, pair = "<s> $A", "<s> $A <s>:1 $B:1"
     template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[("<s>", 0)])
     made.post_processor = processors.Sequence([processors.ByteLevel(trim_offsets=False), template])
     return made
 
 
-def bert(**steps):
+def make_bert(**steps):
     made = Tokenizer(models.WordPiece(unk_token="<unk>"))
     made.normalizer = normalizers.BertNormalizer(**steps)
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.decoder = decoders.WordPiece()
-    made.train_from_iterator(CORPUS, trained(trainers.WordPieceTrainer))
+    made.train_from_iterator(CORPUS, train_model(trainers.WordPieceTrainer))
     made.post_processor = processors.BertProcessing(("</s>", 1), ("<s>", 0))
     return made
 
 
-def words():
+def make_word_model():
     made = Tokenizer(models.WordLevel(unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    made.train_from_iterator(CORPUS, trained(trainers.WordLevelTrainer))
+    made.train_from_iterator(CORPUS, train_model(trainers.WordLevelTrainer))
     return made
 
 
-def unigram():
+def make_unigram():
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     made.decoder = decoders.Metaspace()
-    made.train_from_iterator(CORPUS, trained(trainers.UnigramTrainer, unk_token="<unk>"))
+    made.train_from_iterator(CORPUS, train_model(trainers.UnigramTrainer, unk_token="<unk>"))
     made.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B:1 </s>:1", special_tokens=[("</s>", 1)]
     )
     return made
 
 
-def with_bytes(normalizer=None, pre_tokenizer=None, strip=True):
+def make_byte_fallback(normalizer=None, pre_tokenizer=None, strip=True):
     """As Llama 2, Mistral and Gemma: blanks are a part of words, and rare characters become bytes."""
     made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     if normalizer:
@@ -103,51 +103,55 @@ def with_bytes(normalizer=None, pre_tokenizer=None, strip=True):
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     made.decoder = decoders.Sequence([*steps, decoders.Strip(" ", 1, 0)] if strip else steps)
     special = [*SPECIAL, "<unk>", *(f"<0x{i:02X}>" for i in range(256))]
-    made.train_from_iterator(CORPUS[:2], trained(trainers.BpeTrainer, special, initial_alphabet=["▁"]))
+    made.train_from_iterator(CORPUS[:2], train_model(trainers.BpeTrainer, special, initial_alphabet=["▁"]))
     parts = json.loads(made.to_str())
     parts["added_tokens"] = parts["added_tokens"][:5]  # (the bytes are no special tokens)
     return Tokenizer.from_str(json.dumps(parts))
 
 
-BLANK_TO_MARK = normalizers.Replace(" ", "▁")
+SPACE_TO_METASPACE = normalizers.Replace(" ", "▁")
 
 
-def metaspace(prepend_scheme, **options):
-    return with_bytes(pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme, **options))
+def make_metaspace(prepend_scheme, **options):
+    return make_byte_fallback(
+        pre_tokenizer=pre_tokenizers.Metaspace(prepend_scheme=prepend_scheme, **options)
+    )
 
 
-OURS = {
-    "GPT-2": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),
-    "with a blank": lambda: byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
-    "trimmed": lambda: byte_level(pre_tokenizers.ByteLevel(), processors.ByteLevel(trim_offsets=True)),
-    "RoBERTa": roberta,
-    "Llama 3": llama_3,
-    "Qwen 2": lambda: byte_level(split("qwen2"), normalizer=normalizers.NFC()),
-    "GPT-4o": lambda: byte_level(split("o200k"), ignore_merges=True),
-    "BERT": bert,
-    "BERT, cased": lambda: bert(lowercase=False),
-    "words": words,
-    "Llama 2": lambda: with_bytes(normalizers.Sequence([normalizers.Prepend("▁"), BLANK_TO_MARK])),
-    "Mistral": lambda: metaspace("first", split=False),
-    "Gemma": lambda: with_bytes(
-        BLANK_TO_MARK, pre_tokenizers.Split(" ", "merged_with_previous"), strip=False
+NATIVE_TOKENIZERS = {
+    "GPT-2": lambda: make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=False)),
+    "with a blank": lambda: make_byte_level(pre_tokenizers.ByteLevel(add_prefix_space=True)),
+    "trimmed": lambda: make_byte_level(pre_tokenizers.ByteLevel(), processors.ByteLevel(trim_offsets=True)),
+    "RoBERTa": make_roberta,
+    "Llama 3": make_llama_3,
+    "Qwen 2": lambda: make_byte_level(split("qwen2"), normalizer=normalizers.NFC()),
+    "GPT-4o": lambda: make_byte_level(split("o200k"), ignore_merges=True),
+    "BERT": make_bert,
+    "BERT, cased": lambda: make_bert(lowercase=False),
+    "words": make_word_model,
+    "Llama 2": lambda: make_byte_fallback(
+        normalizers.Sequence([normalizers.Prepend("▁"), SPACE_TO_METASPACE])
     ),
-    "split": lambda: metaspace("always", split=True),
-    "split only": lambda: metaspace("never", split=True),
+    "Mistral": lambda: make_metaspace("first", split=False),
+    "Gemma": lambda: make_byte_fallback(
+        SPACE_TO_METASPACE, pre_tokenizers.Split(" ", "merged_with_previous"), strip=False
+    ),
+    "split": lambda: make_metaspace("always", split=True),
+    "split only": lambda: make_metaspace("never", split=True),
 }
-THEIRS = {
-    "digits": lambda: byte_level(
+LIBRARY_TOKENIZERS = {
+    "digits": lambda: make_byte_level(
         pre_tokenizers.Sequence(
             [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
     ),
-    "unigram": unigram,
+    "unigram": make_unigram,
 }
 
 
 @lru_cache
-def pair_of(name):
+def make_pair(name):
     """The library's tokenizer, as it reads it again, and ours."""
-    definition = (OURS | THEIRS)[name]().to_str()
+    definition = (NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)[name]().to_str()
     theirs = Tokenizer.from_str(definition)
     return theirs, tokjax.from_huggingface(theirs)

@@ -12,26 +12,26 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.hypothesis_profiles import get_max_examples
 from tests.oracles import alignment as oracle
-from tests.profiles import examples
 from tests.test_batching import agree, assert_same
-from tests.token_layouts import (
+from tests.token_strategies import (
     LABELS,
     SCHEMES,
     array,
-    as_ids,
     blank_texts,
-    labelled_texts,
-    ragged_of,
+    draw_labelled_texts,
+    draw_token_rows,
+    get_word_ids,
+    make_ragged_rows,
     schemes,
-    token_rows,
-    words_of,
+    tags_to_ids,
 )
 
 
-@examples(500)
+@get_max_examples(500)
 @given(
-    labelled_texts(),
+    draw_labelled_texts(),
     schemes,
     st.sampled_from(["include", "exclude"]),
     st.booleans(),
@@ -39,7 +39,7 @@ from tests.token_layouts import (
 def test_align_spans(texts, scheme, on_partial, first_subword_only):
     rows, spans = [tokens for tokens, _ in texts], [row for _, row in texts]
     aligned = tokjax.align_spans(
-        ragged_of(rows),
+        make_ragged_rows(rows),
         spans,
         labels=LABELS,
         scheme=scheme,
@@ -49,9 +49,9 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
     )
     tagset, expected, counts = tokjax.TagSet(LABELS, scheme), [], []
     for tokens, row in texts:
-        words = words_of(tokens) if first_subword_only else None
+        words = get_word_ids(tokens) if first_subword_only else None
         tags, count = oracle.tags_of(tokens, row, scheme, on_partial, words)
-        expected += as_ids(tagset, tags, -7)
+        expected += tags_to_ids(tagset, tags, -7)
         counts += count
     assert aligned.labels.dtype == aligned.token_counts.dtype == np.int32
     assert aligned.labels.tolist() == expected
@@ -59,13 +59,13 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
 
 
 @given(
-    labelled_texts(),
+    draw_labelled_texts(),
     st.lists(blank_texts, min_size=4, max_size=4),
     st.sampled_from(["include", "exclude"]),
     st.booleans(),
 )
-def test_white_space_does_not_count(texts, contents, on_partial, first_subword_only):
-    ragged = ragged_of([tokens for tokens, _ in texts])
+def test_whitespace_is_ignored(texts, contents, on_partial, first_subword_only):
+    ragged = make_ragged_rows([tokens for tokens, _ in texts])
     contents = contents[: len(texts)]
     align = partial(
         tokjax.align_spans,
@@ -91,11 +91,11 @@ def test_white_space_does_not_count(texts, contents, on_partial, first_subword_o
         aligned = align()
     tagset, expected, counts, all_trimmed = tokjax.TagSet(LABELS), [], [], []
     for (tokens, row), text in zip(texts, contents, strict=True):
-        white = oracle.white_bytes(text.encode())
+        white = oracle.find_whitespace_bytes(text.encode())
         trimmed = [oracle.trimmed(token, white) for token in tokens]
-        words = words_of(tokens) if first_subword_only else None
+        words = get_word_ids(tokens) if first_subword_only else None
         tags, count = oracle.tags_of(trimmed, row, "BIO", on_partial, words)
-        expected += as_ids(tagset, tags)
+        expected += tags_to_ids(tagset, tags)
         counts += count
         all_trimmed += trimmed
     assert aligned.labels.tolist() == expected
@@ -124,7 +124,7 @@ class TestSpansCountedFromZero:
             read = tokjax.spans_from_labels(tokens, found.labels, tagset, index_base=0)
             assert read == [(start - 1, stop - 1, "X")]
 
-    def test_what_their_places_show(self):
+    def test_offsets_of_special_tokens(self):
         with pytest.warns(UserWarning, match=r"text 0: the span \(10, 13\) begins .* pass index_base=0"):
             assert self.align([(10, 13, "X")], texts=[self.TEXT]).token_counts.tolist() == [2]
         with pytest.raises(
@@ -151,7 +151,7 @@ class TestSpansCountedFromZero:
         with pytest.warns(UserWarning, match="white space, which gets no label"):
             assert self.align([(4, 5, "X")], texts=[self.TEXT]).token_counts.tolist() == [0]
 
-    def test_bytes_that_are_no_text(self):
+    def test_invalid_utf8(self):
         """Each byte that is no UTF-8 is a character of its own."""
         data = b"a\x80\xbfb"
         result = tokjax.encode_result(tokjax.byte_level(), data)
@@ -163,10 +163,12 @@ class TestSpansCountedFromZero:
         ]
 
 
-@given(labelled_texts())
+@given(draw_labelled_texts())
 def test_partial_tokens_are_refused(texts):
-    align = partial(tokjax.align_spans, ragged_of([row for row, _ in texts]), [row for _, row in texts])
-    found = [oracle.first_partial(*text) for text in texts]
+    align = partial(
+        tokjax.align_spans, make_ragged_rows([row for row, _ in texts]), [row for _, row in texts]
+    )
+    found = [oracle.find_first_partial(*text) for text in texts]
     refused = next(((row, *at) for row, at in enumerate(found) if at), None)
     if refused is None:
         aligned = align(labels=LABELS, on_partial="error")
@@ -178,20 +180,22 @@ def test_partial_tokens_are_refused(texts):
         align(labels=LABELS, on_partial="error")
 
 
-@examples(300)
-@given(labelled_texts(), st.integers(1, 40), st.sampled_from(["include", "exclude"]))
-def test_both_ways_of_searching(texts, times, on_partial):
+@get_max_examples(300)
+@given(draw_labelled_texts(), st.integers(1, 40), st.sampled_from(["include", "exclude"]))
+def test_search_methods_agree(texts, times, on_partial):
     """Many spans among few tokens are searched for in another way than few among many."""
     rows, spans = [tokens for tokens, _ in texts], [row for _, row in texts]
     tagset = tokjax.TagSet(LABELS)
-    expected = [tag for text in texts for tag in as_ids(tagset, oracle.tags_of(*text, "BIO", on_partial)[0])]
-    align = partial(tokjax.align_spans, ragged_of(rows * times), labels=LABELS, on_partial=on_partial)
+    expected = [
+        tag for text in texts for tag in tags_to_ids(tagset, oracle.tags_of(*text, "BIO", on_partial)[0])
+    ]
+    align = partial(tokjax.align_spans, make_ragged_rows(rows * times), labels=LABELS, on_partial=on_partial)
     assert align(spans * times).labels.tolist() == expected * times
     few = spans + [[]] * len(rows) * (times - 1)
     assert align(few).labels[: len(expected)].tolist() == expected
 
 
-def dense(rows, width, fill):
+def to_dense(rows, width, fill):
     return np.array([[*row, *[fill] * (width - len(row))] for row in rows], np.int32).reshape(
         len(rows), width, len(fill)
     )
@@ -211,28 +215,28 @@ def aligner(tagset, on_partial):
 any_span = st.tuples(st.integers(-1, 20), st.integers(-1, 20), st.integers(-2, 3))
 
 
-rows_of_two = st.tuples(
-    st.lists(token_rows(), min_size=2, max_size=2),
+draw_row_pairs = st.tuples(
+    st.lists(draw_token_rows(), min_size=2, max_size=2),
     st.lists(st.lists(any_span, max_size=4), min_size=2, max_size=2),
 )
 
 
-@given(rows_of_two, schemes, st.sampled_from(["include", "exclude"]), st.booleans())
+@given(draw_row_pairs, schemes, st.sampled_from(["include", "exclude"]), st.booleans())
 def test_align_span_arrays(texts, scheme, on_partial, first_subword_only):
     """All of one shape, so that JAX compiles the functions once."""
     rows, spans = texts
     tagset = tokjax.TagSet(LABELS, scheme)
-    offsets, given_spans = dense(rows, 8, (0, 0)), dense(spans, 4, (0, 0, -1))
-    words = [np.tile(words_of(range(8)), (2, 1))] if first_subword_only else []
+    offsets, given_spans = to_dense(rows, 8, (0, 0)), to_dense(spans, 4, (0, 0, -1))
+    words = [np.tile(get_word_ids(range(8)), (2, 1))] if first_subword_only else []
     aligned = agree(aligner(tagset, on_partial), offsets, given_spans, *words)
     assert aligned.labels.shape == (2, 8)
     assert aligned.token_counts.shape == (2, 4)
     for i, (tokens, row) in enumerate(zip(rows, spans, strict=True)):
         valid = [1 <= start < stop and 0 <= label < 3 for start, stop, label in row]
-        kept = [(*span[:2], LABELS[span[2]]) for span, ok in zip(row, valid, strict=True) if ok]
-        row_words = words_of(tokens) if first_subword_only else None
-        tags, counts = oracle.tags_of(tokens, kept, scheme, on_partial, row_words)
-        assert aligned.labels[i].tolist() == [*as_ids(tagset, tags), *[-100] * (8 - len(tokens))]
+        retained = [(*span[:2], LABELS[span[2]]) for span, ok in zip(row, valid, strict=True) if ok]
+        row_words = get_word_ids(tokens) if first_subword_only else None
+        tags, counts = oracle.tags_of(tokens, retained, scheme, on_partial, row_words)
+        assert aligned.labels[i].tolist() == [*tags_to_ids(tagset, tags), *[-100] * (8 - len(tokens))]
         remaining = iter(counts)
         assert aligned.token_counts[i].tolist() == [
             *[next(remaining) if ok else 0 for ok in valid],
@@ -260,10 +264,10 @@ def test_a_span_to_the_end_of_int32(on_partial):
         assert jax.jit(align)(jnp.asarray(offsets), jnp.asarray(spans)).labels.tolist() == [1, 2]
 
 
-@given(labelled_texts(), schemes)
+@given(draw_labelled_texts(), schemes)
 def test_host_and_arrays_agree(texts, scheme):
     spans = [row for _, row in texts]
-    offsets = dense([tokens for tokens, _ in texts], 8, (0, 0))
+    offsets = to_dense([tokens for tokens, _ in texts], 8, (0, 0))
     on_host = tokjax.align_spans(offsets, spans, labels=LABELS, scheme=scheme)
     padded = tokjax.pad_spans(tokjax.span_columns(spans, LABELS))
     as_arrays = tokjax.align_span_arrays(offsets, padded, tokjax.TagSet(LABELS, scheme))
@@ -295,7 +299,7 @@ def test_forms_of_one_text_and_of_many(tokenizer, scheme):
     assert alone[::2] == alone[1::2]
 
 
-def test_a_leading_blank_is_no_part_of_a_word():
+def test_leading_space_is_outside_the_word():
     offsets, text, spans = array([(0, 0), (1, 4), (4, 9), (9, 10)]), "New York.", [(5, 9, "A-B")]
     align = partial(tokjax.align_spans, offsets, spans, labels=LABELS, scheme="IO")
     assert align().labels.tolist() == [-100, 0, 3, 0]
@@ -314,7 +318,7 @@ def test_a_leading_blank_is_no_part_of_a_word():
 
 
 @pytest.mark.parametrize("on_partial", ["include", "exclude", "error"])
-def test_a_blank_before_the_first_word_of_all(on_partial):
+def test_leading_space_before_first_word(on_partial):
     """Trimmed, it is empty just where the span begins."""
     texts, spans = ["\nZoë", "\nZoë"], [[(2, 6, "PER")]] * 2
     batch = tokjax.encode_batch_result(tokjax.byte_level(), texts)
@@ -340,15 +344,15 @@ def test_the_token_that_is_named_as_partial():
     for span, token in (((2, 7), 0), ((1, 6), 2), ((3, 4), 1), ((4, 7), 1)):
         with pytest.raises(tokjax.InvalidArgumentError, match=f"part of token {token}, whose"):
             tokjax.align_spans(offsets, [(*span, "PER")], labels=LABELS, on_partial="error")
-    whole = tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, on_partial="error")
-    assert whole.labels.tolist() == [1, 2, 0]
+    full_text = tokjax.align_spans(offsets, [(1, 5, "PER")], labels=LABELS, on_partial="error")
+    assert full_text.labels.tolist() == [1, 2, 0]
     with pytest.raises(tokjax.InvalidArgumentError, match="part of token 2, whose"):
         tokjax.align_spans(
             array([(1, 1), (1, 2), (2, 9)]), [(1, 4, "PER")], labels=LABELS, on_partial="error"
         )
 
 
-def test_special_tokens_are_told_by_their_spans(tokenizer):
+def test_special_tokens_have_empty_spans(tokenizer):
     """One that was found in the text has bytes and is labelled; one that was inserted has none."""
     with_eos = tokjax.with_template(tokenizer, "<|endoftext|> $A <|pad|>")
     result = tokjax.encode_result(with_eos, "low<|endoftext|>", allowed_special="all")
@@ -371,12 +375,12 @@ def test_pairs():
 
 def test_truncated_texts(tokenizer):
     text, spans = "lower newest widest", [(1, 6, "PER"), (7, 13, "ORG"), (14, 20, "PER")]
-    whole = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
-    room = int(np.flatnonzero(whole.offsets[:, 1] > 7)[0]) + 1
-    cut = tokjax.encode_result(tokenizer, text, max_length=room, add_special_tokens=False)
-    aligned = tokjax.align_spans(cut, spans, labels=LABELS, scheme="BILOU", texts=[text])
-    assert aligned.token_counts.tolist() == [room - 1, 1, 0]
-    assert aligned.labels[-1] == tokjax.TagSet(LABELS, "BILOU").id_of("U-ORG")
+    full_text = tokjax.encode_result(tokenizer, text, add_special_tokens=False)
+    capacity = int(np.flatnonzero(full_text.offsets[:, 1] > 7)[0]) + 1
+    truncated = tokjax.encode_result(tokenizer, text, max_length=capacity, add_special_tokens=False)
+    aligned = tokjax.align_spans(truncated, spans, labels=LABELS, scheme="BILOU", texts=[text])
+    assert aligned.token_counts.tolist() == [capacity - 1, 1, 0]
+    assert aligned.labels[-1] == tokjax.TagSet(LABELS, "BILOU").get_id("U-ORG")
 
 
 def test_many_texts_at_once(tokenizer, corpus):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.token_layouts import LABELS, array, ragged_of
+from tests.token_strategies import LABELS, array, make_ragged_rows
 
 
 @pytest.mark.parametrize(
@@ -44,12 +44,12 @@ from tests.token_layouts import LABELS, array, ragged_of
         ([(1, 3, "PER"), (1, 3, "PER")], tokjax.InvalidArgumentError, "overlap"),
     ],
 )
-def test_spans_that_are_refused(spans, error, message):
+def test_invalid_spans_are_rejected(spans, error, message):
     with pytest.raises(error, match=message):
         tokjax.align_spans(array([(1, 9)]), spans, labels=LABELS)
 
 
-def test_what_is_refused():
+def test_invalid_arguments_are_rejected():
     offsets = array([(1, 3), (3, 5)])
     align = partial(tokjax.align_spans, offsets, [], labels=LABELS)
     for options, message in (
@@ -81,7 +81,7 @@ def test_what_is_refused():
     with pytest.raises(tokjax.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
         tokjax.align_spans(np.zeros((2, 3, 2), int), [[]], labels=LABELS)
     with pytest.raises(tokjax.InvalidArgumentError, match="word_ids goes with an array"):
-        tokjax.align_spans(ragged_of([[(1, 2)]]), [[]], labels=LABELS, word_ids=np.array([0]))
+        tokjax.align_spans(make_ragged_rows([[(1, 2)]]), [[]], labels=LABELS, word_ids=np.array([0]))
     with pytest.raises(
         tokjax.OffsetsContractError, match=r"\(1, 6\) ends after the text, whose last byte is 4"
     ):
@@ -113,12 +113,12 @@ def test_what_is_refused():
 @pytest.mark.parametrize(
     "tokens", [[(3, 5), (1, 3)], [(0, 0), (3, 5), (4, 4), (0, 0), (1, 6)], [(1, 5), (2, 3)]]
 )
-def test_tokens_that_go_back(tokens):
+def test_decreasing_offsets_are_rejected(tokens):
     with pytest.raises(tokjax.InvalidArgumentError, match=r"text 1: token \d has the span .* in the order"):
-        tokjax.align_spans(ragged_of([[(4, 9), (9, 9)], tokens]), [[], []], labels=LABELS)
+        tokjax.align_spans(make_ragged_rows([[(4, 9), (9, 9)], tokens]), [[], []], labels=LABELS)
 
 
-def test_arrays_that_are_refused():
+def test_invalid_arrays_are_rejected():
     offsets, spans, tagset = np.zeros((2, 3, 2), int), np.zeros((2, 1, 3), int), tokjax.TagSet(LABELS)
     for arguments, options, message in (
         ((offsets, spans[:1]), {}, r"spans must have shape \(2, spans, 3\), not \(1, 1, 3\); see pad_spans"),

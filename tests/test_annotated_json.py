@@ -13,7 +13,7 @@ EXPECTED = [
 ]
 
 
-def as_prodigy(name):
+def to_prodigy(name):
     return [
         {
             "tokens": [{"id": 0, "start": 0, "end": 1}],
@@ -31,18 +31,18 @@ def as_prodigy(name):
         json.dumps(SPACY, ensure_ascii=False, indent=2),
         "\n".join(map(json.dumps, SPACY)),
         json.dumps(SPACY[0]) + "\n\n" + json.dumps(SPACY[1]) + "\n",
-        json.dumps(as_prodigy("spans")),
-        json.dumps(as_prodigy("ents"), indent=1),
-        "\r\n".join(map(json.dumps, as_prodigy("ents"))),
-        "\r".join(map(json.dumps, as_prodigy("ents"))),
-        json.dumps([{**record, "spans": {"sc": [{"start": 0, "end": 1}]}} for record in as_prodigy("ents")]),
-        json.dumps([{**record, "spans": []} for record in as_prodigy("entities")]),
-        json.dumps([{**record, "spans": record["ents"]} for record in as_prodigy("ents")]),
+        json.dumps(to_prodigy("spans")),
+        json.dumps(to_prodigy("ents"), indent=1),
+        "\r\n".join(map(json.dumps, to_prodigy("ents"))),
+        "\r".join(map(json.dumps, to_prodigy("ents"))),
+        json.dumps([{**record, "spans": {"sc": [{"start": 0, "end": 1}]}} for record in to_prodigy("ents")]),
+        json.dumps([{**record, "spans": []} for record in to_prodigy("entities")]),
+        json.dumps([{**record, "spans": record["ents"]} for record in to_prodigy("ents")]),
         json.dumps([[text, {"entities": [[*s, "Q42"] for s in rest["entities"]]}] for text, rest in SPACY]),
         json.dumps({"classes": ["PER", "LOC"], "annotations": SPACY}),
         json.dumps({"classes": ["PER", "LOC"], "annotations": [None, *SPACY]}, indent=2),
-        "\n".join(map(json.dumps, as_prodigy("entities"))),
-        "\n".join(map(json.dumps, [*as_prodigy("spans"), {"text": "no", "spans": [], "answer": "reject"}])),
+        "\n".join(map(json.dumps, to_prodigy("entities"))),
+        "\n".join(map(json.dumps, [*to_prodigy("spans"), {"text": "no", "spans": [], "answer": "reject"}])),
     ],
 )
 def test_spacy(tmp_path, content):
@@ -53,7 +53,7 @@ def test_spacy(tmp_path, content):
 
 def test_one_record_of_spacy(tmp_path):
     path = tmp_path / "train.jsonl"
-    for record in (SPACY[0], as_prodigy("spans")[0], as_prodigy("ents")[0]):
+    for record in (SPACY[0], to_prodigy("spans")[0], to_prodigy("ents")[0]):
         path.write_text(json.dumps(record))
         assert tokjax.read_spacy(path) == EXPECTED[:1]
         path.write_text("\n" + json.dumps(record, indent=2) + "\n")

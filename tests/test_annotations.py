@@ -137,14 +137,14 @@ def test_comments_and_rows(tmp_path, content, words):
     assert " ".join(word for text in texts for word in text.words) == words
 
 
-def test_documents_beside_words_that_are_numbered(tmp_path):
+def test_numbered_words_and_documents(tmp_path):
     path = tmp_path / "words.conll"
     path.write_text("1 -DOCSTART- O\n1 Zoe B-PER\n\n1 flew O\n1 -DOCSTART- O\n1 Kim B-PER\n")
     documents = tokjax.read_conll(path, word_column=1, unit="document")
     assert [document.text for document in documents] == ["Zoe flew", "Kim"]
 
 
-def test_labels_with_blanks(tmp_path):
+def test_labels_with_spaces(tmp_path):
     path = tmp_path / "words.tsv"
     path.write_text("-DOCSTART- O\n\nNew\tB-New York\nYork\tI-New York \nin\tO\n")
     [text] = tokjax.read_conll(path)

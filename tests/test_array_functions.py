@@ -22,12 +22,12 @@ def test_functions_of_tokjax():
     check_array_function(lambda batch: batch._replace(ids=-batch.ids), tokjax.CausalLMBatch(IDS, MASK, IDS))
 
 
-def in_place(ids):
+def reverse_in_place(ids):
     ids[0] += 1
     return ids
 
 
-def unsteady():
+def make_unsteady():
     calls = iter(range(9))
     return lambda ids: ids + np.int32(next(calls))
 
@@ -45,30 +45,30 @@ def unsteady():
             r"array 0 is int32\[2, 4\], not int32\[3, 4\]",
         ),
         (lambda ids: ids + 1 if isinstance(ids, jax.core.Tracer) else ids, "jax.jit: array 0 is"),
-        (in_place, r"what it was given, after the call: array 0 is \[\[ 1  2"),
-        (unsteady(), "NumPy, called again: array 0 is"),
+        (reverse_in_place, r"what it was given, after the call: array 0 is \[\[ 1  2"),
+        (make_unsteady(), "NumPy, called again: array 0 is"),
     ],
 )
-def test_faults(function, message):
+def test_faulty_functions_are_detected(function, message):
     with pytest.raises(AssertionError, match=message):
         check_array_function(function, IDS.copy())
 
 
 def test_a_function_that_goes_across_rows():
-    def of_the_whole_batch(ids):
+    def normalize_over_batch(ids):
         return ids - (ids.size - 12)
 
-    check_array_function(of_the_whole_batch, IDS)
+    check_array_function(normalize_over_batch, IDS)
     with pytest.raises(AssertionError, match=r"jax.vmap: array 0"):
-        check_array_function(lambda ids: ids[::-1] if ids.ndim == 2 and not _mapped(ids) else ids, IDS)
+        check_array_function(lambda ids: ids[::-1] if ids.ndim == 2 and not _run_vmapped(ids) else ids, IDS)
 
 
-def _mapped(ids):
+def _run_vmapped(ids):
     return "Batch" in type(ids).__name__
 
 
 @pytest.mark.parametrize(("given", "kind"), [(3, "int"), (np.int32(3), "int32"), (jnp.zeros(2), "ArrayImpl")])
-def test_what_is_no_array_is_told_before_the_call(given, kind):
+def test_non_arrays_are_rejected_before_the_call(given, kind):
     with pytest.raises(AssertionError, match=f"array 1 is a {kind}, not an array of NumPy; bind"):
         check_array_function(np.add, IDS, given)
 

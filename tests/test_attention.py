@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests import tiny_transformer
-from tests.agreement import agree
+from tests.numpy_jax_agreement import assert_agrees
 
 LENGTH = 6
 marks = st.lists(st.lists(st.integers(0, 1), min_size=LENGTH, max_size=LENGTH), min_size=1, max_size=3).map(
@@ -21,12 +21,12 @@ marks = st.lists(st.lists(st.integers(0, 1), min_size=LENGTH, max_size=LENGTH), 
 )
 
 
-def as_integers(function):
-    """Masks as the `int32` that `agree` compares."""
+def to_integers(function):
+    """Masks as the `int32` that `assert_agrees` compares."""
     return lambda *arrays: function(*arrays).astype(np.int32)
 
 
-def loops(length, sees):
+def compute_mask_in_loop(length, sees):
     return [[int(sees(query, key)) for key in range(length)] for query in range(length)]
 
 
@@ -54,7 +54,7 @@ def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causa
         columns = dict(zip(named, arrays, strict=True))
         return tokjax.make_attention_mask(**columns, causal=causal, window=window)
 
-    found = agree(as_integers(make), *named.values())
+    found = assert_agrees(to_integers(make), *named.values())
     for row in range(len(drawn)):
 
         def sees(query, key, row=row):
@@ -63,7 +63,7 @@ def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causa
             ok = ok and (not has_segments or segment_ids[row, query] == segment_ids[row, key])
             return bool(ok and (not has_padding or drawn[row, key]))
 
-        expected = loops(LENGTH, sees)
+        expected = compute_mask_in_loop(LENGTH, sees)
         for query, keys in enumerate(expected):
             if has_padding and not drawn[row, query]:
                 keys[query] = 1
@@ -72,14 +72,16 @@ def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causa
 
 
 def test_single_masks():
-    assert tokjax.causal_mask(3).astype(int).tolist() == [loops(3, lambda q, k: k <= q)]
-    assert tokjax.sliding_window_mask(5, 2).astype(int).tolist() == [loops(5, lambda q, k: q - 2 < k <= q)]
+    assert tokjax.causal_mask(3).astype(int).tolist() == [compute_mask_in_loop(3, lambda q, k: k <= q)]
+    assert tokjax.sliding_window_mask(5, 2).astype(int).tolist() == [
+        compute_mask_in_loop(5, lambda q, k: q - 2 < k <= q)
+    ]
     ids = np.array([1, 1, 2, 0], np.int32)
-    found = agree(as_integers(tokjax.segment_mask), ids, ids[::-1].copy())
+    found = assert_agrees(to_integers(tokjax.segment_mask), ids, ids[::-1].copy())
     assert found.tolist() == [[[int(q == k) for k in ids[::-1]] for q in ids]]
     assert tokjax.padding_mask(np.array([[1, 0]])).tolist() == [[[[True, False]]]]
     prefix = tokjax.prefix_mask(tokjax.create_attention_mask(np.array([2]), 3))
-    assert prefix.astype(int).tolist() == [[loops(3, lambda q, k: k < 2 or k <= q)]]
+    assert prefix.astype(int).tolist() == [[compute_mask_in_loop(3, lambda q, k: k < 2 or k <= q)]]
 
 
 def test_without_causal_a_prefix_changes_nothing():
@@ -87,15 +89,15 @@ def test_without_causal_a_prefix_changes_nothing():
     assert tokjax.make_attention_mask(in_prefix=prefix, causal=False).all()
 
 
-def test_no_query_sees_nothing():
+def test_every_query_attends_to_a_key():
     left_padded = np.array([[0, 0, 1, 1]])
     mask = tokjax.make_attention_mask(attention_mask=left_padded)
     assert mask.any(axis=-1).all()
     assert mask[0, 0].astype(int).tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
     empty = np.zeros((2, 1, 1, 3), bool)
-    assert tokjax.see_themselves(empty).astype(int).tolist() == [[np.eye(3).tolist()]] * 2
+    assert tokjax.unmask_empty_rows(empty).astype(int).tolist() == [[np.eye(3).tolist()]] * 2
     with pytest.raises(tokjax.InvalidArgumentError, match=r"mask must have shape \(..., length, length\)"):
-        tokjax.see_themselves(np.zeros((2, 3), bool))
+        tokjax.unmask_empty_rows(np.zeros((2, 3), bool))
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -114,7 +116,7 @@ def test_additive_masks_give_no_nan(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.int32, "foo"])
-def test_types_that_are_no_floats(dtype):
+def test_non_float_dtypes_are_rejected(dtype):
     with pytest.raises(tokjax.InvalidArgumentError, match=f"dtype must be one of float16, .*, not {dtype!r}"):
         tokjax.additive_mask(np.ones(2, bool), dtype)
 
@@ -138,7 +140,7 @@ def test_a_jitted_mask_holds_no_table():
     assert len(mask.lower(jnp.ones((1, 1024), jnp.int32)).as_text()) < 20_000
 
 
-def test_masks_refuse():
+def test_invalid_masks_are_rejected():
     with pytest.raises(tokjax.InvalidArgumentError, match="give attention_mask, segment_ids or in_prefix"):
         tokjax.make_attention_mask()
     with pytest.raises(
@@ -169,7 +171,7 @@ def documents():
     ids=str,
 )
 def test_packing_changes_no_output_and_no_gradient(documents, options):
-    params = tiny_transformer.parameters(20, 16)
+    params = tiny_transformer.init_parameters(20, 16)
     ragged = tokjax.ragged_from_rows(documents)
     blocks = jax.tree.map(
         jnp.asarray, tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit")
@@ -185,8 +187,8 @@ def test_packing_changes_no_output_and_no_gradient(documents, options):
     packed_logits = np.asarray(logits(params, *packed_batch[:3]))
     padded_logits = np.asarray(logits(params, *padded_batch[:3]))
     for row, document in enumerate(documents):
-        of_row = np.asarray(blocks.document_ids) == row
-        np.testing.assert_allclose(packed_logits[of_row], padded_logits[row, : len(document)], atol=2e-5)
+        row_mask = np.asarray(blocks.document_ids) == row
+        np.testing.assert_allclose(packed_logits[row_mask], padded_logits[row, : len(document)], atol=2e-5)
     gradients = [jax.jit(jax.grad(summed))(params, batch) for batch in (packed_batch, padded_batch)]
     for ours, theirs in zip(*map(jax.tree.leaves, gradients), strict=True):
         np.testing.assert_allclose(ours, theirs, atol=5e-4, rtol=1e-4)
@@ -197,7 +199,7 @@ def test_a_packed_training_run_has_the_losses_of_a_padded_one(documents):
     ragged = tokjax.ragged_from_rows(documents)
     blocks = tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit", seed=1)
     padded = tokjax.collate_padded_batch(ragged, pad_id=0, length=16)
-    params = tiny_transformer.parameters(20, 16)
+    params = tiny_transformer.init_parameters(20, 16)
     losses = [
         tiny_transformer.train(params, [batch] * 20)
         for batch in (
@@ -214,7 +216,7 @@ def test_without_segments_it_would_leak(documents):
     blocks = jax.tree.map(
         jnp.asarray, tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=16, pad_id=0)
     )
-    params = tiny_transformer.parameters(20, 16)
+    params = tiny_transformer.init_parameters(20, 16)
     ids, positions, mask, labels = tiny_transformer.packed_batch(blocks)
     leaking = tokjax.make_attention_mask(attention_mask=blocks.attention_mask)
     total_loss = jax.jit(tiny_transformer.total_loss)

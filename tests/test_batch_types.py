@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.every_loader import PAD, TEXTS, TOKENIZER
-from tests.test_on_a_mesh import HOLES, IDS, OFFSETS, SPANS, SPECIAL_IDS, TAGS, draws
+from tests.loader_cases import PAD, TEXTS, TOKENIZER
+from tests.test_on_a_mesh import HOLES, IDS, OFFSETS, SPANS, SPECIAL_IDS, TAGS, make_draws
 from tokjax import PackedBlocks
 from tokjax.testing import check_batch
 
@@ -37,33 +37,35 @@ BATCHES = {
     "padded ids": (tokjax.collate_padded_batch(RESULTS, pad_id=PAD, columns=["ids"]),),
     "causal": (tokjax.CausalLMBatch(IDS, HOLES, IDS),),
     "masked": (
-        tokjax.masked_lm(IDS, draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=HOLES),
-    ),
-    "span corruption": (tokjax.span_corruption(IDS, HOLES, draws(ROWS, LENGTH), **SPECIAL_IDS),),
-    "a mixture": (
-        tokjax.denoising_mixture(
-            IDS, HOLES, draws(ROWS, LENGTH + 1), denoisers=tokjax.UL2_DENOISERS, **SPECIAL_IDS
+        tokjax.masked_lm(
+            IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=HOLES
         ),
     ),
-    "prefixes": (tokjax.prefix_lm(IDS, HOLES, draws(ROWS)),),
+    "span corruption": (tokjax.span_corruption(IDS, HOLES, make_draws(ROWS, LENGTH), **SPECIAL_IDS),),
+    "a mixture": (
+        tokjax.denoising_mixture(
+            IDS, HOLES, make_draws(ROWS, LENGTH + 1), denoisers=tokjax.UL2_DENOISERS, **SPECIAL_IDS
+        ),
+    ),
+    "prefixes": (tokjax.prefix_lm(IDS, HOLES, make_draws(ROWS)),),
     "chunks": (tokjax.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
     "labels of spans": (tokjax.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }
-NO_BATCHES = {"Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat"}
+NON_BATCHES = {"Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat"}
 """Named tuples of arrays that don't go to a device: what batches are made from, and results on the host."""
 
 
-def test_every_type_of_batch_is_here():
+def test_all_batch_types_are_tested():
     """But for the quick functions' records, which hold strings too."""
     public = {name: getattr(tokjax, name) for name in tokjax.__all__ if not name.startswith("Quick")}
-    of_arrays = {
+    array_fields = {
         name
         for name, value in public.items()
         if inspect.isclass(value)
         and issubclass(value, tuple)
         and any("Array" in str(kind) for kind in inspect.get_annotations(value).values())
     }
-    assert of_arrays - NO_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
+    assert array_fields - NON_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
 
 
 SLOW = {"packed with a loss mask", "a mixture"}
@@ -72,7 +74,7 @@ SLOW = {"packed with a loss mask", "a mixture"}
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BATCHES]
 )
-def test_it_can_be_taken_apart(name):
+def test_batch_is_a_pytree(name):
     check_batch(*BATCHES[name])
 
 
@@ -118,23 +120,23 @@ def test_total_tokens_is_that_of_the_blocks():
         ({"ids": IDS[:1]}, "it has 1 rows; pass a batch of at least 2"),
     ],
 )
-def test_what_is_no_batch(batch, message):
+def test_non_batches_are_rejected(batch, message):
     with pytest.raises(AssertionError, match=message):
         check_batch(batch)
 
 
-def of_the_first_row(batch):
+def take_first_row(batch):
     return batch["ids"] - batch["ids"].reshape(-1)[0]
 
 
-def of_two_axes(batch):
+def add_axis(batch):
     ids = batch["ids"]
     return ids.sum(axis=min(ids.ndim - 1, 1), dtype=np.int32)
 
 
 @pytest.mark.parametrize(
     ("function", "message"),
-    [(of_the_first_row, "of_the_first_row, jax"), (of_two_axes, "of_two_axes, microbatches")],
+    [(take_first_row, "take_first_row, jax"), (add_axis, "add_axis, microbatches")],
 )
 def test_functions_that_go_across_rows(function, message):
     with pytest.raises(AssertionError, match=message):

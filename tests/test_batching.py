@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree, agree_in_jax, assert_same
+from tests.hypothesis_profiles import get_max_examples
+from tests.numpy_jax_agreement import assert_agrees, assert_agrees_in_jax, assert_same
 from tests.oracles import batching as oracle
-from tests.profiles import examples
 
 # (older versions of JAX keep the switch there)
 HAS_X64 = jax if hasattr(jax, "enable_x64") else importlib.import_module("jax.experimental")
 ids = st.integers(0, 9)
-rows_of_ids = st.lists(st.lists(ids, max_size=7), max_size=6)
+id_rows = st.lists(st.lists(ids, max_size=7), max_size=6)
 
 
 def full_ragged(rows):
@@ -36,10 +36,10 @@ def full_ragged(rows):
     )
 
 
-@given(rows_of_ids, st.integers(0, 8), st.sampled_from(["left", "right"]), st.sampled_from(["left", "right"]))
+@given(id_rows, st.integers(0, 8), st.sampled_from(["left", "right"]), st.sampled_from(["left", "right"]))
 def test_pad_ragged(rows, length, pad_side, truncation):
     pad = partial(tokjax.pad_ragged, length=length, pad_id=99, pad_side=pad_side, truncation=truncation)
-    padded = agree(pad, full_ragged(rows))
+    padded = assert_agrees(pad, full_ragged(rows))
     expected_ids, expected_mask = oracle.pad_rows(rows, length, 99, pad_side, truncation)
     assert padded.ids.tolist() == expected_ids
     assert padded.attention_mask.tolist() == expected_mask
@@ -52,7 +52,7 @@ def test_pad_ragged(rows, length, pad_side, truncation):
     assert (padded.special_tokens_mask[present] == padded.word_ids[present] % 2).all()
 
 
-@given(rows_of_ids)
+@given(id_rows)
 def test_collate_finds_the_length(rows):
     longest = max(map(len, rows), default=0)
     ragged = tokjax.ragged_from_rows(rows)
@@ -74,10 +74,10 @@ def test_collate_options(tokenizer):
     )
     assert unmarked.special_tokens_mask.tolist() == [[0, 0], [0, 0]]
     assert unmarked.token_type_ids is None
-    cut = tokjax.collate_padded_batch(
+    truncated = tokjax.collate_padded_batch(
         tokjax.ragged_from_rows([[1, 2, 3]]), pad_id=0, buckets=[2], truncation="left"
     )
-    assert cut.ids.tolist() == [[2, 3]]
+    assert truncated.ids.tolist() == [[2, 3]]
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_collate_options(tokenizer):
         ({"columns": "ids"}, "columns must be"),
     ],
 )
-def test_collate_refuses(options, message):
+def test_collate_rejects_invalid_arguments(options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.collate_padded_batch(tokjax.ragged_from_rows([[1], [1, 2, 3]]), pad_id=0, **options)
 
 
-def test_what_is_no_result():
+def test_non_results_are_rejected():
     for wrong in ([[1, 2], [3]], np.array([[1, 2]]), jnp.array([1]), 3):
         with pytest.raises(tokjax.InvalidArgumentError, match="ragged_from_rows"):
             tokjax.collate_padded_batch(wrong, pad_id=0)
@@ -124,7 +124,9 @@ def test_lengths_are_unknown_under_jit():
 
 @given(st.lists(ids, max_size=9), st.integers(0, 9))
 def test_pad_sequence(row, length):
-    padded = agree(partial(tokjax.pad_sequence, max_length=length, pad_value=7), np.array(row, np.int32))
+    padded = assert_agrees(
+        partial(tokjax.pad_sequence, max_length=length, pad_value=7), np.array(row, np.int32)
+    )
     assert padded.tolist() == oracle.pad_rows([row], length, 7)[0][0]
 
 
@@ -134,24 +136,26 @@ def test_batch_pad_sequences(batch, width, length, data):
     lengths = np.array(
         data.draw(st.lists(st.integers(0, width + 2), min_size=batch, max_size=batch)), np.int32
     )
-    padded = agree(partial(tokjax.batch_pad_sequences, max_length=length, pad_value=7), tokens, lengths)
+    padded = assert_agrees(
+        partial(tokjax.batch_pad_sequences, max_length=length, pad_value=7), tokens, lengths
+    )
     rows = [row[:n] for row, n in zip(tokens.tolist(), lengths.tolist(), strict=True)]
     assert padded.tolist() == oracle.pad_rows(rows, length, 7)[0]
 
 
-def rectangle(batch, length, elements):
+def to_rectangle(batch, length, elements):
     return st.lists(st.lists(elements, min_size=length, max_size=length), min_size=batch, max_size=batch)
 
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 7))
 def test_causal_lm_labels(data, batch, length):
     tokens, mask, segments, counted = (
-        data.draw(rectangle(batch, length, st.integers(0, top))) for top in (9, 1, 2, 1)
+        data.draw(to_rectangle(batch, length, st.integers(0, top))) for top in (9, 1, 2, 1)
     )
     arrays = [np.array(x, np.int32).reshape(batch, length) for x in (tokens, mask, segments, counted)]
-    plain = agree(tokjax.causal_lm_labels, *arrays[:2])
+    plain = assert_agrees(tokjax.causal_lm_labels, *arrays[:2])
     assert plain.tolist() == oracle.shift_labels(tokens, mask)
-    full = agree(
+    full = assert_agrees(
         lambda i, m, s, c: tokjax.causal_lm_labels(i, m, segment_ids=s, loss_mask=c, ignore_index=-1), *arrays
     )
     assert full.tolist() == oracle.shift_labels(tokens, mask, -1, segments, counted)
@@ -176,11 +180,11 @@ def test_labels_refuse_other_shapes():
         tokjax.causal_lm_labels(np.zeros(2, int), np.zeros(2, int), segment_ids=np.zeros(1, int))
 
 
-@given(rows_of_ids, st.integers(1, 6), st.none() | st.just(50))
+@given(id_rows, st.integers(1, 6), st.none() | st.just(50))
 def test_packing(rows, block_size, eos_id):
     ragged = tokjax.ragged_from_rows(rows)
     plan = tokjax.plan_packing([len(row) for row in rows], block_size, separators=eos_id is not None)
-    packed = agree(lambda r: tokjax.apply_packing(plan, r, pad_id=99, eos_id=eos_id), ragged)
+    packed = assert_agrees(lambda r: tokjax.apply_packing(plan, r, pad_id=99, eos_id=eos_id), ragged)
     columns, total = oracle.pack_rows(rows, block_size, 99, eos_id)
     assert [c.tolist() for c in packed[:-1]] == columns
     assert packed.total_tokens == total == plan.total_tokens
@@ -195,7 +199,7 @@ def test_a_plan_is_an_argument_too():
     ragged = tokjax.ragged_from_rows([[1, 2], [3]])
     plan = tokjax.plan_packing(ragged.lengths, 2, separators=True)
     apply = partial(tokjax.apply_packing, pad_id=0, eos_id=9)
-    assert agree(apply, plan, ragged).ids.tolist() == [[1, 2], [9, 3]]
+    assert assert_agrees(apply, plan, ragged).ids.tolist() == [[1, 2], [9, 3]]
 
 
 DTYPES = ["bool", "uint8", "int8", "uint16", "int16", "int32", "uint32", "int64"]
@@ -224,10 +228,10 @@ def test_arrays_of_any_integer_dtype(dtype, x64):
     ]
     with HAS_X64.enable_x64(x64):
         for function, arrays in functions:
-            agree_in_jax(function, function(*arrays), arrays)
+            assert_agrees_in_jax(function, function(*arrays), arrays)
 
 
-def test_what_does_not_fit_is_refused():
+def test_overflow_is_rejected():
     big = np.array([2**31 + 7, 1])
     for call in (
         lambda: tokjax.causal_lm_labels(big, np.ones(2, int)),
@@ -257,7 +261,7 @@ def test_iterators_of_options():
     assert padded.offsets.shape == (2, 3, 2)
 
 
-def test_packing_refuses():
+def test_packing_rejects_invalid_arguments():
     ragged = tokjax.ragged_from_rows([[1, 2], [3]])
     plan = tokjax.plan_packing(ragged.lengths, 2, separators=True)
     with pytest.raises(tokjax.InvalidArgumentError, match="pass eos_id"):
@@ -280,7 +284,7 @@ def test_packing_refuses():
 
 @given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
 def test_create_attention_mask(lengths, width):
-    mask = agree(lambda n: tokjax.create_attention_mask(n, width), np.array(lengths, np.int32))
+    mask = assert_agrees(lambda n: tokjax.create_attention_mask(n, width), np.array(lengths, np.int32))
     assert mask.tolist() == [[1] * min(n, width) + [0] * (width - min(n, width)) for n in lengths]
 
 
@@ -293,10 +297,10 @@ def test_create_causal_mask():
     assert tokjax.create_causal_mask(0).shape == (0, 0)
 
 
-@examples(40)  # (each with another shape is compiled anew)
+@get_max_examples(40)  # (each with another shape is compiled anew)
 @given(st.lists(st.integers(0, 2), max_size=8), st.integers(0, 3))
 def test_find_document_boundaries(row, spare):
-    expected = oracle.document_boundaries(row, 0)
+    expected = oracle.find_boundaries(row, 0)
     array = np.array(row, np.int32)
     found = tokjax.find_document_boundaries(array, 0)
     assert found.dtype == np.int32
@@ -304,19 +308,19 @@ def test_find_document_boundaries(row, spare):
     assert [tuple(pair) for pair in found.tolist()] == expected
     assert tokjax.find_document_boundaries(jnp.asarray(array), 0).tolist() == found.tolist()
     find = partial(tokjax.find_document_boundaries, eos_token=0, max_documents=len(expected) + spare)
-    padded = agree(find, array)
+    padded = assert_agrees(find, array)
     assert padded[: len(expected)].tolist() == found.tolist()
     assert (padded[len(expected) :] == len(row)).all()
 
 
-def test_ids_of_julia_that_do_not_fit():
+def test_one_based_ids_out_of_range():
     with pytest.raises(tokjax.InvalidArgumentError, match="holds 2147483647, and 2147483648 does not fit"):
         tokjax.to_one_based(np.array([0, 2**31 - 1]))
     with pytest.raises(tokjax.InvalidArgumentError, match="index is 1099511627776, which does not fit"):
         tokjax.to_one_based(np.array([0]), ignore_index=2**40)
 
 
-def test_rows_far_into_a_flat_array():
+def test_rows_at_large_offsets():
     ids = np.broadcast_to(np.int32(7), 3_000_000_000)
     far = tokjax.Ragged(ids, np.array([2_999_999_997, 2_999_999_999, 3_000_000_000]))
     assert tokjax.collate_padded_batch(far, pad_id=0).ids.tolist() == [[7, 7], [7, 0]]
@@ -336,7 +340,7 @@ def test_rows_far_into_a_flat_array():
         (lambda: tokjax.pad_ragged([[1]], length=2, pad_id=0), r"pass tokjax\.ragged_from_rows\(rows\)"),
     ],
 )
-def test_what_is_no_batch(call, message):
+def test_non_batches_are_rejected(call, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         call()
 
@@ -357,11 +361,11 @@ def test_too_many_documents():
 
 
 @given(st.lists(st.integers(-1, 5), max_size=5))
-def test_julia_counts_from_one(row):
+def test_one_based_ids(row):
     array = np.array(row, np.int32)
-    one_based = agree(partial(tokjax.to_one_based, ignore_index=-1), array)
+    one_based = assert_agrees(partial(tokjax.to_one_based, ignore_index=-1), array)
     assert one_based.tolist() == [i if i == -1 else i + 1 for i in row]
-    assert agree(partial(tokjax.to_zero_based, ignore_index=-1), one_based).tolist() == row
+    assert assert_agrees(partial(tokjax.to_zero_based, ignore_index=-1), one_based).tolist() == row
 
 
 @pytest.mark.parametrize(
@@ -380,4 +384,4 @@ def test_the_edges_in_jax(rows):
         lambda r: tokjax.find_document_boundaries(r.ids, 7, max_documents=3),
         lambda r: tokjax.pad_sequence(r.ids, 2, 0),
     ):
-        agree_in_jax(function, function(ragged), (ragged,))
+        assert_agrees_in_jax(function, function(ragged), (ragged,))

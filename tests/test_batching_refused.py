@@ -7,7 +7,7 @@ import tokjax
 
 
 @pytest.mark.parametrize("wrong", [None, 1.5, "0", True, 2**31])
-def test_ids_that_are_none(wrong):
+def test_invalid_ids_are_rejected(wrong):
     ragged, flat = tokjax.ragged_from_rows([[1]]), np.array([1])
     with pytest.raises(tokjax.InvalidArgumentError, match="pad_id (is|must be)"):
         tokjax.collate_padded_batch(ragged, pad_id=wrong)
@@ -24,10 +24,10 @@ def test_ids_that_are_none(wrong):
         tokjax.causal_lm_labels(flat, flat, ignore_index=wrong)
 
 
-def test_results_of_other_types(tokenizer):
+def test_other_result_types_are_rejected(tokenizer):
     batch = tokjax.encode_batch_result(tokenizer, ["a", "b"])
     chat = tokjax.encode_chat(tokenizer, [{"role": "user", "content": "a"}], "{{ messages[0].content }}")
-    for given, message in (
+    for passed, message in (
         (tokjax.quick_encode_batch(tokenizer, ["a"]), "of type QuickBatch: pass its results"),
         ([batch, batch], "result 0 is of type TokenizationBatch: pass the batch itself, or all results"),
         ([batch[0], chat], "result 1 is of type EncodedChat: pass its tokens, chat.result"),
@@ -35,7 +35,7 @@ def test_results_of_other_types(tokenizer):
         ([[1, 2]], "result 0 is of type list: for rows of plain ids pass tokjax.ragged_from_rows"),
     ):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
-            tokjax.collate_padded_batch(given, pad_id=0)
+            tokjax.collate_padded_batch(passed, pad_id=0)
 
 
 def test_shapes_that_do_not_fit():

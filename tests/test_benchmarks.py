@@ -15,25 +15,34 @@ from typer.testing import CliRunner
 
 import tokjax
 from benchmarks.cli import app
-from benchmarks.corpus import documents_in, fetch_corpus, write_documents
-from benchmarks.environments import python_with_slow_tokenizers
+from benchmarks.corpus import fetch_corpus, iter_documents, write_documents
+from benchmarks.environments import make_slow_environment
 from benchmarks.inputs import CACHE_VARIABLE, SEPARATOR, InputError, read_documents, write_ranks
-from benchmarks.measuring import ProcessError, apart, interleaved
 from benchmarks.names import CURVES
-from benchmarks.packers import BLOCK, fullest
+from benchmarks.packers import BLOCK, compute_fullest_plan
 from benchmarks.record import (
     RESULTS,
     Measurement,
     RecordError,
     check_record,
-    new_record,
+    make_record,
     read_record,
     write_record,
 )
-from benchmarks.render import FRONT_TABLES, PAGES, PLACE, PLACES, render_pictures, rendered, table, tables_of
+from benchmarks.render import (
+    FRONT_TABLES,
+    PAGES,
+    TABLE_MARKER,
+    TABLE_MARKERS,
+    get_tables,
+    render_page,
+    render_pictures,
+    render_table,
+)
 from benchmarks.sources import find_sources
 from benchmarks.suites import SUITES
-from benchmarks.tables.front import COMPARISONS, front_table
+from benchmarks.tables.front import COMPARISONS, make_front_table
+from benchmarks.timing import ProcessError, run_in_process, time_interleaved
 
 ROOT = Path(__file__).parents[1]
 SENTENCE = "The {} fox jumps over {} lazy Dogs, as it's wont to; naïve café №{}. "
@@ -76,14 +85,14 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def words_of(result):
+def split_words(result):
     return " ".join(result.output.split())
 
 
 def example():
     rounds = {"tokjax": (1.0, 3.0, 2.0), "peer": (4.0, 4.0, 5.0)}
     measured = [Measurement("task", name, rounds=of_one, reference="peer") for name, of_one in rounds.items()]
-    return new_record("short", ["tokjax"], {"quick": True}, [], measured)
+    return make_record("short", ["tokjax"], {"quick": True}, [], measured)
 
 
 @pytest.mark.parametrize("suite", RUNS)
@@ -97,21 +106,21 @@ def test_a_suite_runs_and_its_record_is_rendered(suite, small, tmp_path):
     assert any(one.rounds for one in record.measurements)
     assert record.inputs
     assert all(len(one.sha256) == 64 and one.bytes > 0 for one in record.inputs)
-    for name, (benchmark, _) in PLACES.items():
+    for name, (benchmark, _) in TABLE_MARKERS.items():
         if benchmark == suite:
-            assert table(name, tmp_path / "out").splitlines()[-1] in done.output
+            assert render_table(name, tmp_path / "out").splitlines()[-1] in done.output
 
 
 @pytest.mark.slow
-def test_a_suite_that_fails_is_told_and_the_others_go_on(small, tmp_path, monkeypatch):
+def test_failed_suite_is_reported_and_others_run(small, tmp_path, monkeypatch):
     monkeypatch.setattr("benchmarks.suites.kinds.VOCAB_SIZE", "many")
     monkeypatch.setitem(sys.modules, "sentencepiece", None)
     monkeypatch.delitem(sys.modules, "benchmarks.suites.tokenizers", raising=False)
     done = run("kinds", "tokenizers", "short", *small)
     assert done.exit_code == 1
-    assert "kinds failed: TypeError:" in words_of(done)
-    assert "tokenizers left out: sentencepiece is not installed; pip install" in words_of(done)
-    assert "1 of 3 suites done" in words_of(done)
+    assert "kinds failed: TypeError:" in split_words(done)
+    assert "tokenizers left out: sentencepiece is not installed; pip install" in split_words(done)
+    assert "1 of 3 suites done" in split_words(done)
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["short.json"]
 
 
@@ -124,7 +133,7 @@ def test_contenders_that_are_not_installed_are_named(small, tmp_path, monkeypatc
     monkeypatch.setitem(sys.modules, "tiktoken", None)
     done = run("short", *small)
     assert done.exit_code == 1
-    assert "short left out: tiktoken is not installed" in words_of(done)
+    assert "short left out: tiktoken is not installed" in split_words(done)
 
 
 def test_suites_are_listed():
@@ -147,24 +156,26 @@ def test_suites_are_listed():
         (["short", "--megabytes", "-1"], "error: --megabytes must be above 0, not -1"),
     ],
 )
-def test_what_the_user_gets_wrong(arguments, said, texts, tmp_path, monkeypatch):
+def test_usage_errors(arguments, said, texts, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "bad").write_text("not ranks at all\n")
     (tmp_path / "few").write_text("YQ== 0\n")
     done = run(*arguments)
     assert done.exit_code == 1
-    assert said in words_of(done)
+    assert said in split_words(done)
 
 
-def test_a_stranger_needs_no_files(monkeypatch):
+def test_runs_without_local_files(monkeypatch):
     documents = [SENTENCE * 40, "x = 1\n" * 50]
-    monkeypatch.setattr("benchmarks.sources.code_documents", lambda: iter(documents))
+    monkeypatch.setattr("benchmarks.sources.iter_code_documents", lambda: iter(documents))
     sources = find_sources(None, None, own_megabytes=0.05)
     assert sources.main == "code"
     assert sorted(read_documents(sources.texts["code"])) == sorted(documents)
     assert "trained by tokjax on the text 'code'" in sources.ranks_note
-    monkeypatch.setattr("benchmarks.sources.code_documents", lambda: pytest.fail("they are there already"))
+    monkeypatch.setattr(
+        "benchmarks.sources.iter_code_documents", lambda: pytest.fail("they are there already")
+    )
     assert find_sources(None, None, own_megabytes=0.05) == sources
 
 
@@ -179,7 +190,7 @@ def test_a_package_becomes_documents(tmp_path):
     (pages / "ls.1").write_text("list")
     (tmp_path / "a.html").write_text("<html><body><p>1 &lt; 2</p><script>no</script></body></html>")
     (tmp_path / "program").write_bytes(b"\x7fELF")
-    assert list(documents_in(tmp_path)) == ["1 < 2", "list"]
+    assert list(iter_documents(tmp_path)) == ["1 < 2", "list"]
 
 
 def test_texts_need_the_tools_of_debian(tmp_path, monkeypatch):
@@ -188,46 +199,48 @@ def test_texts_need_the_tools_of_debian(tmp_path, monkeypatch):
         fetch_corpus(tmp_path, 1, print)
 
 
-def test_a_process_of_its_own_tells_what_it_saw_and_why_it_failed():
-    assert apart("benchmarks.names:run_name", {"contender": "x", "threads": 2}) == "x; 2"
-    with pytest.raises(ProcessError, match="run_name failed: TypeError"):
-        apart("benchmarks.names:run_name", {"nobody": 1})
+def test_subprocess_returns_result_or_error():
+    assert run_in_process("benchmarks.names:format_run_name", {"contender": "x", "threads": 2}) == "x; 2"
+    with pytest.raises(ProcessError, match="format_run_name failed: TypeError"):
+        run_in_process("benchmarks.names:format_run_name", {"nobody": 1})
 
 
 @pytest.mark.slow
-def test_an_environment_that_cannot_be_made_is_told_and_leaves_nothing(tmp_path, monkeypatch):
+def test_failed_environment_is_reported_and_removed(tmp_path, monkeypatch):
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
     with pytest.raises(InputError, match="pip can't install transformers"):
-        python_with_slow_tokenizers(print)
+        make_slow_environment(print)
     assert list((tmp_path / "cache").iterdir()) == []
 
 
-def test_rounds_go_through_all_in_turn():
+def test_rounds_are_interleaved():
     called = []
-    seconds = interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2)
+    seconds = time_interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2)
     assert called == list("ababab")
     assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
     called.clear()
-    seconds = interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2, twice=True)
+    seconds = time_interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2, twice=True)
     assert called == list("abaabbaabb")
     assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
 
 
 @given(st.lists(st.integers(1, 3 * BLOCK), min_size=1, max_size=40))
-def test_no_plan_is_fuller_than_the_bound(lengths):
+def test_plans_stay_below_the_bound(lengths):
     lengths = np.array(lengths)
     plan = tokjax.plan_packing(lengths, BLOCK, "best_fit", overlong="split")
-    assert plan.fill_rate <= fullest(lengths) + 1e-12
+    assert plan.fill_rate <= compute_fullest_plan(lengths) + 1e-12
 
 
 def test_the_bound_of_plans():
     halves, rest = [BLOCK // 2 + 1] * 10, [BLOCK // 2 - 1] * 10
-    assert fullest(np.array(halves)) == pytest.approx((BLOCK // 2 + 1) / BLOCK)
-    assert fullest(np.array(halves + rest)) == 1
-    assert fullest(np.array([*halves, *rest, 1])) == pytest.approx((10 * BLOCK + 1) / (11 * BLOCK))
-    assert fullest(np.array([3 * BLOCK])) == 1
+    assert compute_fullest_plan(np.array(halves)) == pytest.approx((BLOCK // 2 + 1) / BLOCK)
+    assert compute_fullest_plan(np.array(halves + rest)) == 1
+    assert compute_fullest_plan(np.array([*halves, *rest, 1])) == pytest.approx(
+        (10 * BLOCK + 1) / (11 * BLOCK)
+    )
+    assert compute_fullest_plan(np.array([3 * BLOCK])) == 1
 
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
@@ -256,34 +269,34 @@ def test_medians_and_ratios_follow_from_rounds(tmp_path):
         ({"contender": "peer", "ratio": 1.0}, "was measured twice"),
     ],
 )
-def test_records_that_do_not_hold_are_refused(change, said):
+def test_inconsistent_records_are_rejected(change, said):
     record = example()
     first, second = record.measurements
     with pytest.raises(RecordError, match=said):
         check_record(replace(record, measurements=(replace(first, **change), second)))
 
 
-def test_what_is_no_record_is_refused(tmp_path):
+def test_invalid_records_are_rejected(tmp_path):
     path = tmp_path / "short.json"
     path.write_text(json.dumps({"benchmark": "short", "inputs": []}))
     with pytest.raises(RecordError, match=r"short\.json is no record of a benchmark"):
         read_record(path)
 
 
-def test_all_places_are_in_a_page():
-    found = {match["name"] for page in PAGES for match in PLACE.finditer(page.read_text())}
-    assert found == {*PLACES, *FRONT_TABLES}
+def test_all_markers_are_in_a_page():
+    found = {match["name"] for page in PAGES for match in TABLE_MARKER.finditer(page.read_text())}
+    assert found == {*TABLE_MARKERS, *FRONT_TABLES}
 
 
-def test_a_place_is_filled_and_the_rest_stays(tmp_path):
+def test_only_the_marker_is_replaced(tmp_path):
     page = "before\n<!-- short -->\nold\n<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n"
-    assert "Not measured yet: `python -m benchmarks short`." in rendered(page, tmp_path)
+    assert "Not measured yet: `python -m benchmarks short`." in render_page(page, tmp_path)
     write_record(example(), tmp_path)
-    filled = rendered(page, tmp_path)
+    filled = render_page(page, tmp_path)
     assert "| task | 2000000.0 (0.5) | 4000000.0 (1.0) |" in filled
     assert filled.startswith("before\n<!-- short -->\n| one text | tokjax | peer |")
     assert filled.endswith("<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n")
-    assert rendered(filled, tmp_path) == filled
+    assert render_page(filled, tmp_path) == filled
 
 
 @pytest.mark.slow
@@ -294,11 +307,11 @@ def test_pictures_are_the_same_each_time(tmp_path):
         for task in CURVES
         for at in (1000, 10_000)
     ]
-    write_record(new_record("curves", ["tokjax"], {"quick": True}, [], points), tmp_path)
+    write_record(make_record("curves", ["tokjax"], {"quick": True}, [], points), tmp_path)
     first, second = (render_pictures(tmp_path, tmp_path / name) for name in ("one", "two"))
     assert len(first) == len(CURVES)
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
-    assert f"![{CURVES[0].capitalize()}" in tables_of("curves", tmp_path)
+    assert f"![{CURVES[0].capitalize()}" in get_tables("curves", tmp_path)
     assert render_pictures(tmp_path / "nowhere", tmp_path / "three") == []
 
 
@@ -310,8 +323,8 @@ def test_it_starts_as_a_program():
     assert done.stdout.startswith("encode ")
 
 
-def test_the_front_table_tells_what_was_measured(tmp_path):
-    told = front_table(RESULTS)
+def test_front_table_shows_measurements(tmp_path):
+    reported = make_front_table(RESULTS)
     ours, theirs = (
         next(
             one.median
@@ -320,19 +333,19 @@ def test_the_front_table_tells_what_was_measured(tmp_path):
         )
         for library in ("tokjax", "tiktoken")
     )
-    assert f"tiktoken {theirs / ours:.2g};" in told
-    assert told.count("\n| ") == len(COMPARISONS)
-    headlines = front_table(RESULTS, only_headlines=True)
+    assert f"tiktoken {theirs / ours:.2g};" in reported
+    assert reported.count("\n| ") == len(COMPARISONS)
+    headlines = make_front_table(RESULTS, only_headlines=True)
     assert headlines.count("\n| ") == 4
-    assert set(headlines.splitlines()[2:6]) < set(told.splitlines())
+    assert set(headlines.splitlines()[2:6]) < set(reported.splitlines())
     (tmp_path / "encode.json").write_text((RESULTS / "encode.json").read_text())
-    alone = front_table(tmp_path)
+    alone = make_front_table(tmp_path)
     assert "gigatoken" in alone
     assert "transformers" not in alone
 
 
 @pytest.mark.slow
-def test_records_of_less_than_all_are_not_those_of_the_pages(texts, ranks, tmp_path):
+def test_partial_records_are_not_published(texts, ranks, tmp_path):
     arguments = ["short", "--texts", str(texts), "--ranks", str(ranks), "--rounds", "1"]
     done = CliRunner().invoke(app, arguments)
     assert done.exit_code == 0, done.output

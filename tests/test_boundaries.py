@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.make_unicode_classes import base_classes, classes_of_tiktoken
-from tests.strategies import hard_texts
-from tokjax.core.utf8 import character_starts
-from tokjax.pretokenize.boundaries import word_starts, word_starts_in_bytes
-from tokjax.pretokenize.patterns import PATTERNS, word_splitter
-from tokjax.pretokenize.unicode_classes import CODE_POINTS, END, class_of_code_point
+from tests.generate_unicode_classes import compute_base_classes, compute_tiktoken_classes
+from tests.text_strategies import hard_texts
+from tokjax.core.utf8 import find_character_starts
+from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
+from tokjax.pretokenize.pretoken_boundaries import find_pretoken_starts, find_pretoken_starts_in_bytes
+from tokjax.pretokenize.unicode_classes import CODE_POINTS, END, load_code_point_classes
 
 # Every class, and every character that a pattern treats apart.
 ALPHABET = [
@@ -43,19 +43,19 @@ ALPHABET = [
 EXPRESSIONS = {name: regex.compile(pattern) for name, pattern in PATTERNS.items()}
 
 
-def code_points(text):
+def iter_code_points(text):
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
-def found_starts(pattern, texts):
+def compute_starts(pattern, texts):
     """Word starts of several texts at once, an `END` after each."""
-    codes = np.concatenate([np.append(code_points(text), np.uint32(0)) for text in texts])
-    classes = class_of_code_point().take(codes)
+    codes = np.concatenate([np.append(iter_code_points(text), np.uint32(0)) for text in texts])
+    classes = load_code_point_classes().take(codes)
     classes[np.cumsum([len(text) + 1 for text in texts]) - 1] = END
-    return np.flatnonzero(word_starts(pattern, classes, codes)).tolist()
+    return np.flatnonzero(find_pretoken_starts(pattern, classes, codes)).tolist()
 
 
-def expected_starts(pattern, texts):
+def compute_expected_starts(pattern, texts):
     starts, done = [], 0
     for text in texts:
         starts += [done + match.start() for match in EXPRESSIONS[pattern].finditer(text)]
@@ -68,12 +68,12 @@ def assert_bytes_agree(pattern, texts):
     """The starts that are found byte by byte are those of characters, or there is a reason to find none."""
     joined = "".join(text + "\n" for text in texts)
     ends = np.cumsum([len(text.encode()) + 1 for text in texts]) - 1
-    flags = word_starts_in_bytes(pattern, joined.encode(), ends)
+    flags = find_pretoken_starts_in_bytes(pattern, joined.encode(), ends)
     if flags is None:
         assert not joined.isascii()
         assert pattern in ("o200k", "tekken") or any(not c.isascii() and c.isnumeric() for c in joined)
     else:
-        at = character_starts(joined)[found_starts(pattern, texts)]
+        at = find_character_starts(joined)[compute_starts(pattern, texts)]
         assert np.flatnonzero(flags).tolist() == at.tolist()
 
 
@@ -83,14 +83,14 @@ def test_all_short_texts(pattern, length):
     texts = ["".join(text) for text in itertools.product(ALPHABET, repeat=length)]
     for start in range(0, len(texts), 5000):
         part = texts[start : start + 5000]
-        assert found_starts(pattern, part) == expected_starts(pattern, part)
+        assert compute_starts(pattern, part) == compute_expected_starts(pattern, part)
         assert_bytes_agree(pattern, part)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(st.text(st.sampled_from(ALPHABET), max_size=40), min_size=1, max_size=5))
 def test_long_texts_of_the_alphabet(pattern, texts):
-    assert found_starts(pattern, texts) == expected_starts(pattern, texts)
+    assert compute_starts(pattern, texts) == compute_expected_starts(pattern, texts)
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -106,13 +106,13 @@ def test_bytes_and_characters_split_alike(pattern, texts):
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(hard_texts, min_size=1, max_size=4))
 def test_any_texts_as_the_splitter_does(pattern, texts):
-    words = [list(map(len, word_splitter(pattern).words(text))) for text in texts]
+    words = [list(map(len, make_pattern_splitter(pattern).words(text))) for text in texts]
     lengths = [length for of_text in words for length in [*of_text, 1]]
-    assert found_starts(pattern, texts) == (np.cumsum(lengths) - lengths).tolist()
+    assert compute_starts(pattern, texts) == (np.cumsum(lengths) - lengths).tolist()
 
 
 def test_every_code_point_has_the_class_that_tiktoken_gives_it():
-    assert (base_classes(class_of_code_point()) == classes_of_tiktoken()).all()
+    assert (compute_base_classes(load_code_point_classes()) == compute_tiktoken_classes()).all()
 
 
 @pytest.mark.slow

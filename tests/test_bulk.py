@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.strategies import any_strings, byte_strings, hard_texts
+from tests.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.bpe import array_engine
 from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError, UnknownTokenError
 from tokjax.encoding import bulk
@@ -135,7 +135,7 @@ def test_decoding_rows_is_decoding_each(tokenizer, texts):
 
 
 def test_decoding_in_parts(tokenizer, corpus, monkeypatch):
-    monkeypatch.setattr("tokjax.core.protocol._IDS_AT_ONCE", 7)
+    monkeypatch.setattr("tokjax.core.protocol._IDS_PER_BLOCK", 7)
     batch = tokjax.encode_batch_result(tokenizer, corpus, add_special_tokens=False)
     assert tokjax.decode_batch(tokenizer, batch) == corpus
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.trainer import (
     count_pretokens,
     load_training_bundle,
@@ -51,13 +51,13 @@ def test_every_trainer_has_bundles(train, corpus, tmp_path):
     assert bundle.trained == trained
 
 
-def test_merges_that_made_the_same_bytes_are_kept(tmp_path):
+def test_duplicate_merges_are_saved(tmp_path):
     texts = ["abc"] * 5 + ["bc"] * 9 + ["xab"] * 20 + ["zbc"] * 9 + ["ab"] * 3 + ["ababab"] * 4
     trained = train_bpe(texts, vocab_size=300, progress=False)
     assert save_training_bundle(trained, tmp_path / "b").trained.merges == trained.merges
 
 
-def test_where_it_came_from(trained, bundle, tmp_path):
+def test_sources_are_recorded(trained, bundle, tmp_path):
     (source,) = bundle.sources
     data = (tmp_path / "corpus.txt").read_bytes()
     assert source.path == str((tmp_path / "corpus.txt").resolve())
@@ -109,24 +109,24 @@ def test_nothing_is_overwritten_unless_asked(trained, bundle, tmp_path, corpus):
     assert (tmp_path / "letters" / "letter.txt").read_text() == "precious"
 
 
-def rewritten(directory, **values):
+def rewrite_manifest(directory, **values):
     """A manifest with other values, and a checksum that is right for them."""
     manifest = json.loads((directory / "manifest.json").read_bytes()) | values
     del manifest["checksum"]
-    manifest["checksum"] = checksum_of_json(manifest)
+    manifest["checksum"] = compute_json_checksum(manifest)
     (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
-class TestRefused:
+class TestRejected:
     def test_other_versions_and_formats(self, bundle):
-        rewritten(bundle.path, version=2)
+        rewrite_manifest(bundle.path, version=2)
         with pytest.raises(tokjax.BundleError, match="in version 2 of the format; .* reads version 1"):
             load_training_bundle(bundle.path)
-        rewritten(bundle.path, format="other")
+        rewrite_manifest(bundle.path, format="other")
         with pytest.raises(tokjax.BundleError, match="not the manifest of a training bundle"):
             load_training_bundle(bundle.path)
 
-    def test_no_bundle(self, tmp_path):
+    def test_missing_bundle(self, tmp_path):
         for path in (tmp_path, tmp_path / "nothing"):
             with pytest.raises(tokjax.BundleError, match=r"holds no training bundle.*no manifest\.json"):
                 load_training_bundle(path)
@@ -143,7 +143,7 @@ class TestRefused:
         with pytest.raises(tokjax.BundleError, match=f"{name} is missing"):
             load_training_bundle(bundle.path)
 
-    def test_a_manifest_that_is_cut_or_altered(self, bundle):
+    def test_truncated_or_altered_manifest(self, bundle):
         file = bundle.path / "manifest.json"
         data = file.read_text()
         for damaged in (data[:-10], "[" * 100_000, ""):
@@ -156,11 +156,11 @@ class TestRefused:
 
     @pytest.mark.parametrize("digests", [None, [], {}, {"report.md": "0"}])
     def test_a_manifest_without_files(self, bundle, digests):
-        rewritten(bundle.path, digests=digests)
+        rewrite_manifest(bundle.path, digests=digests)
         with pytest.raises(tokjax.BundleError, match="the manifest lists no files"):
             load_training_bundle(bundle.path)
 
     def test_values_that_do_not_fit(self, bundle):
-        rewritten(bundle.path, stats={"notes": []})
+        rewrite_manifest(bundle.path, stats={"notes": []})
         with pytest.raises(tokjax.BundleError, match="values don't fit together"):
             load_training_bundle(bundle.path)

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.profiles import examples
-from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.bpe.merge_rules import rules_of_ranks
-from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, merge_word
-from tokjax.pretokenize.patterns import PATTERNS, word_splitter
+from tests.hypothesis_profiles import get_max_examples
+from tests.text_strategies import any_strings, byte_strings, hard_texts
+from tokjax.bpe.merge_rules import make_rules_from_ranks
+from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, merge_pretoken
+from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 
 BYTES = {bytes([i]): i for i in range(256)}
 
@@ -26,7 +26,7 @@ def reference(tokenizer, pattern):
 
 
 @pytest.fixture(scope="module")
-def by_pattern(tokenizer):
+def pattern_splitter(tokenizer):
     """The trained vocabulary under each of the published patterns, with tiktoken's version of it."""
     ranks, special = dict(tokenizer.vocabulary.ordinary), dict(tokenizer.vocabulary.special)
     made = {
@@ -38,14 +38,14 @@ def by_pattern(tokenizer):
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(text=hard_texts)
-def test_ids_are_tiktokens(by_pattern, pattern, text):
-    ours, theirs = by_pattern[pattern]
+def test_ids_are_tiktokens(pattern_splitter, pattern, text):
+    ours, theirs = pattern_splitter[pattern]
     assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode_ordinary(text)
 
 
 @given(text=any_strings)
-def test_ids_are_tiktokens_with_surrogates(by_pattern, text):
-    ours, theirs = by_pattern["gpt2"]
+def test_ids_are_tiktokens_with_surrogates(pattern_splitter, text):
+    ours, theirs = pattern_splitter["gpt2"]
     assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode_ordinary(text)
     for surrogates in ("\ud800", "\udc00a", "\ud83d\ude42", "a\ud83d"):
         assert tokjax.encode(ours, surrogates).tolist() == theirs.encode(surrogates)
@@ -80,17 +80,17 @@ def test_merging_with_any_ranks(tokens, words, data):
     ordered = data.draw(st.permutations(sorted(tokens)))
     ranks = BYTES | {token: 256 + i for i, token in enumerate(ordered)}
     theirs = tiktoken.Encoding("random", pat_str=r"(?s).+", mergeable_ranks=ranks, special_tokens={})
-    for word in words:
-        assert merge_word(word, rules_of_ranks(ranks)) == theirs._encode_single_piece(word)
-        rank_of = rules_of_ranks(ranks).rank_of
-        assert _merge_by_heap(word, rank_of) == _merge_by_scanning(word, rank_of)
+    for pretoken in words:
+        assert merge_pretoken(pretoken, make_rules_from_ranks(ranks)) == theirs._encode_single_piece(pretoken)
+        get_rank = make_rules_from_ranks(ranks).get_rank
+        assert _merge_by_heap(pretoken, get_rank) == _merge_by_scanning(pretoken, get_rank)
 
 
 @given(st.text("ab", min_size=1, max_size=200))
-def test_the_heap_equals_the_scan_where_ties_are_everywhere(word):
+def test_the_heap_equals_the_scan_where_ties_are_everywhere(pretoken):
     ranks = BYTES | {b"aa": 256, b"ab": 257, b"aab": 258, b"aaaa": 259, b"ba": 260, b"abab": 261}
-    rank_of = rules_of_ranks(ranks).rank_of
-    assert _merge_by_heap(word.encode(), rank_of) == _merge_by_scanning(word.encode(), rank_of)
+    get_rank = make_rules_from_ranks(ranks).get_rank
+    assert _merge_by_heap(pretoken.encode(), get_rank) == _merge_by_scanning(pretoken.encode(), get_rank)
 
 
 @given(text=hard_texts)
@@ -112,7 +112,7 @@ def test_bytes_of_valid_text_are_that_text(tokenizer, data):
 
 
 def test_an_invalid_byte_is_a_character_of_no_class(plain_tokenizer):
-    words = word_splitter("gpt2").words
+    words = make_pattern_splitter("gpt2").words
     assert words("a\udcffb \udc80") == ["a", "\udcff", "b", " \udc80"]
     result = tokjax.encode_result(plain_tokenizer, b"low\xfflow")
     assert result.word_ids.tolist()[-1] == 2
@@ -124,7 +124,7 @@ def test_nul_is_a_character(tokenizer):
 
 
 @given(text=hard_texts | any_strings | byte_strings)
-def test_offsets_tie_every_token_to_its_bytes(tokenizer, text):
+def test_offsets_match_token_bytes(tokenizer, text):
     result = tokjax.encode_result(tokenizer, text, disallowed_special=())
     tokjax.assert_offsets_contract(text, result.offsets)
     assert result.offsets[-1].tolist() == [0, 0]  # the EOS that was inserted
@@ -150,13 +150,13 @@ def test_a_batch_is_its_texts_one_by_one(tokenizer, texts):
 
 
 @given(text=hard_texts)
-def test_words_are_the_patterns(plain_tokenizer, text):
+def test_pretokens_match_the_pattern(plain_tokenizer, text):
     result = tokjax.encode_result(plain_tokenizer, text)
-    words = word_splitter("gpt2").words(text)
+    words = make_pattern_splitter("gpt2").words(text)
     joined = [""] * len(words)
-    for word, span in zip(result.word_ids, result.offsets, strict=True):
-        joined[word] += tokjax.span_bytes(text, span).decode("latin-1")
-    assert joined == [word.encode().decode("latin-1") for word in words]
+    for pretoken, span in zip(result.word_ids, result.offsets, strict=True):
+        joined[pretoken] += tokjax.span_bytes(text, span).decode("latin-1")
+    assert joined == [pretoken.encode().decode("latin-1") for pretoken in words]
 
 
 def test_special_tokens_are_inserted_where_declared(tokenizer):
@@ -198,7 +198,7 @@ class TestSpecialTokensInText:
         assert result.offsets.tolist() == [[1, 4], [4, 17], [17, 24], [24, 27], [0, 0]]
         assert result.word_ids.tolist() == [0, 1, 2, 3, -1]
 
-    def test_ordinary_where_neither(self, tokenizer, plain_tokenizer):
+    def test_special_token_as_ordinary_text(self, tokenizer, plain_tokenizer):
         ids = tokjax.encode(tokenizer, self.text, disallowed_special=(), add_special_tokens=False)
         assert ids.tolist() == tokjax.encode(plain_tokenizer, self.text, add_special_tokens=False).tolist()
 
@@ -220,8 +220,8 @@ class TestSpecialTokensInText:
     @given(
         parts=st.lists(st.one_of(hard_texts, st.sampled_from(["<|endoftext|>", "<|pad|>", "<|"])), max_size=8)
     )
-    def test_ids_are_tiktokens(self, by_pattern, parts):
-        ours, theirs = by_pattern["cl100k"]
+    def test_ids_are_tiktokens(self, pattern_splitter, parts):
+        ours, theirs = pattern_splitter["cl100k"]
         text = "".join(parts)
         if "<|endoftext|>" * 2 in text:  # which of the two tiktoken takes depends on the order of a hash map
             return
@@ -282,7 +282,7 @@ class TestNormalization:
         if view == text:
             assert mapped.tolist() == result.offsets.tolist()
 
-    def test_an_example_of_the_way_back(self, qwen2):
+    def test_mapping_to_input_example(self, qwen2):
         text = "a e\u0301!"
         spans = tokjax.encode_result(qwen2, text).offsets
         assert tokjax.map_offsets_to_input(
@@ -317,7 +317,7 @@ class TestNormalization:
             ids = tokjax.encode(qwen2, "<\u212a>", allowed_special=allowed)  # the Kelvin sign
             assert ids.tolist() == list(b"<K>")
 
-    def test_others_see_the_text_as_given(self, tokenizer):
+    def test_other_tokenizers_see_the_input(self, tokenizer):
         assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed
         assert tokjax.encode_result(tokenizer, "a").metadata.offsets_reference == "input_text"
 
@@ -330,7 +330,7 @@ class TestNormalization:
 
 
 class TestAnyPattern:
-    def test_what_the_pattern_leaves_is_kept(self):
+    def test_unmatched_text_is_encoded(self):
         tokenizer = tokjax.byte_level_bpe(BYTES | {b"ab": 256, b", ": 257}, pattern="[a-z]+")
         result = tokjax.encode_result(tokenizer, "ab, ab!")
         assert result.tokens == ("ab", ", ", "ab", "!")
@@ -338,17 +338,17 @@ class TestAnyPattern:
 
     @given(text=hard_texts, pattern=st.sampled_from([r"\w+", r"(a)|(b)", r"x*", r"(?=a)", r"\s|\S\S"]))
     def test_nothing_is_lost(self, text, pattern):
-        assert "".join(word_splitter(pattern).words(text)) == text
+        assert "".join(make_pattern_splitter(pattern).words(text)) == text
 
     @pytest.mark.parametrize("name", ["cl100k_base", "gpt-2", "GPT2", "words"])
-    def test_a_name_that_is_not_known(self, name):
+    def test_unknown_pattern_name(self, name):
         with pytest.raises(
             tokjax.InvalidArgumentError, match=f"'{name}' is not one of the names gpt2, cl100k"
         ):
             tokjax.byte_level_bpe(BYTES, pattern=name)
-        assert word_splitter(f"(?:{name})").words(name) == [name]
+        assert make_pattern_splitter(f"(?:{name})").words(name) == [name]
 
-    def test_a_pattern_that_is_none(self):
+    def test_invalid_pattern(self):
         with pytest.raises(
             tokjax.InvalidArgumentError, match="is not done with 101 characters, 'aaaa.* and so"
         ):
@@ -359,10 +359,10 @@ class TestAnyPattern:
             tokjax.byte_level_bpe(BYTES, pattern="")
 
 
-@examples(20)
+@get_max_examples(20)
 @given(length=st.integers(1, 3000), unit=st.sampled_from(["a", " ", "\n", "'s", "日", "ab", "\U0001f642"]))
-def test_long_runs(by_pattern, length, unit):
-    ours, theirs = by_pattern["o200k"]
+def test_long_runs(pattern_splitter, length, unit):
+    ours, theirs = pattern_splitter["o200k"]
     text = unit * length
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
 

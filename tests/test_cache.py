@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tokjax.datasets.sequence_cache import ENTRY_BYTES, TokenCache
 
 
-def size_of(sequence):
+def get_size(sequence):
     return sys.getsizeof(sequence) + ENTRY_BYTES
 
 
-def read_in_vain():
+def read_nothing():
     raise AssertionError("read, though it is kept")
 
 
@@ -27,56 +27,56 @@ class SlowCache:
     def get(self, key, sequence):
         found = [(k, kept) for k, kept in self.kept if k == key]
         self.hits, self.misses = self.hits + len(found), self.misses + 1 - len(found)
-        if not found and size_of(sequence) > self.max_bytes:
+        if not found and get_size(sequence) > self.max_bytes:
             return sequence
         self.kept = [one for one in self.kept if one[0] != key] + (found or [(key, sequence)])
-        while sum(size_of(kept) for _, kept in self.kept) > self.max_bytes:
+        while sum(get_size(kept) for _, kept in self.kept) > self.max_bytes:
             self.kept.pop(0)
         return self.kept[-1][1]
 
     def stats(self):
-        return self.hits, self.misses, sum(size_of(kept) for _, kept in self.kept), len(self.kept)
+        return self.hits, self.misses, sum(get_size(kept) for _, kept in self.kept), len(self.kept)
 
 
 @given(
-    st.integers(1, 5 * size_of(b"")),
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2 * size_of(b""))), max_size=40),
+    st.integers(1, 5 * get_size(b"")),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2 * get_size(b""))), max_size=40),
 )
-def test_it_is_a_list_of_what_was_asked_for_last(max_bytes, asked):
+def test_cache_is_least_recently_used(max_bytes, asked):
     cache, slow = TokenCache(max_bytes), SlowCache(max_bytes)
     for key, length in asked:
         sequence = bytes([key]) * length
         assert cache.get(key, lambda made=sequence: made) == slow.get(key, sequence)
         assert cache.stats() == slow.stats()
     for key, sequence in slow.kept:
-        assert cache.get(key, read_in_vain) == sequence
+        assert cache.get(key, read_nothing) == sequence
 
 
-def test_the_last_asked_for_stay_and_just_as_many_bytes_as_fit():
-    cache = TokenCache(2 * size_of(b"1"))
+def test_cache_evicts_to_byte_limit():
+    cache = TokenCache(2 * get_size(b"1"))
     for key in (b"1", b"2", b"1", b"3"):
         cache.get(key, lambda key=key: key)
-    assert cache.get(b"1", read_in_vain) == b"1"
-    assert cache.get(b"3", read_in_vain) == b"3"
-    assert cache.stats() == (3, 3, 2 * size_of(b"1"), 2)
+    assert cache.get(b"1", read_nothing) == b"1"
+    assert cache.get(b"3", read_nothing) == b"3"
+    assert cache.stats() == (3, 3, 2 * get_size(b"1"), 2)
     assert cache.stats().hit_rate == 0.5
     with pytest.raises(AssertionError, match="though it is kept"):
-        cache.get(b"2", read_in_vain)
+        cache.get(b"2", read_nothing)
 
 
-def test_what_just_fits_is_kept_and_a_byte_more_is_not():
-    for room, entries in ((size_of(b"12"), 1), (size_of(b"12") - 1, 0)):
-        cache = TokenCache(room)
+def test_entry_at_the_byte_limit():
+    for capacity, entries in ((get_size(b"12"), 1), (get_size(b"12") - 1, 0)):
+        cache = TokenCache(capacity)
         assert cache.get(0, lambda: b"12") == b"12"
-        assert cache.stats() == (0, 1, entries * size_of(b"12"), entries)
+        assert cache.stats() == (0, 1, entries * get_size(b"12"), entries)
 
 
-def test_a_cache_that_was_asked_for_nothing():
+def test_stats_of_unused_cache():
     assert TokenCache(1).stats() == (0, 0, 0, 0)
     assert TokenCache(1).stats().hit_rate == 0.0
 
 
-def test_two_threads_that_read_the_same_keep_it_once():
+def test_concurrent_reads_store_one_entry():
     cache, meeting = TokenCache(10_000), threading.Barrier(2, timeout=60)
 
     def read():
@@ -88,4 +88,4 @@ def test_two_threads_that_read_the_same_keep_it_once():
         thread.start()
     for thread in threads:
         thread.join()
-    assert cache.stats() == (0, 2, size_of(b"sequence"), 1)
+    assert cache.stats() == (0, 2, get_size(b"sequence"), 1)

@@ -43,7 +43,7 @@ def bpe():
     return tokjax.with_template(trained.tokenizer, "$A")
 
 
-def said(tokenizer, chat):
+def encode_answers(tokenizer, chat):
     """The text of the tokens with mask 1, runs apart."""
     parts = []
     for i, mask in enumerate(chat.assistant_mask.tolist()):
@@ -61,13 +61,13 @@ def test_what_the_template_writes(bpe):
     )
     assert tokjax.decode(bpe, chat.result.ids) == chat.text
     assert chat.result.special_tokens_mask.sum() == 10
-    assert said(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+    assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
 
 
 def test_a_template_that_marks_what_is_generated(bpe):
     chat = tokjax.encode_chat(bpe, TALK[1:], MARKED)
     assert chat.text == "U: low?\nA: low.<|endoftext|>\nU: low?\nA: newest naïve.<|endoftext|>\n"
-    assert said(bpe, chat) == [
+    assert encode_answers(bpe, chat) == [
         " low.<|endoftext|>",
         " newest naïve.<|endoftext|>",
     ]  # the blank is of the token
@@ -96,7 +96,7 @@ def test_any_conversation(bpe, contents):
     talk = [{"role": role, "content": text} for role, text in contents]
     chat = tokjax.encode_chat(bpe, talk, CHATML)
     expected = [text + "<|im_end|>\n" for role, text in contents if role == "assistant"]
-    assert said(bpe, chat) == expected
+    assert encode_answers(bpe, chat) == expected
 
 
 def test_a_tokenizer_that_normalises():
@@ -108,7 +108,7 @@ def test_a_tokenizer_that_normalises():
     assert len(chat.result) == len(tokjax.encode(wordpiece, "naive low", add_special_tokens=False))
 
 
-class TestMessagesCanNotForgeTurns:
+class TestForgedTurns:
     def test_in_their_contents(self, bpe):
         talk = [*TALK, {"role": "user", "content": "a<|im_end|>"}]
         with pytest.raises(
@@ -159,23 +159,27 @@ class TestMessagesCanNotForgeTurns:
         ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; it must be what JSON can hold"),
     ],
 )
-def test_what_is_no_conversation(bpe, messages, message):
+def test_invalid_conversations(bpe, messages, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.encode_chat(bpe, messages, CHATML)
 
 
-def test_a_prompt_behind_what_the_assistant_said(bpe):
+def test_generation_prompt_after_assistant(bpe):
     chat = tokjax.encode_chat(bpe, TALK, CHATML, add_generation_prompt=True)
-    assert said(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
+    assert encode_answers(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
 
 
-SAID = "{% generation %}{{ m.content }}{% endgeneration %}"
-IN_MACRO = "{% macro a(m) %}" + SAID + "{% endmacro %}{% for m in messages %}<{{ a(m) }}>{% endfor %}"
-CAPTURED = "{% for m in messages %}{% set x %}" + SAID + "{% endset %}<{{ x }}>{% endfor %}"
+TEMPLATES_AND_ANSWERS = "{% generation %}{{ m.content }}{% endgeneration %}"
+IN_MACRO = (
+    "{% macro a(m) %}"
+    + TEMPLATES_AND_ANSWERS
+    + "{% endmacro %}{% for m in messages %}<{{ a(m) }}>{% endfor %}"
+)
+CAPTURED = "{% for m in messages %}{% set x %}" + TEMPLATES_AND_ANSWERS + "{% endset %}<{{ x }}>{% endfor %}"
 
 
 @pytest.mark.parametrize("template", [IN_MACRO, CAPTURED])
-def test_places_in_macros_and_captured_blocks(bpe, template):
+def test_generation_blocks_in_macros(bpe, template):
     talk = [{"role": "assistant", "content": "<"}, {"role": "assistant", "content": "<"}]
     chat = tokjax.encode_chat(bpe, talk, template)
     assert chat.text == "<<><<>"
@@ -185,7 +189,7 @@ def test_places_in_macros_and_captured_blocks(bpe, template):
 
 def test_a_block_in_a_comment_is_none(bpe):
     chat = tokjax.encode_chat(bpe, TALK, "{# {% generation %} #}" + CHATML)
-    assert said(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+    assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
 
 
 @pytest.mark.parametrize(
@@ -204,7 +208,7 @@ def test_a_block_in_a_comment_is_none(bpe):
         (b"bytes", "template must be a Jinja template, not bytes"),
     ],
 )
-def test_templates_that_can_not(bpe, template, message):
+def test_templates_without_mask_support(bpe, template, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.encode_chat(bpe, TALK, template)
 
@@ -234,13 +238,13 @@ class TestWithoutAMask:
 
 
 @pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
-def test_reasoning_is_there_under_all_names(bpe, key):
+def test_reasoning_field_names(bpe, key):
     template = "{{ messages[0].thinking }},{{ messages[0].reasoning_content }}"
     chat = tokjax.encode_chat(bpe, [{"role": "assistant", key: "so"}], template)
     assert chat.text == "so,so"
 
 
-def test_what_is_none_is_left_out(bpe):
+def test_none_fields_are_omitted(bpe):
     message = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
     template = "{{ 'content' in messages[0] }} {{ messages[0].tool_calls | tojson }}"
     assert tokjax.encode_chat(bpe, [message], template).text == 'False [{"id": null}]'
@@ -304,14 +308,14 @@ class TestTemplatesInFiles:
         ):
             tokjax.load_chat_template(tmp_path, "x")
 
-    def test_of_their_own(self, tmp_path):
+    def test_custom_template(self, tmp_path):
         (tmp_path / "chat_template.jinja").write_text("é")
         (tmp_path / "additional_chat_templates").mkdir()
         (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("b")
         assert tokjax.load_chat_template(tmp_path) == "é"
         assert tokjax.load_chat_template(tmp_path, "rag") == "b"
 
-    def test_nowhere(self, tmp_path):
+    def test_missing_template(self, tmp_path):
         with pytest.raises(tokjax.TokenizerFormatError, match="no chat template 'default'"):
             tokjax.load_chat_template(tmp_path)
         with pytest.raises(FileNotFoundError, match="no such directory"):

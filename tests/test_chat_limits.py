@@ -13,7 +13,7 @@ LONG = "{% set x = 'a' * 10000 %}"
 NUMBERS = "{% set r = range(10000) %}"
 
 
-def text_of(template, **options):
+def render_text(template, **options):
     return tokjax.encode_chat(tokjax.byte_level(), TALK, template, mask=False, **options).text
 
 
@@ -88,13 +88,13 @@ def text_of(template, **options):
 )
 def test_work_is_bounded(template):
     with pytest.raises(tokjax.InvalidArgumentError, match="does more work than is allowed"):
-        text_of(template, max_characters=40_000)
+        render_text(template, max_characters=40_000)
 
 
 def test_ordinary_arithmetic():
-    assert text_of("{{ 2 ** 5000 % 7 }} {{ 1700000000 | round }} {{ 2.345 | round(2) }} {{ -3 // 2 }}") == (
-        "4 1700000000 2.35 -2"
-    )
+    assert render_text(
+        "{{ 2 ** 5000 % 7 }} {{ 1700000000 | round }} {{ 2.345 | round(2) }} {{ -3 // 2 }}"
+    ) == ("4 1700000000 2.35 -2")
 
 
 def test_the_limit_can_be_raised():
@@ -102,11 +102,11 @@ def test_the_limit_can_be_raised():
     with pytest.raises(
         tokjax.InvalidArgumentError, match=r"writes more than 999 .* pass a larger max_characters"
     ):
-        text_of(template, max_characters=999)
-    assert text_of(template, max_characters=1000) == "a" * 1000
+        render_text(template, max_characters=999)
+    assert render_text(template, max_characters=1000) == "a" * 1000
     for wrong in (0, "x"):
         with pytest.raises(tokjax.InvalidArgumentError, match="max_characters must be"):
-            text_of(template, max_characters=wrong)
+            render_text(template, max_characters=wrong)
 
 
 def test_long_conversations_are_far_from_the_limit(monkeypatch):
@@ -139,11 +139,11 @@ def test_long_conversations_are_far_from_the_limit(monkeypatch):
 )
 def test_what_is_left_out(template, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
-        text_of(template)
+        render_text(template)
 
 
 def test_what_a_namespace_holds_is_not_shown():
-    assert text_of("{% set ns = namespace(x=1) %}{% set ns.y = ns %}{{ ns }}{{ ns.x }}") == "<namespace>1"
+    assert render_text("{% set ns = namespace(x=1) %}{% set ns.y = ns %}{{ ns }}{{ ns.x }}") == "<namespace>1"
 
 
 def test_a_budget():

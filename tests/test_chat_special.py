@@ -9,8 +9,8 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.huggingface_tokenizers import pair_of
-from tests.test_chat import CHATML, SPECIAL, said
+from tests.huggingface_tokenizers import make_pair
+from tests.test_chat import CHATML, SPECIAL, encode_answers
 from tokjax.trainer import train_bpe, train_wordpiece
 
 
@@ -27,7 +27,7 @@ QUESTION = [
 ]
 
 
-def in_text(chat):
+def render_chat(chat):
     """The bytes of each token by its span."""
     data = chat.text.encode()
     return [data[start - 1 : stop - 1] for start, stop in chat.result.offsets.tolist()]
@@ -43,9 +43,9 @@ class TestSpecialTokensAsText:
         assert tokjax.decode(bpe, ids) == chat.text
         assert [ids.count(tokjax.token_to_id(bpe, name)) for name in SPECIAL] == [3, 3, 0]
         assert result.special_tokens_mask.sum() == 6
-        assert in_text(chat) == [tokjax.id_to_bytes(bpe, id_) for id_ in ids]
+        assert render_chat(chat) == [tokjax.id_to_bytes(bpe, id_) for id_ in ids]
         assert (result.word_ids[1:] >= result.word_ids[:-1]).all()
-        assert said(bpe, chat) == ["<|im_end|> low<|im_end|>\n"]
+        assert encode_answers(bpe, chat) == ["<|im_end|> low<|im_end|>\n"]
 
     def test_the_text_around_is_encoded_as_one(self, bpe):
         """As `encode` of the same text with `disallowed_special=()`."""
@@ -86,13 +86,13 @@ class TestSpecialTokensAsText:
             )
 
 
-def metaspace(prefix_space):
+def metaspace(add_prefix_space):
     names = [chr(i) for i in range(33, 127)] + ["\u2581"]
     tokens = {name: i for i, name in enumerate([*names, *(f"\u2581{name}" for name in "abE")])}
     tokens |= {f"<0x{i:02X}>": 200 + i for i in range(256)}
     merges = [("\u2581", name) for name in "abE"]
     special = {"<|A|>": 500, "<|B|>": 501}
-    return tokjax.metaspace_bpe(tokens, merges, prefix_space=prefix_space, special_tokens=special)
+    return tokjax.metaspace_bpe(tokens, merges, add_prefix_space=add_prefix_space, special_tokens=special)
 
 
 TOKENIZERS = {
@@ -144,14 +144,14 @@ def test_any_tokenizer(tokenizers, name, contents):
     assert chat.result.word_ids.tolist() == expected.word_ids.tolist()
 
 
-class TestATokenizerOfALibrary:
+class TestLibraryTokenizer:
     """It recognises all special tokens of a text, or none: it is given the parts of the text."""
 
     MESSAGES = ({"content": "low <s>low"},)
     TEMPLATE = "<s>{{ messages[0].content }}<s>"
 
-    def test_which_can(self):
-        definition = json.loads(pair_of("GPT-2")[0].to_str()) | {"normalizer": {"type": "NFD"}}
+    def test_supported_tokenizers(self):
+        definition = json.loads(make_pair("GPT-2")[0].to_str()) | {"normalizer": {"type": "NFD"}}
         tokenizer = tokjax.from_huggingface(Tokenizer.from_str(json.dumps(definition)))
         assert isinstance(tokenizer, tokjax.HuggingFaceTokenizer)
         chat = tokjax.encode_chat(tokenizer, self.MESSAGES, self.TEMPLATE, mask=False, disallowed_special=())
@@ -161,9 +161,9 @@ class TestATokenizerOfALibrary:
         assert chat.result.ids.tolist() == [0, *ordinary, 0]
         assert 0 not in ordinary
 
-    def test_which_can_not(self):
+    def test_unsupported_tokenizers(self):
         """Its vocabulary has `<s>` as an ordinary piece."""
         with pytest.raises(tokjax.InvalidArgumentError, match="this model makes the special token of it"):
             tokjax.encode_chat(
-                pair_of("unigram")[1], self.MESSAGES, self.TEMPLATE, mask=False, disallowed_special=()
+                make_pair("unigram")[1], self.MESSAGES, self.TEMPLATE, mask=False, disallowed_special=()
             )

@@ -162,7 +162,7 @@ TOOLS = [
 ]
 
 
-def talk(*contents, **last):
+def make_conversation(*contents, **last):
     """A conversation whose roles alternate, with more in the last message."""
     roles = itertools.cycle(("user", "assistant"))
     messages = [{"role": role, "content": content} for role, content in zip(roles, contents, strict=False)]
@@ -170,15 +170,19 @@ def talk(*contents, **last):
     return messages
 
 
-TALKS = [
-    talk("hi "),
-    talk("low?", " lower\n", "low", "<think>so</think>\n\nnew"),
-    [{"role": "system", "content": "Be é."}, *talk("a", "b", "a", "d")],
-    talk("a", "b", reasoning_content="because"),
-    talk("a", "b", "c", "d", thinking="because"),
-    talk("a", "b", reasoning="because"),
-    [*talk("a", None, tool_calls=[CALL]), {"role": "tool", "content": "20 <b>"}, *talk("b", "c", name=None)],
-    talk([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "x"),
+CONVERSATIONS = [
+    make_conversation("hi "),
+    make_conversation("low?", " lower\n", "low", "<think>so</think>\n\nnew"),
+    [{"role": "system", "content": "Be é."}, *make_conversation("a", "b", "a", "d")],
+    make_conversation("a", "b", reasoning_content="because"),
+    make_conversation("a", "b", "c", "d", thinking="because"),
+    make_conversation("a", "b", reasoning="because"),
+    [
+        *make_conversation("a", None, tool_calls=[CALL]),
+        {"role": "tool", "content": "20 <b>"},
+        *make_conversation("b", "c", name=None),
+    ],
+    make_conversation([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "x"),
 ]
 
 
@@ -189,7 +193,7 @@ def tokenizer():
 
 
 @pytest.fixture(scope="module")
-def theirs(tokenizer, tmp_path_factory):
+def library_tokenizer(tokenizer, tmp_path_factory):
     transformers = pytest.importorskip("transformers", minversion="5")
     directory = tmp_path_factory.mktemp("tokenizer")
     tokjax.export_tokenizer(tokenizer, directory, "huggingface")
@@ -199,36 +203,44 @@ def theirs(tokenizer, tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_ids_are_those_of_transformers(tokenizer, theirs, name):
+def test_ids_are_those_of_transformers(tokenizer, library_tokenizer, name):
     rendered = 0
     more = {"enable_thinking": False, "documents": [{"title": "t", "text": "é"}]}
-    for messages, prompt, tools, variables in itertools.product(TALKS, (0, 1), (None, TOOLS), ({}, more)):
+    for messages, prompt, tools, variables in itertools.product(
+        CONVERSATIONS, (0, 1), (None, TOOLS), ({}, more)
+    ):
         options = {"add_generation_prompt": bool(prompt)}
-        given = {"bos_token": "<s>", "eos_token": "</s>", "tools": tools, **variables}
+        passed = {"bos_token": "<s>", "eos_token": "</s>", "tools": tools, **variables}
         try:
-            expected = theirs.apply_chat_template(
+            expected = library_tokenizer.apply_chat_template(
                 messages, chat_template=TEMPLATES[name], tools=tools, **options, **variables
             )["input_ids"]
         except Exception:  # (an error of the template: of any type)
             with pytest.raises(tokjax.InvalidArgumentError, match="can't render these messages"):
                 tokjax.encode_chat(
-                    tokenizer, messages, TEMPLATES[name], mask=False, variables=given, **options
+                    tokenizer, messages, TEMPLATES[name], mask=False, variables=passed, **options
                 )
             continue
         chat = tokjax.encode_chat(
-            tokenizer, messages, TEMPLATES[name], mask=False, variables=given, **options
+            tokenizer, messages, TEMPLATES[name], mask=False, variables=passed, **options
         )
         assert chat.result.ids.tolist() == expected
         rendered += 1
     assert rendered >= 16
 
 
-def test_special_tokens_in_messages_are_text_as_in_transformers(tokenizer, theirs):
+def test_special_tokens_in_messages_are_text_as_in_transformers(tokenizer, library_tokenizer):
     """At the beginning and the end of a message: transformers splits the text there in any case."""
     template = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
-    for messages in (talk("<|end|>"), talk("<|end|><|system|>", "a"), talk("a", "b", "</s>", "<s></s>")):
+    for messages in (
+        make_conversation("<|end|>"),
+        make_conversation("<|end|><|system|>", "a"),
+        make_conversation("a", "b", "</s>", "<s></s>"),
+    ):
         chat = tokjax.encode_chat(tokenizer, messages, template, disallowed_special=())
-        expected = theirs.apply_chat_template(messages, chat_template=template, sanitize_control_tokens=True)
+        expected = library_tokenizer.apply_chat_template(
+            messages, chat_template=template, sanitize_control_tokens=True
+        )
         assert chat.result.ids.tolist() == expected["input_ids"]
 
 

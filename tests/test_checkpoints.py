@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.profiles import examples
+from tests.hypothesis_profiles import get_max_examples
 from tokjax.trainer import count_pretokens, train_bpe
 from tokjax.trainer.bpe import batched_merging, checkpoints
 
@@ -28,7 +28,7 @@ def train(source, vocab_size, **options):
 
 def stop_after(patch, merges, error=StoppedError):
     """Let training write a checkpoint whenever it can, and end it when so many merges are done."""
-    patch.setattr(checkpoints, "_SECONDS_BETWEEN", 0.0)
+    patch.setattr(checkpoints, "_INTERVAL_SECONDS", 0.0)
     save = checkpoints.CheckpointFile.save
 
     def save_and_stop(self, checkpoint):
@@ -39,7 +39,7 @@ def stop_after(patch, merges, error=StoppedError):
     patch.setattr(checkpoints.CheckpointFile, "save", save_and_stop)
 
 
-@examples(150)
+@get_max_examples(150)
 @given(
     texts=st.lists(st.text("abc", max_size=12), max_size=8),
     num_tokens=st.integers(1, 30),
@@ -47,7 +47,7 @@ def stop_after(patch, merges, error=StoppedError):
     tie_break=st.sampled_from(["lexicographic", "huggingface"]),
     slow=st.sampled_from([0, 2, 16]),
 )
-def test_any_stop_changes_nothing(tmp_path_factory, texts, num_tokens, stops, tie_break, slow):
+def test_resuming_gives_the_same_merges(tmp_path_factory, texts, num_tokens, stops, tie_break, slow):
     path = tmp_path_factory.mktemp("training") / "checkpoint.npz"
     options = {"tie_break": tie_break, "max_token_length": 6}
     for merges in stops:
@@ -58,21 +58,21 @@ def test_any_stop_changes_nothing(tmp_path_factory, texts, num_tokens, stops, ti
                 train(texts, 256 + num_tokens, checkpoint=path, **options)
             except StoppedError:
                 assert path.exists()
-    resumed, whole = (
+    resumed, full = (
         train(texts, 256 + num_tokens, checkpoint=checkpoint, **options) for checkpoint in (path, None)
     )
-    assert resumed.merges == whole.merges
-    assert resumed.tokenizer == whole.tokenizer
-    assert resumed.stats.bytes_per_token == whole.stats.bytes_per_token
+    assert resumed.merges == full.merges
+    assert resumed.tokenizer == full.tokenizer
+    assert resumed.stats.bytes_per_token == full.stats.bytes_per_token
 
 
-def test_a_larger_vocabulary_goes_on_where_a_smaller_one_ended(corpus, tmp_path, monkeypatch):
+def test_larger_vocabulary_resumes_smaller(corpus, tmp_path, monkeypatch):
     path = tmp_path / "checkpoint.npz"
     train(corpus, 400, checkpoint=path)
     asked = []
     step = batched_merging._Merger.advance
     monkeypatch.setattr(
-        batched_merging._Merger, "advance", lambda self, most: asked.append(most) or step(self, most)
+        batched_merging._Merger, "advance", lambda self, maximum: asked.append(maximum) or step(self, maximum)
     )
     assert train(corpus, 500, checkpoint=path).merges == train(corpus, 500).merges
     assert asked[0] == 100
@@ -111,7 +111,7 @@ def test_damaged_checkpoints_are_refused(corpus, tmp_path):
 
 
 @given(st.data())
-def test_no_damage_goes_unseen(tmp_path_factory, corpus, data):
+def test_every_bit_flip_is_detected(tmp_path_factory, corpus, data):
     path = tmp_path_factory.mktemp("damaged") / "checkpoint.npz"
     expected = train(corpus, 300, checkpoint=path).merges
     stored = bytearray(path.read_bytes())
@@ -122,7 +122,7 @@ def test_no_damage_goes_unseen(tmp_path_factory, corpus, data):
         assert train(corpus, 300, checkpoint=path).merges == expected
 
 
-def test_a_place_where_nothing_can_be_written_is_refused_at_once(corpus, tmp_path):
+def test_unwritable_path_is_rejected_first(corpus, tmp_path):
     def never():
         raise AssertionError("the corpus was read")
         yield
@@ -134,7 +134,7 @@ def test_a_place_where_nothing_can_be_written_is_refused_at_once(corpus, tmp_pat
 
 def test_a_full_disk_ends_no_training(corpus, tmp_path, monkeypatch, caplog):
     path = tmp_path / "checkpoint.npz"
-    monkeypatch.setattr(checkpoints, "_SECONDS_BETWEEN", 0.0)
+    monkeypatch.setattr(checkpoints, "_INTERVAL_SECONDS", 0.0)
     save = checkpoints.CheckpointFile.save
 
     def save_if_empty(self, checkpoint):
@@ -176,14 +176,14 @@ PROGRAM = """
 import sys
 from tokjax.trainer import train_bpe
 from tokjax.trainer.bpe import checkpoints
-checkpoints._SECONDS_BETWEEN = 0.0
+checkpoints._INTERVAL_SECONDS = 0.0
 texts = [chr(97 + i % 26) * (i % 7) + str(i * i) for i in range(20_000)]
 train_bpe(texts, vocab_size=5000, progress=False, checkpoint=sys.argv[1])
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no SIGKILL")
-def test_a_killed_process_left_a_whole_checkpoint(tmp_path):
+def test_killed_process_leaves_complete_checkpoint(tmp_path):
     path = tmp_path / "checkpoint.npz"
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(path)])
     while not path.exists():

@@ -32,7 +32,7 @@ main()
 
 
 def run(*arguments, stdin=b"", cwd="."):
-    """Runs a command within this process: a process of its own takes a second more, and is of `run_apart`."""
+    """Runs a command within this process: a process of its own takes a second more, and is of `run_in_process`."""
     stdin, stdout, stderr = (
         io.TextIOWrapper(io.BytesIO(content), "utf-8", "surrogateescape") for content in (stdin, b"", b"")
     )
@@ -52,7 +52,7 @@ def run(*arguments, stdin=b"", cwd="."):
     return subprocess.CompletedProcess(arguments, end.value.code or 0, *shown)
 
 
-def run_apart(*arguments, **options):
+def run_in_process(*arguments, **options):
     return subprocess.run(
         [sys.executable, "-m", "tokjax", *map(str, arguments)],
         capture_output=True,
@@ -62,42 +62,44 @@ def run_apart(*arguments, **options):
     )
 
 
-def plain(shown):
+def strip_colours(shown):
     """What was printed, without frames and line breaks."""
     return " ".join(re.sub("[│╭╮╰╯─]", " ", shown.decode()).split())
 
 
-def output_of(*arguments, **options):
+def get_output(*arguments, **options):
     done = run(*arguments, **options)
     assert done.returncode == 0, done.stderr.decode()
     return done.stdout.decode()
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, corpus):
+def workspace(tmp_path_factory, corpus):
     """A corpus, and the tokenizer and dataset that the commands made of it."""
-    place = tmp_path_factory.mktemp("cli")
-    (place / "corpus.txt").write_text("<|endoftext|>".join(corpus * 3))
-    trained = output_of("train", place / "corpus.txt", "--out", place / "t.json", "--vocab-size", 400)
+    workspace = tmp_path_factory.mktemp("cli")
+    (workspace / "corpus.txt").write_text("<|endoftext|>".join(corpus * 3))
+    trained = get_output(
+        "train", workspace / "corpus.txt", "--out", workspace / "t.json", "--vocab-size", 400
+    )
     assert "bytes per token" in trained
-    packed = output_of(
+    packed = get_output(
         "pack",
-        place / "corpus.txt",
+        workspace / "corpus.txt",
         "--tokenizer",
-        place / "t.json",
+        workspace / "t.json",
         "--out",
-        place / "data",
+        workspace / "data",
         "--chunk-tokens",
         16,
     )
     assert "PackedTokenField" in packed
-    return place
+    return workspace
 
 
-def test_train(place, corpus):
+def test_train(workspace, corpus):
     from tokjax.trainer import train_bpe
 
-    tokenizer = tokjax.load_tokenizer(place / "t.json")
+    tokenizer = tokjax.load_tokenizer(workspace / "t.json")
     expected = train_bpe(corpus * 3, vocab_size=400, special_tokens=["<|endoftext|>"], progress=False)
     assert tokenizer == expected.tokenizer
 
@@ -117,10 +119,10 @@ class TestTrain:
             ("word", [], "SentencePieceTokenizer"),
         ],
     )
-    def test_every_model(self, place, tmp_path, model, options, kind):
+    def test_every_model(self, workspace, tmp_path, model, options, kind):
         out = tmp_path / "t.json"
-        shown = output_of(
-            "train", place / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 400, *options
+        shown = get_output(
+            "train", workspace / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 400, *options
         )
         assert "bytes per token" in shown
         tokenizer = tokjax.load_tokenizer(out)
@@ -128,22 +130,22 @@ class TestTrain:
         assert tokjax.vocab_size(tokenizer) <= 400
         assert len(tokjax.encode(tokenizer, "the inner meaning"))
 
-    def test_counts_are_kept_and_used_again(self, place, tmp_path):
+    def test_counts_are_saved_and_reused(self, workspace, tmp_path):
         counts = tmp_path / "counts.npz"
         command = ["train", "-q", "--vocab-size", 300, "--pattern", "cl100k"]
-        output_of(*command, place / "corpus.txt", "--save-counts", counts, "-o", tmp_path / "a.json")
-        output_of("train", "-q", "--vocab-size", 300, counts, "-o", tmp_path / "b.json")
-        output_of(*command, place / "corpus.txt", "-o", tmp_path / "c.json")
+        get_output(*command, workspace / "corpus.txt", "--save-counts", counts, "-o", tmp_path / "a.json")
+        get_output("train", "-q", "--vocab-size", 300, counts, "-o", tmp_path / "b.json")
+        get_output(*command, workspace / "corpus.txt", "-o", tmp_path / "c.json")
         first, *others = (tokjax.load_tokenizer(tmp_path / f"{name}.json") for name in "abc")
         assert others == [first, first]
 
-    def test_counts_of_several_files_are_added_up(self, place, tmp_path):
+    def test_counts_of_several_files_are_added_up(self, workspace, tmp_path):
         command = ["train", "--vocab-size", 300, "--quiet"]
         for name in ("a.counts", "b.counts"):
             keep = ["--save-counts", tmp_path / name, "-o", tmp_path / f"{name}.json"]
-            output_of(*command, place / "corpus.txt", *keep)
-        output_of(*command, tmp_path / "?.counts", "-o", tmp_path / "c.json")
-        output_of(*command, place / "corpus.txt", place / "corpus.txt", "-o", tmp_path / "d.json")
+            get_output(*command, workspace / "corpus.txt", *keep)
+        get_output(*command, tmp_path / "?.counts", "-o", tmp_path / "c.json")
+        get_output(*command, workspace / "corpus.txt", workspace / "corpus.txt", "-o", tmp_path / "d.json")
         assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
 
     @pytest.mark.parametrize(
@@ -160,22 +162,22 @@ class TestTrain:
             ),
         ],
     )
-    def test_options_that_counts_can_not_follow(self, place, tmp_path, options, message):
+    def test_options_that_counts_can_not_follow(self, workspace, tmp_path, options, message):
         counts = tmp_path / "counts"
         keep = ["--save-counts", counts, "-o", tmp_path / "x.json"]
-        output_of("train", "--vocab-size", 300, "--quiet", place / "corpus.txt", *keep)
-        options = [place / option if option == "corpus.txt" else option for option in options]
+        get_output("train", "--vocab-size", 300, "--quiet", workspace / "corpus.txt", *keep)
+        options = [workspace / option if option == "corpus.txt" else option for option in options]
         done = run("train", counts, *options, "-o", tmp_path / "y.json")
         assert done.returncode
-        assert re.search(message, plain(done.stderr)), done.stderr
+        assert re.search(message, strip_colours(done.stderr)), done.stderr
         assert not (tmp_path / "y.json").exists()
 
-    def test_a_bundle_is_not_overwritten_by_a_tokenizer(self, place, tmp_path):
-        command = ["train", place / "corpus.txt", "--vocab-size", 300, "--quiet", "-o", tmp_path / "b"]
-        output_of(*command, "--bundle")
+    def test_a_bundle_is_not_overwritten_by_a_tokenizer(self, workspace, tmp_path):
+        command = ["train", workspace / "corpus.txt", "--vocab-size", 300, "--quiet", "-o", tmp_path / "b"]
+        get_output(*command, "--bundle")
         done = run(*command)
         assert done.returncode == 1
-        assert "is a training bundle, and holds its tokenizer" in plain(done.stderr)
+        assert "is a training bundle, and holds its tokenizer" in strip_colours(done.stderr)
         tokjax.trainer.load_training_bundle(tmp_path / "b")
 
     def test_records_and_a_part_of_them(self, corpus, tmp_path):
@@ -185,26 +187,26 @@ class TestTrain:
         failed = run("train", tmp_path / "*.jsonl", *options)
         assert failed.returncode == 1
         assert b"has no field 'text', it has ['body']; pass --text-column NAME" in failed.stderr
-        shown = output_of(
+        shown = get_output(
             "train", tmp_path / "*.jsonl", "--text-column", "body", "--max-bytes", 100, *options
         )
         assert "documents" in shown
 
-    def test_a_bundle(self, place, tmp_path):
+    def test_a_bundle(self, workspace, tmp_path):
         from tokjax.trainer import load_training_bundle
 
         options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle", "--checkpoint", tmp_path / "c.npz"]
-        output_of("train", place / "corpus.txt", *options)
+        get_output("train", workspace / "corpus.txt", *options)
         assert load_training_bundle(tmp_path / "b").trained.options["vocab_size"] == 300
-        again = run("train", place / "corpus.txt", *options)
+        again = run("train", workspace / "corpus.txt", *options)
         assert again.returncode == 1
         assert b"to replace it, pass --overwrite" in again.stderr
-        output_of("train", place / "corpus.txt", *options, "--overwrite", "-q")
+        get_output("train", workspace / "corpus.txt", *options, "--overwrite", "-q")
         assert tokjax.load_tokenizer(tmp_path / "b") == load_training_bundle(tmp_path / "b").trained.tokenizer
 
-    def test_an_option_of_another_model_is_refused(self, place, tmp_path):
+    def test_an_option_of_another_model_is_refused(self, workspace, tmp_path):
         refused = run(
-            "train", place / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
+            "train", workspace / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
         )
         assert refused.returncode == 2
         assert b"--pattern can't be used with --model unigram" in refused.stderr
@@ -232,54 +234,67 @@ class TestTrain:
         assert (tmp_path / "t.json").exists() is ignored
 
 
-def test_pack(place, corpus):
-    dataset = tokjax.open_dataset(place / "data", tokjax.load_tokenizer(place / "t.json"))
+def test_pack(workspace, corpus):
+    dataset = tokjax.open_dataset(workspace / "data", tokjax.load_tokenizer(workspace / "t.json"))
     assert dataset.num_documents == len(corpus) * 3
     assert dataset.chunk_tokens == 16
-    again = run("pack", place / "corpus.txt", "-t", place / "t.json", "-o", place / "data")
+    again = run("pack", workspace / "corpus.txt", "-t", workspace / "t.json", "-o", workspace / "data")
     assert again.returncode == 1
     assert b"to replace it, pass --overwrite" in again.stderr
     quiet = run(
-        "pack", place / "corpus.txt", "-t", place / "t.json", "-o", place / "data", "--overwrite", "-q"
+        "pack",
+        workspace / "corpus.txt",
+        "-t",
+        workspace / "t.json",
+        "-o",
+        workspace / "data",
+        "--overwrite",
+        "-q",
     )
     assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, b"", b"")
 
 
-def test_inspect(place):
-    shown = output_of("inspect", "the [bold]é[/bold]", "--tokenizer", place / "t.json")
+def test_inspect(workspace):
+    shown = get_output("inspect", "the [bold]é[/bold]", "--tokenizer", workspace / "t.json")
     assert "[1, 2)" in shown
     assert "│ [ " in shown  # markup in the text is text
     assert "<|endoftext|>" in shown
-    piped = output_of("inspect", "-", "-t", place / "t.json", stdin=b"\xff")
+    piped = get_output("inspect", "-", "-t", workspace / "t.json", stdin=b"\xff")
     assert "\\xff" in piped
-    refused = run("inspect", "a<|endoftext|>", "-t", place / "t.json")
+    refused = run("inspect", "a<|endoftext|>", "-t", workspace / "t.json")
     assert refused.returncode == 1
     assert b"--special text" in refused.stderr
-    recognised = output_of("inspect", "a<|endoftext|>", "-t", place / "t.json", "--special", "recognise")
+    recognised = get_output("inspect", "a<|endoftext|>", "-t", workspace / "t.json", "--special", "recognise")
     assert recognised.count("yes") == 2
-    ordinary = output_of("inspect", "a<|endoftext|>", "-t", place / "t.json", "--special", "text")
+    ordinary = get_output("inspect", "a<|endoftext|>", "-t", workspace / "t.json", "--special", "text")
     assert ordinary.count("yes") == 1
-    harmless = output_of("inspect", "-", "-t", place / "t.json", stdin=b"\x1b]0;title\x07")
+    harmless = get_output("inspect", "-", "-t", workspace / "t.json", stdin=b"\x1b]0;title\x07")
     assert "\x1b" not in harmless
     assert "\x07" not in harmless
 
 
-def test_names_that_look_like_markup(place):
-    odd = place / "x[/red]"
-    packed = output_of("pack", place / "corpus.txt", "-t", place / "t.json", "-o", odd)
+def test_names_that_look_like_markup(workspace):
+    odd = workspace / "x[/red]"
+    packed = get_output("pack", workspace / "corpus.txt", "-t", workspace / "t.json", "-o", odd)
     assert "x[/red]" in packed
-    assert "x[/red]" in output_of("stats", odd)
+    assert "x[/red]" in get_output("stats", odd)
 
 
-def test_train_makes_the_directory_first(place):
-    output_of(
-        "train", place / "corpus.txt", "-o", place / "new" / "dir" / "t.json", "--vocab-size", 270, "-q"
+def test_train_makes_the_directory_first(workspace):
+    get_output(
+        "train",
+        workspace / "corpus.txt",
+        "-o",
+        workspace / "new" / "dir" / "t.json",
+        "--vocab-size",
+        270,
+        "-q",
     )
-    assert tokjax.vocab_size(tokjax.load_tokenizer(place / "new" / "dir" / "t.json")) == 270
+    assert tokjax.vocab_size(tokjax.load_tokenizer(workspace / "new" / "dir" / "t.json")) == 270
 
 
-def test_stats(place):
-    shown = output_of("stats", place / "data", "--verify")
+def test_stats(workspace):
+    shown = get_output("stats", workspace / "data", "--verify")
     for part in ("tokens", "documents", "uint16", "bytes per token", "sha256:"):
         assert part in shown
 
@@ -294,7 +309,7 @@ def test_stats(place):
     ],
 )
 def test_errors_are_one_line_without_a_traceback(arguments, message, tmp_path):
-    done = run_apart(*arguments, cwd=tmp_path)
+    done = run_in_process(*arguments, cwd=tmp_path)
     assert done.returncode == 1
     assert message in done.stderr
     assert done.stderr.count(b"\n") == 1
@@ -303,13 +318,13 @@ def test_errors_are_one_line_without_a_traceback(arguments, message, tmp_path):
 
 
 def test_help():
-    overview = output_of("--help")
+    overview = get_output("--help")
     for command in ("train", "pack", "inspect", "stats"):
         assert command in overview
-        assert output_of(command, "--help").count("\n") > 5
+        assert get_output(command, "--help").count("\n") > 5
     assert run("nonsense").returncode == 2
     assert run("train").returncode == 2
 
 
 def test_the_version():
-    assert run_apart("--version").stdout.decode().strip() == f"tokjax {tokjax.__version__}"
+    assert run_in_process("--version").stdout.decode().strip() == f"tokjax {tokjax.__version__}"

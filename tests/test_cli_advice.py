@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tokjax
-from tests.test_cli import output_of, run
+from tests.test_cli import get_output, run
 from tokjax.cli.advice import IN_A_SHELL, in_shell_words
 
 PACKAGE = Path(tokjax.__file__).parent
@@ -19,11 +19,11 @@ def records(tmp_path):
     """Records whose text is not in `text`, and a tokenizer trained on them."""
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps({"body": f"hello {word}"}) + "\n" for word in ("ground", "there")))
-    output_of("train", path, "-o", tmp_path / "t.json", "--text-column", "body", "--vocab-size", 260, "-q")
+    get_output("train", path, "-o", tmp_path / "t.json", "--text-column", "body", "--vocab-size", 260, "-q")
     return path
 
 
-def refused(*arguments, **options):
+def run_rejected(*arguments, **options):
     done = run(*arguments, **options)
     assert done.returncode == 1, done.stdout
     assert b"Traceback" not in done.stderr
@@ -33,17 +33,17 @@ def refused(*arguments, **options):
 def test_a_column_is_named_alike_in_all_commands(records, tmp_path):
     made_by = ["-t", tmp_path / "t.json"]
     for command in (["pack", "-o", tmp_path / "data", *made_by], ["report", *made_by]):
-        said = refused(*command, records)
+        said = run_rejected(*command, records)
         assert "has no field 'text', it has ['body']; pass --text-column NAME" in said
-        output_of(*command, records, "--text-column", "body")
+        get_output(*command, records, "--text-column", "body")
     assert tokjax.open_dataset(tmp_path / "data").num_documents == 2
-    output_of("pack", records, *made_by, "-o", tmp_path / "lines", "--format", "text", "-q")
+    get_output("pack", records, *made_by, "-o", tmp_path / "lines", "--format", "text", "-q")
     assert tokjax.open_dataset(tmp_path / "lines").num_documents == 1
 
 
 def test_patterns_are_packed(records, tmp_path):
     options = ["-t", tmp_path / "t.json", "--text-column", "body", "-q"]
-    output_of("pack", tmp_path / "*.jsonl", "-o", tmp_path / "data", *options)
+    get_output("pack", tmp_path / "*.jsonl", "-o", tmp_path / "data", *options)
     assert tokjax.open_dataset(tmp_path / "data").num_documents == 2
 
 
@@ -51,21 +51,21 @@ def test_training_replaces_nothing_unasked(records, tmp_path):
     command = ["train", records, "--text-column", "body", "--vocab-size", 261, "-q"]
     out = tmp_path / "t.json"
     before = records.read_bytes(), out.read_bytes()
-    assert "t.json exists; to replace it, pass --overwrite" in refused(*command, "-o", out)
-    kept = ["-o", tmp_path / "new.json", "--save-counts", records]
-    assert "records.jsonl exists; to replace it" in refused(*command, *kept)
-    for options in (kept, ["-o", records]):
-        said = refused(*command, *options, "--overwrite")
+    assert "t.json exists; to replace it, pass --overwrite" in run_rejected(*command, "-o", out)
+    remaining = ["-o", tmp_path / "new.json", "--save-counts", records]
+    assert "records.jsonl exists; to replace it" in run_rejected(*command, *remaining)
+    for options in (remaining, ["-o", records]):
+        said = run_rejected(*command, *options, "--overwrite")
         assert "records.jsonl is one of the source files; pass another file to write" in said
     assert (records.read_bytes(), out.read_bytes()) == before
-    output_of(*command, "-o", out, "--overwrite")
+    get_output(*command, "-o", out, "--overwrite")
     assert tokjax.vocab_size(tokjax.load_tokenizer(out)) == 261
 
 
 def test_each_dataset_is_verified(records, tmp_path):
     options = ["-t", tmp_path / "t.json", "--text-column", "body", "-q"]
     for name in "ab":
-        output_of("pack", records, "-o", tmp_path / name, *options)
+        get_output("pack", records, "-o", tmp_path / name, *options)
     data = tmp_path / "a" / "shard-00000.tokens.npy"
     data.write_bytes(data.read_bytes()[:-1] + b"\xff")
     done = run("verify", tmp_path / "a", tmp_path / "none", tmp_path / "b")
@@ -90,23 +90,25 @@ def test_each_dataset_is_verified(records, tmp_path):
         ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case beside it\n"),
     ],
 )
-def test_advice_is_for_a_shell(records, tmp_path, command, said):
+def test_advice_names_shell_commands(records, tmp_path, command, said):
     (tmp_path / "a.zst").touch()
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nA\n")
-    assert said in refused(*command.replace("%", str(tmp_path)).split())
+    assert said in run_rejected(*command.replace("%", str(tmp_path)).split())
 
 
 def test_the_advice_on_cased_vocabularies_helps(records, tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nA\n")
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
-    assert " A " in output_of("inspect", "A", "-t", tmp_path / "vocab.txt")
+    assert " A " in get_output("inspect", "A", "-t", tmp_path / "vocab.txt")
 
 
 def test_a_dataset_that_was_joined_can_be_packed_again_only(records, tmp_path):
-    output_of("pack", records, "-t", tmp_path / "t.json", "--text-column", "body", "-o", tmp_path / "a", "-q")
-    output_of("merge", tmp_path / "a", tmp_path / "a", "-o", tmp_path / "b")
-    said = refused("rebuild", tmp_path / "b", "--overwrite")
+    get_output(
+        "pack", records, "-t", tmp_path / "t.json", "--text-column", "body", "-o", tmp_path / "a", "-q"
+    )
+    get_output("merge", tmp_path / "a", tmp_path / "a", "-o", tmp_path / "b")
+    said = run_rejected("rebuild", tmp_path / "b", "--overwrite")
     assert "run tokjax pack FILES --out PATH --overwrite" in said
 
 

@@ -9,33 +9,33 @@ import pytest
 
 import tokjax
 from tokjax.cli import commands
-from tokjax.datasets import shard_filling
+from tokjax.datasets import shard_writing
 
 EOS = "<|endoftext|>"
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory, tokenizer, plain_tokenizer):
+def workspace(tmp_path_factory, tokenizer, plain_tokenizer):
     """A corpus, a tokenizer without an EOS token and one without special tokens, in two formats."""
-    place = tmp_path_factory.mktemp("sources")
-    (place / "c.txt").write_text(EOS.join(f"document {i} low lower" for i in range(40)))
-    (place / "latin.txt").write_bytes("café".encode("latin-1"))
-    (place / "d").mkdir()
-    (place / "d" / "a.txt").write_text("text")
-    (place / "hf").mkdir()
-    (place / "list.json").write_text('[{"text": "a"}]')
-    (place / "table.csv").write_text("id,body\n1,one\n2,two\n")
-    np.save(place / "ids.npy", np.arange(9))
-    tokjax.save_tokenizer(tokenizer, place / "t.json")
-    tokjax.save_tokenizer(plain_tokenizer, place / "plain.json")
-    tokjax.export_tokenizer(tokenizer, place / "hf" / "tokenizer.json", format="huggingface")
-    return place
+    workspace = tmp_path_factory.mktemp("sources")
+    (workspace / "c.txt").write_text(EOS.join(f"document {i} low lower" for i in range(40)))
+    (workspace / "latin.txt").write_bytes("café".encode("latin-1"))
+    (workspace / "d").mkdir()
+    (workspace / "d" / "a.txt").write_text("text")
+    (workspace / "hf").mkdir()
+    (workspace / "list.json").write_text('[{"text": "a"}]')
+    (workspace / "table.csv").write_text("id,body\n1,one\n2,two\n")
+    np.save(workspace / "ids.npy", np.arange(9))
+    tokjax.save_tokenizer(tokenizer, workspace / "t.json")
+    tokjax.save_tokenizer(plain_tokenizer, workspace / "plain.json")
+    tokjax.export_tokenizer(tokenizer, workspace / "hf" / "tokenizer.json", format="huggingface")
+    return workspace
 
 
 @pytest.fixture
-def shell(place, tmp_path, monkeypatch, capsys):
+def shell(workspace, tmp_path, monkeypatch, capsys):
     """Runs a command in the directory of the files; `OUT` is a new directory."""
-    monkeypatch.chdir(place)
+    monkeypatch.chdir(workspace)
     monkeypatch.setenv("COLUMNS", "120")
 
     def run(line, stdin=b"", code=0):
@@ -135,17 +135,17 @@ class TestEos:
         assert dataset.num_documents == 40
         assert not dataset.field.add_eos_between_docs
 
-    def test_documents_of_another_programs_file_end_at_it(self, shell, place, tmp_path):
-        eos = tokjax.load_tokenizer(place / "t.json").vocabulary.special[EOS]
+    def test_documents_of_another_programs_file_end_at_it(self, shell, workspace, tmp_path):
+        eos = tokjax.load_tokenizer(workspace / "t.json").vocabulary.special[EOS]
         np.save(tmp_path / "x.npy", np.array([1, eos, 2, eos]))
         shell(f"convert OUT/x.npy -t t.json -o OUT/d --eos-token {EOS}")
         assert tokjax.open_dataset(tmp_path / "d").num_documents == 2
 
 
 class TestStandardInput:
-    def test_documents(self, shell, place, tmp_path):
+    def test_documents(self, shell, workspace, tmp_path):
         options = f"-t t.json --eos-token {EOS} -q"
-        shell(f"pack - -o OUT/piped {options}", stdin=(place / "c.txt").read_bytes())
+        shell(f"pack - -o OUT/piped {options}", stdin=(workspace / "c.txt").read_bytes())
         shell(f"pack c.txt -o OUT/read {options}")
         piped, read = (tokjax.open_dataset(tmp_path / name) for name in ("piped", "read"))
         assert piped.num_documents == 40
@@ -157,8 +157,8 @@ class TestStandardInput:
         assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
 
     @pytest.mark.parametrize("options", ["", "--max-bytes 100000", "--save-counts OUT/counts.npz"])
-    def test_training(self, shell, place, tmp_path, options):
-        text = (place / "c.txt").read_bytes()
+    def test_training(self, shell, workspace, tmp_path, options):
+        text = (workspace / "c.txt").read_bytes()
         shell(f"train - -o OUT/piped.json --vocab-size 270 -q {options}", stdin=text)
         shell("train c.txt -o OUT/read.json --vocab-size 270 -q")
         assert (tmp_path / "piped.json").read_bytes() == (tmp_path / "read.json").read_bytes()
@@ -182,22 +182,22 @@ class TestInspect:
 
 
 def test_the_same_command_resumes_after_an_interrupt(shell, tmp_path, monkeypatch):
-    monkeypatch.setattr(shard_filling, "_BATCH_SIZE", 100)
+    monkeypatch.setattr(shard_writing, "_BATCH_SIZE", 100)
     command = "pack c.txt --field raw --separator <|endoftext|> --shard-size 200 -q -o OUT/"
 
-    def interrupted(documents, size, batches_of=shard_filling.batches_of):
-        for i, batch in enumerate(batches_of(documents, size)):
+    def interrupted(documents, size, batch_documents=shard_writing.batch_documents):
+        for i, batch in enumerate(batch_documents(documents, size)):
             if i == 6:
                 raise KeyboardInterrupt
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_filling, "batches_of", interrupted)
+        patch.setattr(shard_writing, "batch_documents", interrupted)
         said = shell(command + "d", code=130)
     assert said == "interrupted: run the same command again to resume after the last finished shard"
-    kept = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]
-    assert kept
-    times = {path.name: path.stat().st_mtime_ns for path in kept}
+    remaining = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]
+    assert remaining
+    times = {path.name: path.stat().st_mtime_ns for path in remaining}
     shell(command + "d")
     shell(command + "whole")
     resumed = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}

@@ -39,19 +39,19 @@ def cluster(tmp_path_factory):
         yield client
 
 
-def files_of(path):
+def read_files(path):
     return {entry.name: entry.read_bytes() for entry in path.iterdir()}
 
 
 def test_writing(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "there", shard_size=3000, executor=cluster.get_executor())
-    assert files_of(tmp_path / "here") == files_of(tmp_path / "there")
+    assert read_files(tmp_path / "here") == read_files(tmp_path / "there")
 
 
 def test_a_worker_that_is_killed(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 1000)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
     victim = next(iter(cluster.run(os.getpid).values()))
     assert victim != os.getpid()
 
@@ -63,12 +63,12 @@ def test_a_worker_that_is_killed(cluster, tmp_path, monkeypatch):
     options = {"shard_size": 3000, "executor": cluster.get_executor()}
     tokjax.write_dataset(texts(), FIELD, tmp_path / "killed", **options)
     tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
-    assert files_of(tmp_path / "here") == files_of(tmp_path / "killed")
+    assert read_files(tmp_path / "here") == read_files(tmp_path / "killed")
 
 
 def test_counting(cluster, tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(TEXTS))
-    there = count_pretokens(path, executor=cluster.get_executor(), progress=False)
+    remote = count_pretokens(path, executor=cluster.get_executor(), progress=False)
     here = count_pretokens(path, progress=False)
-    assert dict(there.items()) == dict(here.items())
+    assert dict(remote.items()) == dict(here.items())

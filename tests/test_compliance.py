@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.huggingface_tokenizers import pair_of
-from tests.strategies import byte_strings, hard_texts
+from tests.huggingface_tokenizers import make_pair
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
 from tokjax.testing import CHECKS, check_tokenizer
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
@@ -30,14 +30,14 @@ def byte_bpe(**options):
     return train_bpe(CORPUS * 3, vocab_size=500, special_tokens=special, progress=False, **options).tokenizer
 
 
-def with_everything():
+def make_full_tokenizer():
     merges = [(b"l", b"o"), (b"lo", b"w"), (b" ", b"low")]
     ids = {bytes([i]): i for i in range(256)} | {b"lo": 300, b"low": 301, b" low": 302, b"new": 303}
     return tokjax.byte_level_bpe(
         ids,
         merges=merges,
-        prefix_space=True,
-        trim="but_first",
+        add_prefix_space=True,
+        trim_offsets="but_first",
         added_tokens=["new"],
         special_tokens={"<s>": 304},
         bos_token="<s>",
@@ -48,7 +48,7 @@ CHARACTERS = ["[UNK]", "[PAD]", *sorted(set("".join(CORPUS)))]
 KINDS = {
     "byte-level BPE": byte_bpe,
     "byte-level BPE, NFC": lambda: byte_bpe(pattern="qwen2"),
-    "byte-level BPE, merges": with_everything,
+    "byte-level BPE, merges": make_full_tokenizer,
     "WordPiece": lambda: train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer,
     "words": lambda: train_word_level(CORPUS, vocab_size=60, progress=False).tokenizer,
     "unigram": lambda: sentencepiece("unigram"),
@@ -59,34 +59,34 @@ KINDS = {
     "bytes": lambda: tokjax.byte_level(SPECIAL, eos_token="</s>", pad_token="<pad>", unk_token="<unk>"),
     "characters": lambda: tokjax.char_level(CHARACTERS, pad_token="[PAD]"),
     "a function": lambda: tokjax.from_callable(str.split, ["[UNK]", "low", "word", "aaaa"]),
-    "a library's unigram": lambda: pair_of("unigram")[1],
-    "a library's BPE": lambda: pair_of("digits")[1],
-    "metaspace BPE": lambda: pair_of("Llama 2")[1],
-    "metaspace BPE, first": lambda: pair_of("Mistral")[1],
-    "metaspace BPE, split": lambda: pair_of("split")[1],
+    "a library's unigram": lambda: make_pair("unigram")[1],
+    "a library's BPE": lambda: make_pair("digits")[1],
+    "metaspace BPE": lambda: make_pair("Llama 2")[1],
+    "metaspace BPE, first": lambda: make_pair("Mistral")[1],
+    "metaspace BPE, split": lambda: make_pair("split")[1],
 }
-PARTS_OF_TEXTS = {"bytes", "byte-level BPE", "byte-level BPE, merges"}
+TEXT_PARTS = {"bytes", "byte-level BPE", "byte-level BPE, merges"}
 
 
 @lru_cache
-def made(kind):
+def make_tokenizer(kind):
     return KINDS[kind]()
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_keeps_the_contract(kind, check):
-    check(made(kind))
+    check(make_tokenizer(kind))
 
 
 @pytest.mark.parametrize("kind", ["bytes", "characters", "a function"])
 @given(text=hard_texts | byte_strings)
 def test_spans_are_the_tokens(kind, text):
-    tokenizer = made(kind)
+    tokenizer = make_tokenizer(kind)
     result = tokjax.encode_result(tokenizer, text, add_special_tokens=False, disallowed_special=())
     table = tokenizer.vocabulary
     for id_, span, token in zip(result.ids.tolist(), result.offsets, result.tokens, strict=True):
-        if id_ != table.role_id("unk"):
+        if id_ != table.get_role_id("unk"):
             assert tokjax.span_bytes(text, span) == table.bytes_by_id[id_], token
     if kind != "a function":
         spans = b"".join(tokjax.span_bytes(text, span) for span in result.offsets)
@@ -96,7 +96,7 @@ def test_spans_are_the_tokens(kind, text):
 
 @given(text=hard_texts | byte_strings)
 def test_bytes_are_lossless(text):
-    tokenizer = made("bytes")
+    tokenizer = make_tokenizer("bytes")
     ids = tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False)
     assert ids.tolist() == [byte + 3 for byte in to_utf8(text)]
     assert tokjax.decode_bytes(tokenizer, ids) == to_utf8(text)
@@ -104,7 +104,7 @@ def test_bytes_are_lossless(text):
 
 @given(text=st.text())
 def test_characters_one_by_one(text):
-    tokenizer = made("characters")
+    tokenizer = make_tokenizer("characters")
     plain = text.encode("utf-8", "replace").decode() if not text.isascii() else text
     expected = [CHARACTERS.index(c) if c in CHARACTERS[2:] else 0 for c in plain]
     assert tokjax.encode(tokenizer, plain).tolist() == expected
@@ -112,7 +112,7 @@ def test_characters_one_by_one(text):
 
 @pytest.mark.parametrize("kind", ["bytes", "characters"])
 def test_they_are_written_and_read(kind, tmp_path):
-    tokenizer = made(kind)
+    tokenizer = make_tokenizer(kind)
     assert tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)) == tokenizer
 
 
@@ -131,19 +131,19 @@ def test_words_of_bytes_and_characters():
         (lambda: tokjax.from_callable("split", ["[UNK]"]), "split must be a function of a text, not 'split'"),
     ],
 )
-def test_tokenizers_that_make_no_sense(make, message):
+def test_invalid_tokenizers_are_rejected(make, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         make()
 
 
 class TestFunctions:
-    def test_that_give_places(self):
+    def test_splitters_with_offsets(self):
         words = tokjax.from_callable(lambda text: [(i, i + 1) for i in range(len(text))], ["[UNK]", "é"])
         result = tokjax.encode_result(words, "aé")
         assert result.ids.tolist() == [0, 1]
         assert result.offsets.tolist() == [[1, 2], [2, 4]]
 
-    def test_that_change_words(self):
+    def test_splitters_that_change_text(self):
         words = tokjax.from_callable(lambda text: text.lower().split(), ["[UNK]"])
         with pytest.raises(
             tokjax.InvalidArgumentError, match=r"gave the word 'b', which does not stand in the"
@@ -151,7 +151,7 @@ class TestFunctions:
             tokjax.encode(words, "a B")
 
     @pytest.mark.parametrize("word", [(0, 0), (1, 9), 5, (0, "a")])
-    def test_that_give_no_places(self, word):
+    def test_splitters_without_offsets(self, word):
         words = tokjax.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
         with pytest.raises(tokjax.InvalidArgumentError, match="wrong gave the word .* give the words as"):
             tokjax.encode(words, "a b")
@@ -172,20 +172,20 @@ class TestFunctions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Liar:
+class FaultyTokenizer:
     """Says of every tokenizer's results something else."""
 
     change: str
 
 
-@tokjax.vocabulary_of.register
-def _(tokenizer: Liar) -> tokjax.Vocabulary:
-    return made("bytes").vocabulary
+@tokjax.get_vocabulary.register
+def _(tokenizer: FaultyTokenizer) -> tokjax.Vocabulary:
+    return make_tokenizer("bytes").vocabulary
 
 
 @tokjax.encode_texts.register
-def _(tokenizer: Liar, texts, **options) -> tokjax.TokenizationBatch:
-    batch = tokjax.encode_texts(made("bytes"), texts, **options)
+def _(tokenizer: FaultyTokenizer, texts, **options) -> tokjax.TokenizationBatch:
+    batch = tokjax.encode_texts(make_tokenizer("bytes"), texts, **options)
     ragged = batch.ragged
     changes = {
         "offsets": lambda: {"offsets": ragged.offsets + 1},
@@ -202,7 +202,9 @@ def _(tokenizer: Liar, texts, **options) -> tokjax.TokenizationBatch:
         ragged = ragged._replace(**changes[tokenizer.change]())
     elif tokenizer.change == "ids":
         ragged = ragged._replace(ids=np.where(ragged.ids < 3, ragged.ids, 5))
-    return tokjax.TokenizationBatch(ragged, batch.metadata, made("bytes").vocabulary.strings_of)
+    return tokjax.TokenizationBatch(
+        ragged, batch.metadata, make_tokenizer("bytes").vocabulary.get_token_strings
+    )
 
 
 @pytest.mark.parametrize(
@@ -221,8 +223,8 @@ def _(tokenizer: Liar, texts, **options) -> tokjax.TokenizationBatch:
 )
 def test_what_the_checks_find(change, message):
     with pytest.raises(AssertionError, match=message):
-        check_tokenizer(Liar(change))
+        check_tokenizer(FaultyTokenizer(change))
 
 
 def test_the_checks_let_a_good_one_pass():
-    check_tokenizer(Liar("nothing"))
+    check_tokenizer(FaultyTokenizer("nothing"))

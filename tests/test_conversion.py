@@ -8,7 +8,7 @@ import pytest
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.test_cli import output_of, run
+from tests.test_cli import get_output, run
 
 TOKENIZER = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
@@ -24,14 +24,14 @@ def dataset(tmp_path):
     return tokjax.open_dataset(tmp_path / "data")
 
 
-def npy_with(header):
+def make_npy(header):
     """An `.npy` file of a header that NumPy's parser fails at."""
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
 
 
 @pytest.mark.parametrize("name", ["x.bin", "x.npy", "x.idx"])
 @pytest.mark.parametrize("at_once", [1, 50, 1 << 22])
-def test_there_and_back(dataset, tmp_path, name, at_once, monkeypatch):
+def test_round_trip(dataset, tmp_path, name, at_once, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.conversion._AT_ONCE", at_once)
     paths = tokjax.export_dataset(dataset, tmp_path / name)
     assert [path.name for path in paths] == (["x.bin", "x.idx"] if name == "x.idx" else [name])
@@ -89,25 +89,25 @@ def test_ids_that_are_all_the_same(tmp_path):
         ("x.npy", b"abc", tokjax.SourceError, r"no \.npy file"),
         (
             "x.npy",
-            npy_with("{'descr': '<u2', 'fortran_order': 63,), }"),
+            make_npy("{'descr': '<u2', 'fortran_order': 63,), }"),
             tokjax.SourceError,
             r"no \.npy file",
         ),
-        ("x.npy", npy_with("{'a': " + "-" * 9000 + "1}"), tokjax.SourceError, r"no \.npy file"),
-        ("x.npy", npy_with("(" * 5000), tokjax.SourceError, r"no \.npy file"),
+        ("x.npy", make_npy("{'a': " + "-" * 9000 + "1}"), tokjax.SourceError, r"no \.npy file"),
+        ("x.npy", make_npy("(" * 5000), tokjax.SourceError, r"no \.npy file"),
         ("x.idx", b"abc", tokjax.SourceError, "is no index of Megatron"),
         ("x.idx", b"MMIDIDX\x00\x00" + bytes(25), tokjax.SourceError, "version 0"),
         ("x.txt", b"abc", tokjax.InvalidArgumentError, r"'x.txt' is can't be told by its name; pass format"),
     ],
 )
-def test_files_that_are_none(tmp_path, name, contents, error, message):
+def test_invalid_files_are_rejected(tmp_path, name, contents, error, message):
     (tmp_path / name).write_bytes(contents)
     with pytest.raises(error, match=message):
         tokjax.convert_dataset(tmp_path / name, TOKENIZER, tmp_path / "data")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-def test_arrays_that_are_none(tmp_path):
+def test_invalid_arrays_are_rejected(tmp_path):
     for array, message in ((np.zeros(3), "float64 of 1 dim"), (np.zeros((2, 2, 2), int), "int64 of 3 dim")):
         np.save(tmp_path / "x.npy", array)
         with pytest.raises(tokjax.SourceError, match=message):
@@ -186,14 +186,14 @@ class TestMerging:
         paths = [self.write(tmp_path / str(i), texts, field=buckets) for i in range(2)]
         tokjax.merge_datasets(paths, tmp_path / "numbered")
         assert sorted(tokjax.open_dataset(tmp_path / "numbered").documents["doc_id"]) == list(range(20))
-        given = self.write(tmp_path / "given", [(i, "xxxx") for i in (0, 1, 7, 8)])
+        passed = self.write(tmp_path / "given", [(i, "xxxx") for i in (0, 1, 7, 8)])
         one = self.write(tmp_path / "one", texts)
-        tokjax.merge_datasets([one, given], tmp_path / "both")
+        tokjax.merge_datasets([one, passed], tmp_path / "both")
         both = tokjax.open_dataset(tmp_path / "both")
         assert both.documents["doc_id"].tolist() == [*range(10), 0, 1, 7, 8]
         both.verify()
 
-    def test_ids_of_one_s_own_stay_in_whatever_order_they_are(self, tmp_path):
+    def test_custom_document_ids_are_preserved(self, tmp_path):
         one = self.write(tmp_path / "1", [(0, "a"), (1, "b")])
         two = self.write(tmp_path / "2", [(1, "c"), (0, "d")])
         tokjax.merge_datasets([one, two], tmp_path / "12")
@@ -206,8 +206,8 @@ class TestMerging:
         three = self.write(tmp_path / "3", [(1, "cccc"), (0, "dddd")], field=buckets)
         four = self.write(tmp_path / "4", ["eeee", "f"], field=buckets)
         tokjax.merge_datasets([four, three, four], tmp_path / "343")
-        whole = tokjax.open_dataset(tmp_path / "343")
-        assert whole.documents["doc_id"].tolist() == [1, 0, 1, 0, 5, 4]
+        full = tokjax.open_dataset(tmp_path / "343")
+        assert full.documents["doc_id"].tolist() == [1, 0, 1, 0, 5, 4]
         tokjax.merge_datasets([four, four], tmp_path / "44")
         tokjax.merge_datasets([tmp_path / "44", four], tmp_path / "444")
         assert tokjax.open_dataset(tmp_path / "444").documents["doc_id"].tolist() == [1, 0, 3, 2, 5, 4]
@@ -233,12 +233,12 @@ class TestMerging:
         one, two = self.write(tmp_path / "1", CORPUS), self.write(tmp_path / "2", CORPUS[:2])
         merged = tokjax.merge_datasets([one, two, one], tmp_path / "all")
         assert merged.num_documents == 2 * len(CORPUS) + 2
-        whole = tokjax.open_dataset(tmp_path / "all")
+        full = tokjax.open_dataset(tmp_path / "all")
         self.write(tmp_path / "at once", CORPUS + CORPUS[:2] + CORPUS)
         at_once = tokjax.open_dataset(tmp_path / "at once")
-        assert whole.read(0, whole.num_tokens).tolist() == at_once.read(0, at_once.num_tokens).tolist()
-        assert whole.documents.tolist() == at_once.documents.tolist()
-        whole.verify()
+        assert full.read(0, full.num_tokens).tolist() == at_once.read(0, at_once.num_tokens).tolist()
+        assert full.documents.tolist() == at_once.documents.tolist()
+        full.verify()
 
     def test_of_other_kinds_is_refused(self, tmp_path):
         one = self.write(tmp_path / "1", CORPUS)
@@ -262,7 +262,7 @@ def test_what_a_killed_writer_left_is_not_deleted_unasked(tmp_path, monkeypatch,
     field = tokjax.PackedTokenField(TOKENIZER)
     tokjax.write_dataset(CORPUS[:2], field, tmp_path / "one")
     tokjax.export_dataset(tokjax.open_dataset(tmp_path / "one"), tmp_path / "x.bin")
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(RuntimeError, match="stopped"):
         tokjax.write_dataset(texts(), field, tmp_path / "out", shard_size=60)
     left = {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()}
@@ -284,7 +284,7 @@ def test_what_a_killed_writer_left_is_not_deleted_unasked(tmp_path, monkeypatch,
     assert not (tmp_path / "out.incomplete").exists()
 
 
-def test_files_that_are_not_where_they_were(tmp_path):
+def test_moved_source_files(tmp_path):
     text, moved = tmp_path / "a.txt", tmp_path / "b.txt"
     text.write_text("low|lower")
     tokjax.write_dataset(text, tokjax.RawTextField(), tmp_path / "data", separator="|")
@@ -344,7 +344,7 @@ def test_packing_by_field(tmp_path, field):
     text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
     text.write_text("low</s>lower")
     options = ["--bucket", 4, "--bucket", 8, "--max-tokens", 10] if field == "bucketed" else []
-    shown = output_of("pack", text, "-t", tokenizer, "-o", tmp_path / "data", "--field", field, *options)
+    shown = get_output("pack", text, "-t", tokenizer, "-o", tmp_path / "data", "--field", field, *options)
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert dataset.manifest.plan.field in shown
     assert len(dataset) == 2
@@ -355,7 +355,7 @@ def test_packing_by_field(tmp_path, field):
 def test_packing_texts_without_a_tokenizer(tmp_path):
     text = tmp_path / "a.txt"
     text.write_text("low\n\nlower</s>\n\nlow\\n\tx")
-    output_of("pack", text, "-o", tmp_path / "one", "--field", "raw", "-q")
+    get_output("pack", text, "-o", tmp_path / "one", "--field", "raw", "-q")
     assert list(tokjax.open_dataset(tmp_path / "one")) == [text.read_text()]
     for separator, documents in (
         (r"\n\n", ["low", "lower</s>", "low\\n\tx"]),
@@ -365,7 +365,7 @@ def test_packing_texts_without_a_tokenizer(tmp_path):
         (r"\s>", ["low\n\nlower</s>\n\nlow\\n\tx"]),
     ):
         options = ["--field", "raw", "--separator", separator, "--overwrite", "--quiet"]
-        output_of("pack", text, "-o", tmp_path / "data", *options)
+        get_output("pack", text, "-o", tmp_path / "data", *options)
         assert list(tokjax.open_dataset(tmp_path / "data")) == documents
     refused = run("pack", text, "-o", tmp_path / "ids")
     assert refused.returncode == 1
@@ -375,18 +375,18 @@ def test_packing_texts_without_a_tokenizer(tmp_path):
 def test_commands(tmp_path):
     text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
     text.write_text("low</s>lower</s>")
-    output_of("pack", text, "-t", tokenizer, "-o", tmp_path / "data")
-    assert "files are as they were written" in output_of("verify", tmp_path / "data")
-    shown = output_of("merge", tmp_path / "data", tmp_path / "data", "-o", tmp_path / "twice")
+    get_output("pack", text, "-t", tokenizer, "-o", tmp_path / "data")
+    assert "files are as they were written" in get_output("verify", tmp_path / "data")
+    shown = get_output("merge", tmp_path / "data", tmp_path / "data", "-o", tmp_path / "twice")
     assert "4" in shown
-    assert "x.bin" in output_of("convert", tmp_path / "data", "-o", tmp_path / "x.bin").replace("\n", "")
-    output_of("convert", tmp_path / "x.bin", "-t", tokenizer, "-o", tmp_path / "back")
+    assert "x.bin" in get_output("convert", tmp_path / "data", "-o", tmp_path / "x.bin").replace("\n", "")
+    get_output("convert", tmp_path / "x.bin", "-t", tokenizer, "-o", tmp_path / "back")
     assert len(tokjax.open_dataset(tmp_path / "back")) == 2
     without = run("convert", tmp_path / "x.bin", "-o", tmp_path / "again")
     assert without.returncode == 1
     assert b"pass --tokenizer FILE" in without.stderr
     text.write_text("low</s>")
-    output_of("rebuild", tmp_path / "data", "--overwrite", "--trust-source")
+    get_output("rebuild", tmp_path / "data", "--overwrite", "--trust-source")
     assert len(tokjax.open_dataset(tmp_path / "data")) == 1
 
 

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.strategies import byte_strings, hard_texts
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.corpus import readers
-from tokjax.pretokenize.patterns import PATTERNS, word_splitter
+from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 from tokjax.trainer import count_pretokens, counting, load_pretoken_counts, save_pretoken_counts, train_bpe
 
 
@@ -32,7 +32,7 @@ class TestFiles:
         path.write_text("<|endoftext|>".join(corpus * 20))
         return path
 
-    def test_are_the_texts_in_them(self, path, corpus):
+    def test_counts_match_the_texts(self, path, corpus):
         special = ["<|endoftext|>"]
         expected = train(corpus * 20, 500, special_tokens=special)
         for source in (path, str(path), [path]):
@@ -43,13 +43,13 @@ class TestFiles:
 
     @pytest.mark.parametrize("pattern", ["gpt2", r"\S+|\s+"])
     def test_are_counted_alike_in_chunks_of_any_size(self, path, monkeypatch, pattern):
-        whole = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern)
+        complete = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern)
         for size in (50, 777, 5000):
             monkeypatch.setattr(counting, "_CHUNK_BYTES", size)
             parts = train(path, 400, special_tokens=["<|endoftext|>"], pattern=pattern, workers=1)
-            assert parts.merges == whole.merges
-            assert parts.stats.documents == whole.stats.documents
-            assert parts.stats.bytes == whole.stats.bytes
+            assert parts.merges == complete.merges
+            assert parts.stats.documents == complete.stats.documents
+            assert parts.stats.bytes == complete.stats.bytes
 
     def test_are_counted_alike_by_any_number_of_workers(self, path, monkeypatch, corpus):
         monkeypatch.setattr(counting, "_CHUNK_BYTES", 5000)
@@ -90,28 +90,30 @@ class TestFiles:
         monkeypatch.setattr(counting, "_EXECUTOR_CHUNK_BYTES", 5000)
         here = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False)
         with loky.ProcessPoolExecutor(2) as executor:
-            there = count_pretokens(path, special_tokens=["<|endoftext|>"], progress=False, executor=executor)
-        assert here == there
+            present = count_pretokens(
+                path, special_tokens=["<|endoftext|>"], progress=False, executor=executor
+            )
+        assert here == present
 
 
 class TestCounts:
     @given(st.lists(hard_texts | byte_strings, max_size=6), st.sampled_from(["gpt2", "o200k", r"\S+|\s+"]))
-    def test_are_those_of_the_words_one_by_one(self, texts, pattern):
+    def test_counts_match_sequential_counting(self, texts, pattern):
         special = ["<|endoftext|>"]
         counts = count_pretokens(texts, special_tokens=special, pattern=pattern, progress=False)
-        splitter = word_splitter(pattern)
+        splitter = make_pattern_splitter(pattern)
         words = [
-            from_characters(word)
+            from_characters(pretoken)
             for text in texts
             for part in to_characters(text).split("<|endoftext|>")
-            for word in splitter.words(part)
+            for pretoken in splitter.words(part)
         ]
         assert dict(counts.items()) == Counter(words)
         assert counts.nbytes == sum(map(len, words))
 
     @given(st.lists(hard_texts, max_size=6), st.integers(0, 6))
-    def test_add_up(self, texts, cut):
-        parts = [count_pretokens(part, progress=False) for part in (texts[:cut], texts[cut:])]
+    def test_counts_add_up(self, texts, truncated):
+        parts = [count_pretokens(part, progress=False) for part in (texts[:truncated], texts[truncated:])]
         assert parts[0] + parts[1] == count_pretokens(texts, progress=False)
 
     def test_are_the_same_after_saving(self, corpus, tmp_path):
@@ -132,7 +134,7 @@ class TestCounts:
             ).merges
         )
 
-    def test_of_another_pattern_are_refused(self, corpus):
+    def test_counts_with_another_pattern_are_rejected(self, corpus):
         counts = count_pretokens(corpus, progress=False)
         with pytest.raises(tokjax.InvalidArgumentError, match="counted with pattern='gpt2', not 'o200k'"):
             train(counts, 300, pattern="o200k")
@@ -143,15 +145,21 @@ class TestCounts:
         ):
             counts + count_pretokens(corpus, pattern="o200k", progress=False)
 
-    def test_that_were_cut_or_altered_are_refused(self, corpus, tmp_path):
+    def test_truncated_or_altered_counts_are_rejected(self, corpus, tmp_path):
         path = tmp_path / "counts.npz"
         save_pretoken_counts(count_pretokens(corpus, progress=False), path)
-        whole = path.read_bytes()
-        for altered in (whole[:-30], whole[:100], b"", b"text", whole.replace(b"counts.npy", b"cnuots.npy")):
+        complete = path.read_bytes()
+        for altered in (
+            complete[:-30],
+            complete[:100],
+            b"",
+            b"text",
+            complete.replace(b"counts.npy", b"cnuots.npy"),
+        ):
             path.write_bytes(altered)
             with pytest.raises(tokjax.InvalidArgumentError, match="holds no counts of words"):
                 load_pretoken_counts(path)
-        np.savez(path, **(dict(np.load(BytesIO(whole))) | {"counts": np.arange(3)}))
+        np.savez(path, **(dict(np.load(BytesIO(complete))) | {"counts": np.arange(3)}))
         with pytest.raises(tokjax.InvalidArgumentError, match="was altered"):
             load_pretoken_counts(path)
 
@@ -167,7 +175,7 @@ class TestCounts:
             ("about", np.frombuffer(b'{"version": 1}', np.uint8)),
         ],
     )
-    def test_that_no_corpus_can_have_are_refused(self, tmp_path, name, column):
+    def test_impossible_counts_are_rejected(self, tmp_path, name, column):
         path = tmp_path / "counts.npz"
         save_pretoken_counts(count_pretokens(["abc"], progress=False), path)
         np.savez(path, **(dict(np.load(path)) | {name: column}))
@@ -175,7 +183,7 @@ class TestCounts:
             load_pretoken_counts(path)
 
     @given(st.data())
-    def test_that_are_damaged_are_refused_or_equal(self, tmp_path_factory, corpus, data):
+    def test_damaged_counts_are_rejected_or_equal(self, tmp_path_factory, corpus, data):
         path = tmp_path_factory.mktemp("counts") / "counts.npz"
         counts = count_pretokens(corpus, progress=False)
         save_pretoken_counts(counts, path)
@@ -191,16 +199,16 @@ class TestCounts:
         assert sum(counts) == count_pretokens(corpus, progress=False)
 
     def test_that_are_equal_have_one_hash(self, corpus):
-        there, back = (count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1]))
-        assert there == back
-        assert len({there, back}) == 1
-        assert there != count_pretokens(corpus[1:], progress=False)
+        present, back = (count_pretokens(texts, progress=False) for texts in (corpus, corpus[::-1]))
+        assert present == back
+        assert len({present, back}) == 1
+        assert present != count_pretokens(corpus[1:], progress=False)
 
 
 class TestWhiteSpace:
     """The pattern by which words are counted that are to be normalised afterwards."""
 
-    def test_words_are_runs_with_the_white_space_before_them(self):
+    def test_pretokens_include_leading_whitespace(self):
         counts = count_pretokens(
             ["a  b.c\n\u3000d \n", " a", "a\x0cb\x85c\x0bd e"], pattern="whitespace", progress=False
         )
@@ -219,20 +227,22 @@ class TestWhiteSpace:
         counts = count_pretokens(texts, pattern="whitespace", progress=False)
         expression = regex.compile(PATTERNS["whitespace"])
         words = Counter(
-            from_characters(word) for text in texts for word in expression.findall(to_characters(text))
+            from_characters(pretoken)
+            for text in texts
+            for pretoken in expression.findall(to_characters(text))
         )
         assert dict(counts.items()) == words
 
-    def test_files_are_cut_where_no_word_changes(self, tmp_path, monkeypatch, corpus):
+    def test_chunk_boundaries_preserve_pretokens(self, tmp_path, monkeypatch, corpus):
         path = tmp_path / "corpus.txt"
         path.write_text("\n".join(corpus * 20))
-        whole = count_pretokens(path, pattern="whitespace", progress=False)
+        complete = count_pretokens(path, pattern="whitespace", progress=False)
         for size in (50, 777):
             monkeypatch.setattr(counting, "_CHUNK_BYTES", size)
-            assert count_pretokens(path, pattern="whitespace", progress=False, workers=2) == whole
+            assert count_pretokens(path, pattern="whitespace", progress=False, workers=2) == complete
 
 
-def test_what_is_no_executor_is_refused():
+def test_invalid_executor_is_rejected():
     with pytest.raises(tokjax.InvalidArgumentError, match=r"Executor, not 4; for threads pass workers=N"):
         count_pretokens(["a"], executor=4)
 
@@ -248,6 +258,6 @@ def test_roles_are_checked_before_the_corpus_is_read():
         train_bpe(never(), vocab_size=300, special_tokens=["\ud800"], progress=False)
 
 
-def test_the_bar_ends_with_all_words(corpus, capsys):
+def test_progress_bar_reaches_total(corpus, capsys):
     counts = count_pretokens(corpus * 3, progress=True)
     assert f"{len(counts):,} words" in capsys.readouterr().err

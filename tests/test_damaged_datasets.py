@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.datasets.manifest import MANIFEST_FILE
 
 
-def test_nothing_there(tmp_path):
+def test_missing_dataset(tmp_path):
     with pytest.raises(tokjax.DatasetIncompleteError, match="nothing is there; make it with write_dataset"):
         tokjax.open_dataset(tmp_path / "data")
     with pytest.raises(tokjax.DatasetIncompleteError, match=r"has no manifest\.json"):
@@ -172,7 +172,7 @@ def test_an_altered_manifest(written, change, error, message):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, '{"format": "tokjax-dataset"}'])
-def test_a_manifest_that_is_none(written, text):
+def test_invalid_manifest(written, text):
     (written / MANIFEST_FILE).write_text(text)
     message = "is damaged: TypeError.'a JSON object is expected" if text in ("[]", "null") else "is damaged"
     with pytest.raises(tokjax.DatasetCorruptError, match=message):
@@ -221,7 +221,7 @@ def test_a_forged_manifest(written, change, error, message):
     manifest = json.loads(path.read_text())
     manifest.pop("checksum")
     change(manifest)
-    manifest["checksum"] = checksum_of_json(manifest)
+    manifest["checksum"] = compute_json_checksum(manifest)
     path.write_text(json.dumps(manifest))
     with pytest.raises(error, match=message):
         tokjax.open_dataset(written)

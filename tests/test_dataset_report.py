@@ -11,9 +11,9 @@ from rich.console import Console
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.every_loader import FIELDS, TEXTS, TOKENIZER
-from tests.test_cli import output_of
-from tokjax.cli.tables import stats_table
+from tests.loader_cases import FIELDS, TEXTS, TOKENIZER
+from tests.test_cli import get_output
+from tokjax.cli.tables import make_stats_table
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def test_padding_of_a_batch(tmp_path_factory, lengths, size):
     order = tokjax._util.permutation.permute(np.arange(len(lengths)), len(lengths), 0)
     shuffled = np.array(lengths)[order]
     batches = [shuffled[start : start + size] for start in range(0, len(lengths), size)]
-    places = sum(len(batch) * batch.max() for batch in batches)
-    assert report.padding[1].share == pytest.approx(1 - sum(lengths) / places)
+    positions = sum(len(batch) * batch.max() for batch in batches)
+    assert report.padding[1].share == pytest.approx(1 - sum(lengths) / positions)
 
 
 def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
@@ -87,7 +87,7 @@ def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
         report = tokjax.dataset_report(tokjax.open_dataset(tmp_path / name))
         assert (report.num_cut, report.num_dropped, report.num_items) == (20, 20 * 992, 20 * 10)
         assert report.bytes_per_token == 20_000 / (20_000 + around)
-        shown = " ".join(output_of("stats", tmp_path / name).split())
+        shown = " ".join(get_output("stats", tmp_path / name).split())
         for row in ("bytes per token │ 0.998", "documents that were cut │ 20", "cut off from them │ 19,840"):
             assert row in shown
     assert json.loads(json.dumps(tokjax.dataset_report_to_json(report)))["bytes_per_token"] < 1
@@ -96,7 +96,7 @@ def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_of_nothing(tmp_path):
+def test_empty_dataset(tmp_path):
     tokjax.write_dataset([], tokjax.RawTextField(), tmp_path / "none")
     report = tokjax.dataset_report(tokjax.open_dataset(tmp_path / "none"))
     assert report.padding == ()
@@ -121,24 +121,24 @@ def test_the_command(tmp_path):
     text.write_text("|".join(CORPUS))
     tokjax.write_dataset(text, FIELDS["packed"], tmp_path / "data", separator="|")
     page, numbers = tmp_path / "r.html", tmp_path / "r.json"
-    shown = output_of("stats", tmp_path / "data", "--html", page, "--json", numbers, "--batch-size", 4)
+    shown = get_output("stats", tmp_path / "data", "--html", page, "--json", numbers, "--batch-size", 4)
     assert "padding of 4 documents a batch" in shown
     assert "&lt;b&gt;.txt" in page.read_text()
     assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
     tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")
-    assert "bytes per document" in output_of("stats", tmp_path / "raw")
+    assert "bytes per document" in get_output("stats", tmp_path / "raw")
 
 
 def test_tables_and_pages_have_one_median(tmp_path):
     tokjax.write_dataset(["a", "b" * 100], tokjax.RawTextField(), tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     shown = io.StringIO()
-    Console(file=shown, width=100).print(stats_table(dataset))
+    Console(file=shown, width=100).print(make_stats_table(dataset))
     assert "median 100, longest 100" in shown.getvalue()
     assert tokjax.dataset_report(dataset).lengths["median"] == 100
 
 
-def test_of_a_path(datasets):
+def test_report_from_path(datasets):
     dataset = datasets["packed"]
     assert tokjax.dataset_report(str(dataset.path)) == tokjax.dataset_report(dataset)
     with pytest.raises(tokjax.InvalidArgumentError, match="must be an open dataset or its path, not 3"):

@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree_in_jax
-from tests.drawing import draw_arrays, integer_arrays
+from tests.array_strategies import draw_arrays, draw_integer_arrays
+from tests.hypothesis_profiles import get_max_examples
+from tests.numpy_jax_agreement import assert_agrees_in_jax
 from tests.oracles import objectives as oracle
-from tests.profiles import examples
 from tokjax import Denoiser
 
 EOS, PAD, START = 50, 51, 52
@@ -42,20 +42,20 @@ def check_rows(batch, rows):
         assert batch.decoder_inputs[i, 1:].tolist() == batch.targets[i, :-1].tolist()
 
 
-def tokens_of(ids, mask):
+def get_tokens(ids, mask):
     return [id_ for id_, valid in zip(ids, mask, strict=True) if valid]
 
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 14), densities, span_lengths)
 def test_span_corruption(data, batch, length, density, span_length):
-    ids, mask = (data.draw(integer_arrays((batch, length), 0, most)) for most in (9, 1))
+    ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch, length)))
     options = {"noise_density": density, "mean_noise_span_length": span_length}
     found = corrupt(ids, mask, draws, **options)
     lengths = tokjax.span_corruption_lengths(length, **options)
     assert found.inputs.shape == (batch, lengths.inputs_length)
     assert found.targets.shape == (batch, lengths.targets_length)
-    texts = [tokens_of(*row) for row in zip(ids.tolist(), mask.tolist(), strict=True)]
+    texts = [get_tokens(*row) for row in zip(ids.tolist(), mask.tolist(), strict=True)]
     rows = [
         oracle.corrupt_row(text, row, density, span_length, SENTINELS, EOS)
         for text, row in zip(texts, draws, strict=True)
@@ -64,9 +64,9 @@ def test_span_corruption(data, batch, length, density, span_length):
     assert (found.decoder_inputs[:, 0] == PAD).all()
     for i, text in enumerate(texts):
         if text:
-            inputs = tokens_of(found.inputs[i].tolist(), found.inputs_mask[i])
-            targets = tokens_of(found.targets[i].tolist(), found.targets_mask[i])
-            assert oracle.recombined(inputs, targets, SENTINELS, EOS) == text
+            inputs = get_tokens(found.inputs[i].tolist(), found.inputs_mask[i])
+            targets = get_tokens(found.targets[i].tolist(), found.targets_mask[i])
+            assert oracle.recombine(inputs, targets, SENTINELS, EOS) == text
 
 
 # One shape and one set of options each, so that JAX compiles once for all examples.
@@ -82,12 +82,12 @@ IN_JAX = [
 
 
 @pytest.mark.parametrize(("function", "more_draws"), IN_JAX)
-@examples(30)
+@get_max_examples(30)
 @given(data=st.data())
 def test_noise_is_the_same_in_jax(function, more_draws, data):
-    ids, mask = (data.draw(integer_arrays((2, 9), 0, most)) for most in (9, 1))
+    ids, mask = (data.draw(draw_integer_arrays((2, 9), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((2, 9 + more_draws)))
-    agree_in_jax(function, function(ids, mask, draws), (ids, mask, draws))
+    assert_agrees_in_jax(function, function(ids, mask, draws), (ids, mask, draws))
 
 
 def test_longer_outputs_are_padded():
@@ -138,8 +138,8 @@ def test_density_and_mean_span_length():
 )
 def test_lengths_are_those_of_t5(density, span_length):
     options = {"noise_density": density, "mean_noise_span_length": span_length}
-    least = int(span_length / density)  # below that T5's helper has no spans, but its mask has one
-    for inputs_length in (*range(least, least + 300), 512, 1024, 4096):
+    minimum = int(span_length / density)  # below that T5's helper has no spans, but its mask has one
+    for inputs_length in (*range(minimum, minimum + 300), 512, 1024, 4096):
         found = tokjax.compute_input_and_target_lengths(inputs_length, **options)
         tokens, targets = oracle.t5_random_spans_helper(inputs_length, density, span_length, np.float32)
         assert found.tokens_length == tokens
@@ -172,7 +172,7 @@ def test_the_longest_rows_that_fit(inputs_length, density, span_length):
     assert max(fitting) - found.tokens_length in ({0, 1} if density == 0.5 else {0})
 
 
-def test_lengths_refuse():
+def test_lengths_reject_invalid_arguments():
     with pytest.raises(tokjax.InvalidArgumentError, match="inputs_length must be at least 3, not 2"):
         tokjax.compute_input_and_target_lengths(2)
     with pytest.raises(tokjax.InvalidArgumentError, match="millions of tokens fit 512 places; choose"):
@@ -204,7 +204,7 @@ def test_lengths_refuse():
         ({"targets_length": 0}, "targets_length is 0"),
     ],
 )
-def test_span_corruption_refuses(options, message):
+def test_span_corruption_rejects_invalid_arguments(options, message):
     ids, draws = jnp.ones((1, 40), jnp.int32), jnp.zeros((1, 40))
     for function in (partial(corrupt, **options), jax.jit(partial(corrupt, **options))):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
@@ -230,7 +230,7 @@ denoisers = st.builds(
 )
 
 
-def drawn(draw, kinds):
+def draw_denoisers(draw, kinds):
     """The first denoiser up to which the weights add up to more than the draw."""
     total = sum(kind.weight for kind in kinds)
     return next(
@@ -242,14 +242,14 @@ def drawn(draw, kinds):
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 10), st.lists(denoisers, min_size=1, max_size=4))
 def test_denoising_mixture(data, batch, length, kinds):
-    ids, mask = (data.draw(integer_arrays((batch, length), 0, most)) for most in (9, 1))
+    ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch, length + 1)))
     found = mix(ids, mask, draws, denoisers=kinds, decoder_start_id=START)
-    chosen = [drawn(row[-1], kinds) for row in draws]
+    chosen = [draw_denoisers(row[-1], kinds) for row in draws]
     assert found.denoisers.tolist() == chosen
     rows = [
         oracle.corrupt_row(
-            tokens_of(*row[:2]),
+            get_tokens(*row[:2]),
             row[2][:-1],
             kind.noise_density,
             kind.mean_noise_span_length or math.inf,
@@ -331,12 +331,12 @@ def test_denoisers_are_records():
         ((0.5, 3, 1, "R"), "mode_id must be an integer, not 'R'"),
     ],
 )
-def test_denoisers_refuse(arguments, message):
+def test_denoisers_reject_invalid_arguments(arguments, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         Denoiser(*arguments)
 
 
-def test_mixtures_refuse():
+def test_mixtures_reject_invalid_arguments():
     ids, draws = np.ones((1, 3), int), np.zeros((1, 4), np.float32)
     with pytest.raises(tokjax.InvalidArgumentError, match="denoisers is empty; give at least one"):
         mix(ids, ids, draws, denoisers=[])

@@ -22,7 +22,7 @@ def test_snippets_run(snippet, tmp_path, monkeypatch):
     exec(compile(snippet, "snippet", "exec"), {"__name__": "snippet"})
 
 
-def test_there_are_snippets():
+def test_pages_have_snippets():
     assert len(SNIPPETS) >= 2
 
 
@@ -36,7 +36,7 @@ def test_the_ten_lines_do_what_they_say():
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page):
+def test_links_resolve(page):
     for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
         if not target.startswith("https://"):
             assert (page.parent / target).exists(), target
@@ -53,7 +53,7 @@ def test_the_readme_has_the_two_commands():
 
 
 def test_the_layers_in_the_docs_are_those_of_the_test():
-    from tests.layers import LAYERS
+    from tests.import_layers import LAYERS
 
     rows = re.findall(
         r"^\| (\d) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
@@ -66,7 +66,7 @@ def test_the_layers_in_the_docs_are_those_of_the_test():
 
 
 def test_the_benchmark_tables_are_those_of_the_records():
-    from benchmarks.render import PAGES, rendered
+    from benchmarks.render import PAGES, render_page
 
     for page in PAGES:
-        assert rendered(page.read_text()) == page.read_text()
+        assert render_page(page.read_text()) == page.read_text()

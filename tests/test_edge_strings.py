@@ -5,9 +5,9 @@ import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import tokjax
-from tests.huggingface_tokenizers import OURS, THEIRS, pair_of
-from tests.library_spans import assert_contract
-from tests.sentence_models import sentence_models
+from tests.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
+from tests.span_checks import assert_contract
+from tests.train_sentencepiece_models import train_sentencepiece_models
 from tokjax.models.byte_spans import separate_spans
 
 EDGES = [
@@ -67,7 +67,7 @@ EDGES = [
 NAMES = ["unigram", "unigram with bytes", "bpe", "identity", "case folded", "suffixes"]
 
 
-def unigram_of_characters():
+def make_character_unigram():
     """Writes `▁` before texts, changes characters, and has no token for most of them."""
     pieces = [("<unk>", -9.0), ("▁hello", -0.1), ("▁", -2.0), *((letter, -5.0) for letter in "helo12")]
     made = Tokenizer(models.Unigram(pieces, 0))
@@ -77,9 +77,12 @@ def unigram_of_characters():
 
 
 TOKENIZERS = {
-    **{f"tokenizer.json, {name}": lambda name=name: pair_of(name)[1] for name in OURS | THEIRS},
-    **{f"SentencePiece, {name}": lambda name=name: sentence_models()[name] for name in NAMES},
-    "tokenizer.json, characters": unigram_of_characters,
+    **{
+        f"tokenizer.json, {name}": lambda name=name: make_pair(name)[1]
+        for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
+    },
+    **{f"SentencePiece, {name}": lambda name=name: train_sentencepiece_models()[name] for name in NAMES},
+    "tokenizer.json, characters": make_character_unigram,
 }
 
 
@@ -107,7 +110,7 @@ def test_spans_keep_the_contract(name):
     ],
 )
 def test_a_prefix_has_no_text_of_its_own(text, spans):
-    assert tokjax.encode_result(unigram_of_characters(), text).offsets.tolist() == spans
+    assert tokjax.encode_result(make_character_unigram(), text).offsets.tolist() == spans
 
 
 def test_two_prefixes_that_are_trimmed():

@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.token_layouts import LABELS
+from tests.token_strategies import LABELS
+from tokjax.batching.alignment import flat_tokens as tokens_module
 from tokjax.batching.alignment import offset_trimming
-from tokjax.batching.alignment import token_rows as tokens_module
-from tokjax.batching.objectives.noise_spans import random_noise
+from tokjax.batching.objectives.noise_spans import sample_noise
 
 TOKENIZER = tokjax.byte_level()
 
@@ -26,13 +26,13 @@ def test_blocks_of_tokens_of_any_size_give_the_same(texts, size, data):
         bounds = sorted(data.draw(st.sets(st.sampled_from(ends), min_size=2, max_size=4)))
         spans.append([(*pair, LABELS[0]) for pair in zip(bounds[::2], bounds[1::2], strict=False)])
     for given_texts in (None, texts):
-        whole = tokjax.align_spans(batch, spans, labels=LABELS, texts=given_texts)
+        complete = tokjax.align_spans(batch, spans, labels=LABELS, texts=given_texts)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(tokens_module, "BLOCK", size)
             patched.setattr(offset_trimming, "BLOCK", size)
             parts = tokjax.align_spans(batch, spans, labels=LABELS, texts=given_texts)
-        assert parts.labels.tolist() == whole.labels.tolist()
-        assert parts.token_counts.tolist() == whole.token_counts.tolist()
+        assert parts.labels.tolist() == complete.labels.tolist()
+        assert parts.token_counts.tolist() == complete.token_counts.tolist()
 
 
 def test_tokens_out_of_order_are_found_where_blocks_meet(monkeypatch):
@@ -42,10 +42,10 @@ def test_tokens_out_of_order_are_found_where_blocks_meet(monkeypatch):
         tokjax.align_spans(offsets, [(1, 3, LABELS[0])], labels=LABELS)
 
 
-def test_a_word_ends_before_the_blank_that_is_of_it():
+def test_trailing_space_is_outside_the_word():
     offsets, word_ids = np.array([[1, 3], [3, 4], [4, 5], [5, 6]]), np.array([0, 0, 1, 1])
     tagset = tokjax.TagSet(LABELS)
-    tags = tagset.ids_of([f"B-{LABELS[0]}", "O", "O", "O"])
+    tags = tagset.get_ids([f"B-{LABELS[0]}", "O", "O", "O"])
     options = {"first_subword_only": True, "word_ids": word_ids, "texts": ["ab cd"]}
     assert tokjax.spans_from_labels(offsets, tags, tagset, **options) == [(1, 3, LABELS[0])]
 
@@ -58,17 +58,17 @@ def test_words_without_labels_and_labels_without_words():
 
 
 @pytest.mark.parametrize("least", [0.5, 0.1])
-def test_draws_that_are_equal_make_no_more_spans(least):
+def test_equal_draws_give_one_span(least):
     draws, lengths = np.full((1, 12), 0.5, np.float32), np.array([12], np.int32)
     draws[0, [1, -2]] = least
     tokens, spans = np.array([6], np.int32), np.array([3], np.int32)
-    [noise] = random_noise(draws, lengths, tokens, spans, most=(12, 12)).tolist()
+    [noise] = sample_noise(draws, lengths, tokens, spans, max_counts=(12, 12)).tolist()
     assert sum(noise) == 6
     assert sum(now and not before for before, now in zip([False, *noise], noise, strict=False)) == 3
     assert (noise[0], noise[-1]) == (False, True)
 
 
-def test_lengths_that_are_just_enough_are_taken():
+def test_exact_lengths_are_accepted():
     ids, draws = np.ones((1, 20), np.int32), np.full((1, 20), 0.3, np.float32)
     options = {"sentinel_ids": [9, 8, 7], "eos_id": 2, "pad_id": 0, "noise_density": 0.5}
     found = tokjax.span_corruption(ids, ids, draws, **options)

@@ -7,14 +7,14 @@ import pickle
 import pytest
 
 import tokjax
-from tests.huggingface_tokenizers import pair_of
-from tests.sentence_models import sentence_models
+from tests.huggingface_tokenizers import make_pair
+from tests.train_sentencepiece_models import train_sentencepiece_models
 from tokjax.models import method_hints
 from tokjax.trainer import train_and_pack
 
 SPECIAL = ("allowed_special", "disallowed_special")
 ONE_TEXT = [tokjax.encode, tokjax.tokenize, tokjax.encode_result, tokjax.quick_tokenize]
-MANY_TEXTS = [
+MANY_TEXTS_ADVICE = [
     tokjax.encode_texts,
     tokjax.encode_batch_result,
     tokjax.encode_to_array,
@@ -25,33 +25,33 @@ MANY_TEXTS = [
     tokjax.quick_causal_lm_batch,
 ]
 OTHERS = [tokjax.sample_encode, tokjax.nbest_encode, tokjax.TokenizedTextField, tokjax.BucketedTokenField]
-ALL = [*ONE_TEXT, *MANY_TEXTS, *OTHERS]
+ALL = [*ONE_TEXT, *MANY_TEXTS_ADVICE, *OTHERS]
 
 
-def defaults(function):
+def get_defaults(function):
     return {name: parameter.default for name, parameter in inspect.signature(function).parameters.items()}
 
 
 @pytest.mark.parametrize("function", [*ALL, tokjax.encode_chat, tokjax.PackedTokenField, train_and_pack])
 def test_special_tokens_in_texts_have_the_same_options(function):
-    assert [defaults(function)[name] for name in SPECIAL] == [(), "all"]
+    assert [get_defaults(function)[name] for name in SPECIAL] == [(), "all"]
 
 
 @pytest.mark.parametrize("function", ALL)
 def test_special_tokens_are_added_by_default(function):
-    assert defaults(function)["add_special_tokens"] is True
+    assert get_defaults(function)["add_special_tokens"] is True
 
 
-@pytest.mark.parametrize("function", MANY_TEXTS)
+@pytest.mark.parametrize("function", MANY_TEXTS_ADVICE)
 def test_threads(function):
-    assert defaults(function)["threads"] is None
+    assert get_defaults(function)["threads"] is None
 
 
 def test_arrays_and_files_take_the_options_of_batches():
-    batch = defaults(tokjax.encode_batch_result)
-    arrays = defaults(tokjax.encode_to_array)
+    batch = get_defaults(tokjax.encode_batch_result)
+    arrays = get_defaults(tokjax.encode_to_array)
     assert set(batch) - set(arrays) == {"return_offsets", "return_masks"}
-    files = set(defaults(tokjax.encode_files)) - {"paths", "separator", "progress"}
+    files = set(get_defaults(tokjax.encode_files)) - {"paths", "separator", "progress"}
     assert set(batch) - files == {"texts", "pairs", "truncation", "is_pretokenized"}
 
 
@@ -60,7 +60,7 @@ def test_registered_encoders_have_the_same_defaults():
         ours = {each for each in generic.registry.values() if each.__module__.startswith("tokjax.")}
         assert len(ours) > 1
         for function in ours:
-            assert defaults(function)["add_special_tokens"] is True, function
+            assert get_defaults(function)["add_special_tokens"] is True, function
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,9 @@ def tokenizers():
         "byte-level BPE": tokjax.byte_level_bpe(
             {bytes([i]): i for i in range(256)}, special_tokens={"<s>": 256, "</s>": 257}, **roles
         ),
-        "sentencepiece": sentence_models()["unigram"],
+        "sentencepiece": train_sentencepiece_models()["unigram"],
         "WordPiece": tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "to", "be"]),
-        "of a library": pair_of("unigram")[1],
+        "of a library": make_pair("unigram")[1],
     }
 
 
@@ -123,7 +123,7 @@ def test_documents_of_files_that_are_cut(tokenizers, tmp_path):
         tokjax.encode_files(tokenizers["WordPiece"], tmp_path / "text", separator="\n", truncation_side="up")
 
 
-class TestWrongGuesses:
+class TestWrongArguments:
     """What other libraries have is named in the error."""
 
     @pytest.mark.parametrize("name", ["bytes", "byte-level BPE", "sentencepiece", "of a library"])
@@ -172,7 +172,7 @@ class TestWrongGuesses:
         ):
             function(tokenizers[name], ["a", "b"])
 
-    @pytest.mark.parametrize("function", MANY_TEXTS[1:3] + MANY_TEXTS[-2:])
+    @pytest.mark.parametrize("function", MANY_TEXTS_ADVICE[1:3] + MANY_TEXTS_ADVICE[-2:])
     def test_a_text_where_texts_are_expected(self, tokenizers, function):
         with pytest.raises(tokjax.InvalidArgumentError, match=r"texts is one text; pass \[text\]"):
             function(tokenizers["bytes"], "text")

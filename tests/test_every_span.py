@@ -26,7 +26,7 @@ TEXTS = [
 texts = pytest.mark.parametrize("text", TEXTS, ids=repr)
 
 
-def starts_of(data):
+def find_starts(data):
     """Where characters start, from 1, and the place behind the last; a byte that begins none is one."""
     starts, at = [1], 0
     while at < len(data):
@@ -42,14 +42,14 @@ def is_character(data):
         return False
 
 
-def spans_around(size):
+def iter_spans(size):
     return itertools.product(range(-2, size + 5), repeat=2)
 
 
 def substring(data, start, stop):
     if (start, stop) == (0, 0):
         return ""
-    starts = starts_of(data)
+    starts = find_starts(data)
     if not start <= stop or start not in starts or stop not in starts:
         return None
     try:
@@ -59,9 +59,9 @@ def substring(data, start, stop):
 
 
 @texts
-def test_each_by_itself(text):
+def test_spans_of_each_text(text):
     data = to_utf8(text)
-    for start, stop in spans_around(len(data)):
+    for start, stop in iter_spans(len(data)):
         span, inside = (start, stop), 1 <= start <= stop <= len(data) + 1
         assert tokjax.has_span(span) == (span != (0, 0))
         assert tokjax.has_nonempty_span(span) == (start > 0 and stop > start)
@@ -69,16 +69,16 @@ def test_each_by_itself(text):
         assert tokjax.span_bytes(text, span) == (data[start - 1 : stop - 1] if inside else b"")
         assert tokjax.try_span_substring(text, span) == substring(data, start, stop)
     for position in range(-2, len(data) + 5):
-        assert tokjax.is_valid_string_boundary(text, position) == (position in starts_of(data))
+        assert tokjax.is_valid_string_boundary(text, position) == (position in find_starts(data))
 
 
 @texts
 def test_the_contract(text):
     data = to_utf8(text)
-    for span in spans_around(len(data)):
+    for span in iter_spans(len(data)):
         start, stop = span
         keeps = span == (0, 0) or 1 <= start <= stop <= len(data) + 1
-        between = keeps and (span == (0, 0) or {start, stop} <= {*starts_of(data)})
+        between = keeps and (span == (0, 0) or {start, stop} <= {*find_starts(data)})
         assert tokjax.validate_offsets_contract(text, [(0, 0), span]) == keeps
         assert tokjax.validate_offsets_contract(text, [span], require_string_boundaries=True) == between
         rule = f"(0, 0) or 1 <= start <= stop <= {len(data) + 1} (nbytes + 1)"
@@ -92,15 +92,15 @@ def test_the_contract(text):
 
 @texts
 def test_characters(text):
-    starts = starts_of(to_utf8(text))
-    for span in spans_around(len(starts) - 1):
+    starts = find_starts(to_utf8(text))
+    for span in iter_spans(len(starts) - 1):
         start, stop = span
         if span == (-1, -1):
             assert tokjax.char_to_byte_spans(text, [span]).tolist() == [[0, 0]]
         elif 0 <= start <= stop < len(starts):
-            places = [starts[start], starts[stop]]
-            assert tokjax.char_to_byte_spans(text, [span]).tolist() == [places]
-            assert tokjax.byte_to_char_spans(text, [places]).tolist() == [[start, stop]]
+            positions = [starts[start], starts[stop]]
+            assert tokjax.char_to_byte_spans(text, [span]).tolist() == [positions]
+            assert tokjax.byte_to_char_spans(text, [positions]).tolist() == [[start, stop]]
         else:
             message = f"span 0 is {span}; it must keep 0 <= start <= stop <= {len(starts) - 1} characters"
             with pytest.raises(tokjax.OffsetsContractError, match=re.escape(message)):
@@ -114,17 +114,17 @@ def test_overlaps_of_three(ignore_sentinel, ignore_empty):
     for spans in itertools.product(
         [(0, 0), (1, 1), (2, 2), (1, 2), (2, 3), (1, 3), (2, 4), (2, 1)], repeat=3
     ):
-        kept = [
+        selected = [
             (start, stop)
             for start, stop in spans
             if (start, stop) != (0, 0) and not (ignore_empty and start == stop > 0)
         ]
-        expected = all(left[1] <= right[0] for left, right in itertools.pairwise(kept))
+        expected = all(left[1] <= right[0] for left, right in itertools.pairwise(selected))
         expected = expected and (2, 1) not in spans and (ignore_sentinel or (0, 0) not in spans)
         assert tokjax.offsets_are_nonoverlapping(spans, **options) == expected, spans
 
 
-def test_of_no_spans():
+def test_overlaps_without_spans():
     for function in (tokjax.byte_to_char_spans, tokjax.char_to_byte_spans):
         assert function("a", []).shape == (0, 2)
     assert tokjax.offsets_are_nonoverlapping([])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.running_examples import EXAMPLES, PROGRAMS, run_example
+from tests.example_runner import EXAMPLES, PROGRAMS, run_example
 
 
 @pytest.mark.slow
@@ -20,5 +20,5 @@ def test_all_programs_are_run_by_tests(program):
 
 
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
-def test_they_are_read_at_a_sitting(path):
+def test_programs_are_short(path):
     assert len(path.read_text("utf-8").splitlines()) < 120

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 
 import tokjax
-from tests.running_examples import example_module, run_example
-from tests.strategies import byte_strings, hard_texts
+from tests.example_runner import load_example, run_example
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
 
 SOURCE = '''def read_http(first_line):
@@ -73,25 +73,25 @@ def test_your_own_tokenizer(tmp_path, corpus):
 @pytest.fixture(scope="module")
 def name_parts():
     with pytest.MonkeyPatch.context() as patch:
-        return example_module("your_own_tokenizer", patch).name_parts([SOURCE], 300)
+        return load_example("your_own_tokenizer", patch).name_parts([SOURCE], 300)
 
 
 @given(text=hard_texts | byte_strings)
-def test_a_type_of_ones_own_loses_nothing(name_parts, text):
+def test_custom_tokenizer_is_lossless(name_parts, text):
     result = tokjax.encode_result(name_parts, text, disallowed_special=())
     assert tokjax.decode_bytes(name_parts, result.ids, skip_special_tokens=True) == to_utf8(text)
     for id_, span in zip(result.ids[:-1].tolist(), result.offsets, strict=False):
         assert tokjax.span_bytes(text, span) == tokjax.id_to_bytes(name_parts, id_)
 
 
-def test_a_type_of_ones_own_takes_names_apart(name_parts):
+def test_custom_tokenizer_splits_names(name_parts):
     result = tokjax.encode_result(name_parts, " parseStatus(first_line)", add_special_tokens=False)
     assert [t for t in result.tokens if t.strip("_()")] == [" parse", "Status", "first", "line"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "your_own_tokenizer"])
-def test_on_no_corpus(tmp_path, program):
+def test_missing_corpus(tmp_path, program):
     failed = run_example(
         f"{program}.py", "--corpus", tmp_path / "missing.txt", "--directory", tmp_path / "run"
     )

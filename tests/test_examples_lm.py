@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from tests.running_examples import run_example
+from tests.example_runner import run_example
 
 SENTENCES = [
     f"{who} {what} on the {where} ."
@@ -48,7 +48,7 @@ def functions(tmp_path):
 SMALL = ("--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20)
 
 
-def losses_of(shown):
+def parse_losses(shown):
     """The steps, and the columns of losses, of the table that a program has printed."""
     lines = shown.splitlines()
     rows = [line.split() for line in lines[lines.index("compiling the training step") + 2 :]]
@@ -60,7 +60,7 @@ def losses_of(shown):
 def test_train_lm(tmp_path, functions):
     done = run_example("train_lm.py", "--directory", tmp_path, "--corpus", functions, *SMALL)
     assert done.returncode == 0, done.stdout + done.stderr
-    steps, training, held_out = losses_of(done.stdout)
+    steps, training, held_out = parse_losses(done.stdout)
     assert (steps[0], steps[-1]) == (1, 20)
     assert training[-1] < training[0]
     before, after = re.search(r"bits per byte: (.+) before training, (.+) after", done.stdout).groups()
@@ -74,7 +74,7 @@ def test_train_lm(tmp_path, functions):
 def test_train_lm_as_the_readme_runs_it(tmp_path):
     done = run_example("train_lm.py", "--directory", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    steps, _, held_out = losses_of(done.stdout)
+    steps, _, held_out = parse_losses(done.stdout)
     assert len(steps) > 5
     assert held_out[-1] < held_out[0] - 0.8
 
@@ -114,7 +114,7 @@ def test_no_corpus(tmp_path, name, corpus):
 
 
 @pytest.mark.slow
-def test_what_cannot_be_is_told_before_the_work(tmp_path, sentences):
+def test_invalid_options_are_rejected_first(tmp_path, sentences):
     (tmp_path / "file").touch()
     for arguments, error in {
         ("--megabytes", "nan"): "megabytes is nan; pass how much text to read, such as 8",
@@ -180,7 +180,7 @@ def test_span_corruption(sentences):
 
 
 @pytest.mark.slow
-def test_span_corruption_in_no_steps_worth_the_name(sentences):
+def test_span_corruption_in_few_steps(sentences):
     done = run_example("span_corruption.py", "--corpus", sentences, "--vocab-size", 380, "--steps", 1)
     assert done.returncode == 1
     assert done.stderr.endswith("no better than the counts of tokens\n")
@@ -192,8 +192,8 @@ def test_pipeline(sentences):
     done = run_example("pipeline.py", "--corpus", sentences, *small)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "CausalLMBatch: 8 rows of" in done.stdout
-    traces, rungs = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
-    assert 1 < int(traces) <= len(rungs.split(", "))
+    traces, boundaries = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
+    assert 1 < int(traces) <= len(boundaries.split(", "))
     before, after = re.search(r"nats a token: (.+) before, (.+) after", done.stdout).groups()
     assert float(after) < float(before) - 1
 

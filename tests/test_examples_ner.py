@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.running_examples import example_module, run_example
+from tests.example_runner import load_example, run_example
 
 
-def conll_of_sentences(count, per_document=None):
+def make_conll(count, per_document=None):
     """People come after a title, and places after "in"; no name is there twice."""
     names = [
         f"{a}{b}{c}{d}"
@@ -25,8 +25,8 @@ def conll_of_sentences(count, per_document=None):
     for i in range(count):
         if per_document and i % per_document == 0:
             lines += ["-DOCSTART- O", ""]
-        person, place = names[2 * i], names[2 * i + 1]
-        words = [("Mr", "O"), (person, "I-PER"), ("lives", "O"), ("in", "O"), (place, "I-LOC"), (".", "O")]
+        person, position = names[2 * i], names[2 * i + 1]
+        words = [("Mr", "O"), (person, "I-PER"), ("lives", "O"), ("in", "O"), (position, "I-LOC"), (".", "O")]
         lines += [f"{word} {tag}" for word, tag in words] + [""]
     return "\n".join(lines)
 
@@ -34,7 +34,7 @@ def conll_of_sentences(count, per_document=None):
 @pytest.mark.slow
 def test_ner_on_conll(tmp_path):
     path = tmp_path / "people.conll"
-    path.write_text(conll_of_sentences(60), encoding="utf-8")
+    path.write_text(make_conll(60), encoding="utf-8")
     done = run_example("ner.py", "--data", path, "--steps", 100, "--vocab-size", 300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "54 texts, 108 spans; held out 6" in done.stdout
@@ -43,10 +43,10 @@ def test_ner_on_conll(tmp_path):
 
 
 @pytest.mark.slow
-def test_ner_holds_out_whole_documents(tmp_path):
+def test_ner_holds_out_complete_documents(tmp_path):
     """They are longer than a window."""
     path = tmp_path / "people.conll"
-    path.write_text(conll_of_sentences(120, per_document=12), encoding="utf-8")
+    path.write_text(make_conll(120, per_document=12), encoding="utf-8")
     done = run_example("ner.py", "--data", path, "--steps", 100, "--vocab-size", 300)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "9 texts, 216 spans; held out 1" in done.stdout
@@ -58,13 +58,13 @@ def test_ner_holds_out_whole_documents(tmp_path):
 @pytest.fixture(scope="module")
 def entities():
     with pytest.MonkeyPatch.context() as patch:
-        return example_module("entities", patch)
+        return load_example("entities", patch)
 
 
 @pytest.fixture(scope="module")
 def corpora():
     with pytest.MonkeyPatch.context() as patch:
-        return example_module("corpora", patch)
+        return load_example("corpora", patch)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def corpora():
 )
 def test_the_baseline_of_ner(entities, known, text, expected):
     spans = [[(1, len(name.encode()) + 1, "PER")] for name in known]
-    [found] = entities.known_names(known, spans, [text])
+    [found] = entities.find_seen_names(known, spans, [text])
     assert [text.encode()[start - 1 : stop - 1].decode() for start, stop, _ in found] == expected
     assert {label for *_, label in found} <= {"PER"}
 
@@ -96,8 +96,8 @@ def test_the_baseline_of_ner(entities, known, text, expected):
 def test_the_baseline_of_ner_goes_by_what_is_usual(entities):
     texts = ["May flew", "May flew", "in May", "Kim", "Kim", "Kim May"]
     spans = [[(1, 4, "PER")], [], [], [(1, 4, "PER")], [(1, 4, "LOC")], [(1, 4, "PER")]]
-    assert entities.known_names(texts, spans, ["Kim flew in May"]) == [[(1, 4, "PER")]]
-    assert entities.known_names(texts[:1], spans[:1], ["Kim flew in May"]) == [[(13, 16, "PER")]]
+    assert entities.find_seen_names(texts, spans, ["Kim flew in May"]) == [[(1, 4, "PER")]]
+    assert entities.find_seen_names(texts[:1], spans[:1], ["Kim flew in May"]) == [[(13, 16, "PER")]]
 
 
 NAMES = st.lists(st.sampled_from(["a", "é", "b"]), min_size=1, max_size=3).map(" ".join)
@@ -105,40 +105,40 @@ NAMES = st.lists(st.sampled_from(["a", "é", "b"]), min_size=1, max_size=3).map(
 
 @given(st.sets(NAMES), st.lists(st.sampled_from(["a", "é", "b", "ab"]), max_size=12))
 def test_the_baseline_of_ner_finds_the_longest_first(entities, known, words):
-    expected, place = [], 0
-    while place < len(words):
-        sizes = [size for size in (3, 2, 1) if " ".join(words[place : place + size]) in known]
-        name = " ".join(words[place : place + sizes[0]]) if sizes else None
-        start = len(" ".join([*words[:place], ""]).encode()) + 1
+    expected, position = [], 0
+    while position < len(words):
+        sizes = [size for size in (3, 2, 1) if " ".join(words[position : position + size]) in known]
+        name = " ".join(words[position : position + sizes[0]]) if sizes else None
+        start = len(" ".join([*words[:position], ""]).encode()) + 1
         if name:
             expected.append((start, start + len(name.encode()), "X"))
-        place += name.count(" ") + 1 if name else 1
+        position += name.count(" ") + 1 if name else 1
     spans = [[(1, len(name.encode()) + 1, "X")] for name in known]
-    assert entities.known_names(list(known), spans, [" ".join(words)]) == [expected]
+    assert entities.find_seen_names(list(known), spans, [" ".join(words)]) == [expected]
 
 
 @given(st.lists(st.integers(1, 12)))
 def test_what_ner_holds_out_is_of_other_files(entities, sizes):
     sources = [file for file, size in enumerate(sizes) for _ in range(size)]
-    start = entities.start_of_held_out(sources)
+    start = entities.find_split(sources)
     assert not {*sources[:start]} & {*sources[start:]}
     assert len(sources) * 9 // 10 - 12 < start <= len(sources) * 9 // 10
 
 
-def test_files_of_one_name_are_far_apart(corpora, tmp_path):
+def test_files_with_equal_names(corpora, tmp_path):
     for package in range(20):
         (tmp_path / f"p{package}").mkdir()
         for name in ("__init__", "core"):
             paragraphs = "\n\n    ".join(f"See :func:`~{name}.f{package}` {i}, in short." for i in range(3))
             source = f'def f():\n    """Say.\n\n    {paragraphs}\n    """\n'
             (tmp_path / f"p{package}" / f"{name}.py").write_text(source)
-    found = corpora.marked_docstrings(tmp_path, 1000)
+    found = corpora.iter_marked_docstrings(tmp_path, 1000)
     paths = [path for *_, path in found]
     names = [path.name for path in paths[::3]]
     assert len(paths) == 120
     assert paths == [path for path in paths[::3] for _ in range(3)]
     assert names not in (sorted(names), sorted(names, reverse=True))
-    assert corpora.marked_docstrings(tmp_path, 50) == found[:50]
+    assert corpora.iter_marked_docstrings(tmp_path, 50) == found[:50]
     text, [(start, stop, label)], _ = found[0]
     assert (text[start:stop], label) == (text.split()[1], "FUNCTION")
 
@@ -147,7 +147,7 @@ def test_ner_without_markup(corpora):
     paragraph = (
         ":func:`~a.b.c()`, :class:`.Foo`\n:meth:`the words <A.b>` :py:attr:`!x.y ` :ref:`z` :mod:`~p:q.r`"
     )
-    text, spans = corpora.without_markup(paragraph)
+    text, spans = corpora.remove_markup(paragraph)
     assert text == "c(), Foo\nthe words x.y :ref:`z` r"
     assert [text[start:stop] for start, stop, _ in spans] == ["c()", "Foo", "the words", "x.y", "r"]
     assert [label for *_, label in spans] == ["FUNCTION", "CLASS", "METHOD", "ATTRIBUTE", "MODULE"]
@@ -169,7 +169,7 @@ def test_ner_on_docstrings():
 
 
 @pytest.mark.slow
-def test_ner_against_known_names(tmp_path):
+def test_ner_against_seen_names(tmp_path):
     """They are found where they are all that there is, whatever they are made of."""
     path = tmp_path / "people.json"
     path.write_text(json.dumps([["Zoë Kim flew", {"entities": [[0, 7, "PER"]]}]] * 20))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.huggingface_tokenizers import pair_of
-from tests.strategies import hard_texts
+from tests.huggingface_tokenizers import make_pair
+from tests.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
 from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import train_bpe, train_sentencepiece, train_word_level, train_wordpiece
@@ -34,12 +34,12 @@ def trained(pattern="gpt2"):
 
 
 @lru_cache
-def exported(name, directory):
+def export_to(name, directory):
     """A tokenizer of ours, and the library's of what was written."""
     ours = {
         **{pattern: lambda pattern=pattern: trained(pattern) for pattern in PUBLISHED},
-        "merges": of_merges,
-        **{kind: lambda kind=kind: pair_of(kind)[1] for kind in WITH_BYTES},
+        "merges": make_merge_tokenizer,
+        **{kind: lambda kind=kind: make_pair(kind)[1] for kind in WITH_BYTES},
         "wordpiece": lambda: train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer,
         "cased wordpiece": lambda: (
             train_wordpiece(
@@ -55,14 +55,14 @@ def exported(name, directory):
     return ours, tokenizers.Tokenizer.from_file(str(path))
 
 
-def of_merges():
+def make_merge_tokenizer():
     merges = [(b"e", b"r"), (b"l", b"o"), (b"lo", b"w"), (b" ", b"low")]
     ids = {bytes([i]): 255 - i for i in range(256)} | {b"er": 300, b"lo": 299, b"low": 298, b" low": 301}
     plain = tokjax.byte_level_bpe(
         ids | {b"new": 302},
         merges=merges,
-        prefix_space=True,
-        trim="but_first",
+        add_prefix_space=True,
+        trim_offsets="but_first",
         added_tokens=["new"],
         special_tokens={"<s>": 400, "</s>": 401},
         bos_token="<s>",
@@ -81,7 +81,7 @@ def directories(tmp_path_factory):
 @pytest.mark.parametrize("name", NAMES)
 @given(text=texts, pair=st.none() | texts)
 def test_tokenizer_json(directories, name, text, pair):
-    ours, theirs = exported(name, directories[name])
+    ours, theirs = export_to(name, directories[name])
     result = tokjax.encode_result(ours, text, pair, allowed_special="all")
     expected = theirs.encode(text, pair)
     assert result.ids.tolist() == expected.ids
@@ -92,7 +92,7 @@ def test_tokenizer_json(directories, name, text, pair):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tokenizer_json_is_read_again(directories, name, caplog):
-    ours, _ = exported(name, directories[name])
+    ours, _ = export_to(name, directories[name])
     with caplog.at_level(logging.INFO, "tokjax"):
         again = tokjax.load_tokenizer(directories[name])
     assert "runs on the tokenizers library" not in caplog.text
@@ -119,7 +119,7 @@ def test_transformers_read_a_directory(tmp_path):
 
 
 @lru_cache
-def encoding_of(pattern, path):
+def load_encoding(pattern, path):
     ours = dataclasses.replace(trained(pattern), normalizer=None)
     [written] = tokjax.export_tokenizer(ours, path, "tiktoken")
     lines = written.read_bytes().splitlines()
@@ -131,7 +131,7 @@ def encoding_of(pattern, path):
 @pytest.mark.parametrize("pattern", PUBLISHED)
 @given(text=texts)
 def test_tiktoken(directories, pattern, text):
-    theirs = encoding_of(pattern, directories[pattern] / "x.tiktoken")
+    theirs = load_encoding(pattern, directories[pattern] / "x.tiktoken")
     ours = tokjax.from_tiktoken(theirs)
     assert tokjax.encode(ours, text, allowed_special="all").tolist() == theirs.encode(
         text, allowed_special="all"
@@ -226,7 +226,7 @@ BYTES = {bytes([i]): i for i in range(256)}
             "tiktoken",
             "a file of ranks can't say normalizer='nfc'",
         ),
-        (of_merges, "tiktoken", "a file of ranks can't say prefix_space=True"),
+        (make_merge_tokenizer, "tiktoken", "a file of ranks can't say add_prefix_space=True"),
         (
             lambda: tokjax.byte_level_bpe(BYTES | {b"ab": 300, b"abc": 301}, merges=[(b"a", b"b")]),
             "tiktoken",
@@ -253,9 +253,9 @@ BYTES = {bytes([i]): i for i in range(256)}
         (lambda: trained(r"\S+|\s"), "huggingface", r"can't be written with the pattern '\\\\S"),
         (lambda: trained("whitespace"), "huggingface", "can't be written with the pattern 'whitespace'"),
         (
-            lambda: tokjax.byte_level_bpe(BYTES, pattern="cl100k", prefix_space=True),
+            lambda: tokjax.byte_level_bpe(BYTES, pattern="cl100k", add_prefix_space=True),
             "huggingface",
-            "can say prefix_space=True with the pattern 'gpt2', not 'cl100k'",
+            "can say add_prefix_space=True with the pattern 'gpt2', not 'cl100k'",
         ),
         (lambda: tokjax.wordpiece(["[UNK]", "a\nb"]), "wordpiece", r"can't hold 'a\\nb', which ends a line"),
         (lambda: tokjax.wordpiece({"[UNK]": 0, "a": 2}), "wordpiece", "there is no token with id 1"),

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.huggingface_tokenizers import pair_of
-from tests.profiles import examples
-from tests.strategies import byte_strings, hard_texts
+from tests.huggingface_tokenizers import make_pair
+from tests.hypothesis_profiles import get_max_examples
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_utf8
-from tokjax.datasets.fields import field_of
+from tokjax.datasets.fields import make_field
 from tokjax.trainer import train_sentencepiece
 
 SPECIAL = {"<s>": 256, "</s>": 257}
@@ -34,7 +34,7 @@ FIELDS = {
     "tokenized": tokjax.TokenizedTextField(TOKENIZER),
     "tokenized, short": tokjax.TokenizedTextField(TOKENIZER, max_tokens=5),
     "tokenized, bare": tokjax.TokenizedTextField(TOKENIZER, max_tokens=None, add_special_tokens=False),
-    "tokenized by a library": tokjax.TokenizedTextField(pair_of("unigram")[1], disallowed_special=()),
+    "tokenized by a library": tokjax.TokenizedTextField(make_pair("unigram")[1], disallowed_special=()),
     "sentencepiece": tokjax.SentencePieceTextField(PIECES, max_tokens=7),
     "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4),
     "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[8, 4], max_tokens=20),
@@ -43,24 +43,24 @@ fields = pytest.mark.parametrize("name", FIELDS)
 documents = st.lists(hard_texts | byte_strings, max_size=8)
 
 
-def stored(field, text):
+def encode_stored(field, text):
     """What a field stores of a document, the slow way, and how many ids or characters it cuts off."""
     if isinstance(field, tokjax.RawTextField):
-        whole = to_utf8(text).decode("utf-8", "surrogateescape")
-        kept = whole[: field.max_chars]
-        return list(kept.encode("utf-8", "surrogateescape")), len(whole) - len(kept)
+        full = to_utf8(text).decode("utf-8", "surrogateescape")
+        remaining = full[: field.max_chars]
+        return list(remaining.encode("utf-8", "surrogateescape")), len(full) - len(remaining)
     tokenizer = field.tokenizer
     options = {"disallowed_special": field.disallowed_special}
     if isinstance(field, tokjax.PackedTokenField):
         ids = tokjax.encode(tokenizer, text, add_special_tokens=False, **options).tolist()
         return [tokjax.bos_id(tokenizer), *ids, tokjax.eos_id(tokenizer)], 0
     options["add_special_tokens"] = field.add_special_tokens
-    whole = tokjax.encode_result(tokenizer, text, **options).ids
-    kept = tokjax.encode_result(tokenizer, text, **options, max_length=field.max_tokens).ids
-    return kept.tolist(), len(whole) - len(kept)
+    full = tokjax.encode_result(tokenizer, text, **options).ids
+    remaining = tokjax.encode_result(tokenizer, text, **options, max_length=field.max_tokens).ids
+    return remaining.tolist(), len(full) - len(remaining)
 
 
-def contents(dataset):
+def read_contents(dataset):
     """Of each document, by its id."""
     ids = dataset.documents["doc_id"].tolist()
     read = dataset.text_bytes if isinstance(dataset, tokjax.RawTextDataset) else dataset.document
@@ -68,7 +68,7 @@ def contents(dataset):
 
 
 @fields
-@examples(25)
+@get_max_examples(25)
 @given(texts=documents, shard_size=st.integers(1, 60))
 def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size):
     field, path = FIELDS[name], tmp_path_factory.mktemp("fields") / "data"
@@ -76,10 +76,10 @@ def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size)
     dataset = tokjax.open_dataset(path)
     assert len(dataset) == dataset.num_documents == written.num_documents == len(texts)
     assert dataset.field == field
-    found = contents(dataset)
+    found = read_contents(dataset)
     assert sorted(found) == list(range(len(texts)))
-    expected = [stored(field, text) for text in texts]
-    assert [list(found[doc_id]) for doc_id in range(len(texts))] == [kept for kept, _ in expected]
+    expected = [encode_stored(field, text) for text in texts]
+    assert [list(found[doc_id]) for doc_id in range(len(texts))] == [remaining for remaining, _ in expected]
     if not isinstance(field, tokjax.RawTextField):
         assert {found[doc_id].dtype for doc_id in found} <= {np.dtype(np.int32)}
     assert written.num_cut == sum(num_dropped > 0 for _, num_dropped in expected)
@@ -87,14 +87,14 @@ def test_what_is_written_is_read_back(name, tmp_path_factory, texts, shard_size)
     assert written.num_bytes == sum(map(len, map(to_utf8, texts)))
     dataset.verify()
     again = pickle.loads(pickle.dumps(dataset))
-    assert {key: list(value) for key, value in contents(again).items()} == {
+    assert {key: list(value) for key, value in read_contents(again).items()} == {
         key: list(value) for key, value in found.items()
     }
 
 
 @fields
 def test_it_is_the_same_bytes_for_any_number_of_workers(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 100)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 100)
     texts = CORPUS * 20
     for workers in (1, 3, 7):
         tokjax.write_dataset(texts, FIELDS[name], tmp_path / str(workers), shard_size=300, workers=workers)
@@ -138,7 +138,7 @@ def test_the_index_keeps_the_names(name, tmp_path):
 @fields
 def test_a_field_by_its_number(name):
     field = FIELDS[name]
-    assert field_of(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer) == field
+    assert make_field(field.TYPE_ID, json.loads(json.dumps(field.options)), field.tokenizer) == field
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_options_are_numbers_that_a_manifest_can_hold(kind, given):
 
 
 @pytest.mark.parametrize("kind", [tokjax.TokenizedTextField, tokjax.BucketedTokenField])
-def test_documents_have_room_for_an_id(kind):
+def test_documents_fit_an_eos_id(kind):
     with pytest.raises(tokjax.InvalidArgumentError, match="max_tokens must be at least 1, not 0"):
         kind(TOKENIZER, max_tokens=0)
 
@@ -167,7 +167,7 @@ def test_numbers_of_fields_are_those_of_the_design():
     numbers = {FIELDS[name].TYPE_ID for name in FIELDS}
     assert numbers == {40, 41, 42, 43, 44}
     with pytest.raises(tokjax.DatasetMismatchError, match=r"type id 7; .* RawTextField \(40\)"):
-        field_of(7, {}, None)
+        make_field(7, {}, None)
 
 
 class TestRawText:
@@ -184,7 +184,7 @@ class TestRawText:
         with pytest.raises(tokjax.DatasetIncompleteError, match=r"no tokenizer; open it with open_data"):
             without.decode_tokenized(0)
 
-    def test_long_texts_are_cut_and_counted(self, tmp_path):
+    def test_long_texts_are_truncated_and_counted(self, tmp_path):
         written = tokjax.write_dataset(["éééé", "é"], tokjax.RawTextField(max_chars=2), tmp_path / "data")
         assert written.num_cut == 1
         assert tokjax.open_dataset(tmp_path / "data")[0] == "éé"
@@ -263,7 +263,7 @@ class TestSources:
             self.read(tokjax.text_files(lines, field="title"), tmp_path / "none", text_column="body")
 
     @pytest.mark.parametrize("separator", ["", 3, b"|"])
-    def test_separators_that_are_none(self, tmp_path, separator):
+    def test_invalid_separators(self, tmp_path, separator):
         with pytest.raises(
             tokjax.InvalidArgumentError, match="separator must be a text, or None if each .* got"
         ):
@@ -297,7 +297,7 @@ class TestSources:
             ("no/such/file", {}, "is not a file"),
         ],
     )
-    def test_that_are_none(self, tmp_path, source, options, message):
+    def test_invalid_sources(self, tmp_path, source, options, message):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             tokjax.write_dataset(source, self.field, tmp_path / "data", **options)
         assert not list(tmp_path.iterdir())

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.strategies import hard_texts
+from tests.text_strategies import hard_texts
 from tokjax.corpus import readers
 from tokjax.corpus.files import text_files
-from tokjax.corpus.readers import FileChunk, file_chunks
+from tokjax.corpus.readers import FileChunk, iter_file_chunks
 from tokjax.trainer import count_pretokens, counting
 from tokjax.trainer.counting import sample_chunks
 
@@ -61,7 +61,7 @@ class TestEveryFormat:
         expected = [part.encode() for text in texts for part in text.split(SEPARATOR) if part]
         if ending.startswith(".txt"):
             expected = [part for part in SEPARATOR.join(texts).encode().split(SEPARATOR.encode()) if part]
-        chunks = file_chunks(text_files(path), [SEPARATOR], longest, safe_cuts=False)
+        chunks = iter_file_chunks(text_files(path), [SEPARATOR], longest, safe_splits=False)
         pieces = [text for chunk in chunks for text, _ in chunk.read()]
         documents = [part for text in pieces for part in tokjax.to_utf8(text).split(SEPARATOR.encode())]
         assert list(filter(None, documents)) == expected
@@ -90,7 +90,7 @@ class TestEveryFormat:
     ),
     longest=st.integers(1, 30),
 )
-def test_compressed_text_is_cut_where_words_and_separators_end(tmp_path_factory, parts, longest):
+def test_compressed_text_chunk_boundaries(tmp_path_factory, parts, longest):
     text = "".join(parts)
     directory = tmp_path_factory.mktemp("corpus")
     (directory / "c.txt.gz").write_bytes(gzip.compress(text.encode()))
@@ -107,7 +107,7 @@ def test_compressed_text_is_cut_where_words_and_separators_end(tmp_path_factory,
 def test_compressed_text_is_read_in_pieces(tmp_path):
     path = tmp_path / "c.txt.gz"
     path.write_bytes(gzip.compress(b"the quick brown fox jumps over the lazy dog\n" * 2000))
-    chunks = list(file_chunks(text_files(path), [], 1000, safe_cuts=True))
+    chunks = list(iter_file_chunks(text_files(path), [], 1000, safe_splits=True))
     assert max(chunk.nbytes for chunk in chunks) < 2500
     assert [chunk.start for chunk in chunks] == [0] + [chunk.stop for chunk in chunks[:-1]]
     assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
@@ -126,7 +126,7 @@ def test_patterns_of_paths(tmp_path):
         text_files(f"{tmp_path}/no*.txt")
 
 
-def test_fields_and_formats_are_said(tmp_path):
+def test_fields_and_formats_are_reported(tmp_path):
     path = write(tmp_path / "corpus.jsonl", ["one", "two"], field="content")
     assert list(tokjax.read_documents(text_files(path, field="content"), None)) == ["one", "two"]
     as_text = tokjax.read_documents(text_files(path, format="text"), None)
@@ -155,7 +155,7 @@ class TestWrongFiles:
             (b"[" * 100_000, "not JSON"),
         ],
     )
-    def test_lines_that_are_no_records(self, tmp_path, line, message):
+    def test_invalid_records(self, tmp_path, line, message):
         path = tmp_path / "c.jsonl"
         path.write_bytes(b'{"text": 1}\n'.replace(b"1", b'""', 1)[:-1] + b"\n" + line)
         message = message.replace("byte 12", "byte 13")
@@ -211,7 +211,7 @@ class TestWrongFiles:
     def test_a_file_that_gets_shorter(self, tmp_path):
         path = tmp_path / "c.txt"
         path.write_bytes(b"some words " * 100)
-        (chunk,) = file_chunks(text_files(path), [], 10_000, safe_cuts=True)
+        (chunk,) = iter_file_chunks(text_files(path), [], 10_000, safe_splits=True)
         path.write_bytes(b"some")
         with pytest.raises(tokjax.SourceError, match=r"c\.txt: became shorter while it was read"):
             chunk.read()
@@ -221,13 +221,13 @@ class TestSampling:
     @given(sizes=st.lists(st.integers(1, 9), max_size=30), budget=st.integers(1, 200), seed=st.integers(0, 3))
     def test_as_many_chunks_as_reach_the_budget(self, sizes, budget, seed):
         chunks = [FileChunk("", i, i + size, size) for i, size in enumerate(sizes)]
-        kept = sample_chunks(iter(chunks), budget, seed)
-        assert kept == sample_chunks(iter(chunks), budget, seed)
-        assert kept == [chunk for chunk in chunks if chunk in kept]
-        nbytes = sum(chunk.nbytes for chunk in kept)
-        assert kept == chunks if sum(sizes) < budget else budget <= nbytes < budget + 9
+        remaining = sample_chunks(iter(chunks), budget, seed)
+        assert remaining == sample_chunks(iter(chunks), budget, seed)
+        assert remaining == [chunk for chunk in chunks if chunk in remaining]
+        nbytes = sum(chunk.nbytes for chunk in remaining)
+        assert remaining == chunks if sum(sizes) < budget else budget <= nbytes < budget + 9
 
-    def test_another_seed_draws_others(self):
+    def test_another_seed_samples_other_chunks(self):
         chunks = [FileChunk("", i, i + 1, 1) for i in range(100)]
         drawn = [tuple(chunk.start for chunk in sample_chunks(chunks, 10, seed)) for seed in range(20)]
         assert len(set(drawn)) == 20
@@ -236,7 +236,7 @@ class TestSampling:
     @pytest.mark.parametrize("ending", ENDINGS)
     def test_a_part_of_a_corpus_is_counted(self, tmp_path, ending, monkeypatch):
         monkeypatch.setattr(readers, "_PARQUET_ROWS", 10)
-        monkeypatch.setattr(counting, "_LEAST_SAMPLED", 1)
+        monkeypatch.setattr(counting, "_MIN_SAMPLED_BYTES", 1)
         texts = [f"number {i} of many" for i in range(3000)]
         path = write(tmp_path / f"c{ending}", texts)
         options = {"special_tokens": [SEPARATOR], "progress": False, "max_bytes": 10_000}
@@ -253,7 +253,7 @@ class TestSampling:
             count_pretokens(["a"], max_bytes=1, seed="s")
 
 
-def test_workers_that_stand_elsewhere_read_the_same_file(tmp_path, monkeypatch):
+def test_workers_in_another_directory(tmp_path, monkeypatch):
     for name, text in (("a", "first"), ("b", "second file")):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.txt").write_text(text)
@@ -272,7 +272,7 @@ def test_an_empty_gzip_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["язык слово\n", "日本語 テキスト\n", "한국어 문장\n", "ab é\n"])
-def test_text_of_any_script_is_cut(tmp_path, monkeypatch, text):
+def test_text_in_any_script_is_split(tmp_path, monkeypatch, text):
     path = tmp_path / "x.txt"
     path.write_text(text * 500, "utf-8")
     monkeypatch.setattr("tokjax.trainer.counting._CHUNK_BYTES", 300)
@@ -299,13 +299,13 @@ def test_text_of_any_script_is_cut(tmp_path, monkeypatch, text):
     longest=st.integers(1, 20),
     pattern=st.sampled_from(["gpt2", "cl100k", "o200k", "qwen2", "whitespace"]),
 )
-def test_no_cut_changes_a_word(tmp_path_factory, parts, longest, pattern):
+def test_chunk_boundaries_preserve_pretokens(tmp_path_factory, parts, longest, pattern):
     path = tmp_path_factory.mktemp("corpus") / "x.txt"
     path.write_bytes("".join(parts).encode())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tokjax.trainer.counting._CHUNK_BYTES", longest)
-        cut = count_pretokens(path, pattern=pattern, progress=False, workers=1)
-    assert cut == count_pretokens([path.read_bytes()], pattern=pattern, progress=False)
+        truncated = count_pretokens(path, pattern=pattern, progress=False, workers=1)
+    assert truncated == count_pretokens([path.read_bytes()], pattern=pattern, progress=False)
 
 
 class TestDamagedParquet:
@@ -314,8 +314,8 @@ class TestDamagedParquet:
         table = pa.table({"text": [f"word {i} of the text" for i in range(2000)]})
         pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
         data = bytearray(path.read_bytes())
-        place = data.index(b"word 700 of")
-        data[place] ^= 1
+        position = data.index(b"word 700 of")
+        data[position] ^= 1
         path.write_bytes(data)
         with pytest.raises(tokjax.SourceError, match=r"x\.parquet: cut short or damaged"):
             count_pretokens(path, progress=False)

@@ -9,17 +9,21 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tokjax
-from tests.huggingface_tokenizers import byte_level, split
-from tests.strategies import hard_texts
+from tests.huggingface_tokenizers import make_byte_level, split
+from tests.text_strategies import hard_texts
 from tokjax.bpe.array_engine import FEW_CHARACTERS
-from tokjax.core.vocabulary import make_vocabulary, readable
-from tokjax.pretokenize.bytes_to_unicode import all_from_stand_ins, from_stand_ins, to_stand_ins
+from tokjax.core.vocabulary import format_token, make_vocabulary
+from tokjax.pretokenize.bytes_to_unicode import (
+    map_all_unicode_to_bytes,
+    map_bytes_to_unicode,
+    map_unicode_to_bytes,
+)
 
 TEXT = "short, with 日本語"
 
 
 @pytest.fixture
-def on_library(monkeypatch):
+def count_library_loads(monkeypatch):
     """A tokenizer that runs on the library, and the calls that made one of the library's."""
     made = []
     theirs = Tokenizer.from_str
@@ -40,12 +44,12 @@ def on_library(monkeypatch):
     return tokjax.from_huggingface(library), library, made
 
 
-def test_encode_on_the_library_makes_no_tables(on_library):
-    tokenizer, library, made = on_library
+def test_encode_on_the_library_makes_no_tables(count_library_loads):
+    tokenizer, library, made = count_library_loads
     assert len(made) == 1
     assert tokjax.encode(tokenizer, TEXT).tolist() == library.encode(TEXT).ids
     assert len(made) == 1
-    assert not {"parts", "pieces", "blind_to_special"} & vars(tokenizer).keys()
+    assert not {"parts", "pieces", "special_as_text_tokenizer"} & vars(tokenizer).keys()
     assert not {"strings", "bytes_by_id", "byte_lengths"} & vars(tokenizer.vocabulary).keys()
     special = tokenizer.vocabulary.special_names
     tokjax.encode(tokenizer, TEXT)
@@ -58,21 +62,21 @@ def test_encode_on_the_library_makes_no_tables(on_library):
     disallowed=st.sampled_from([(), "all", ["<s2>"], ["<s1>"]]),
     around=st.booleans(),
 )
-def test_encode_on_the_library_is_the_batch(on_library_once, text, allowed, disallowed, around):
+def test_encode_on_the_library_is_the_batch(use_library, text, allowed, disallowed, around):
     options = {"allowed_special": allowed, "disallowed_special": disallowed, "add_special_tokens": around}
-    expected = outcome(lambda: tokjax.encode_batch_result(on_library_once, [text], **options)[0].ids)
-    assert outcome(lambda: tokjax.encode(on_library_once, text, **options)) == expected
+    expected = get_outcome(lambda: tokjax.encode_batch_result(use_library, [text], **options)[0].ids)
+    assert get_outcome(lambda: tokjax.encode(use_library, text, **options)) == expected
 
 
 @pytest.fixture(scope="module")
-def on_library_once():
+def use_library():
     digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()])
-    library = byte_level(digits)
+    library = make_byte_level(digits)
     library.add_special_tokens(["<s1>", "<s2>", "a"])
     return tokjax.from_huggingface(library)
 
 
-def outcome(call):
+def get_outcome(call):
     try:
         return call().tolist()
     except tokjax.TokjaxError as error:
@@ -87,7 +91,7 @@ def large_byte_level(num_tokens):
     return ranks
 
 
-def test_the_first_texts_wait_for_no_tables():
+def test_first_texts_build_no_tables():
     ranks = large_byte_level(2 * FEW_CHARACTERS)
     tokenizer = tokjax.byte_level_bpe(ranks)
     text = "wait for no tables, " * (FEW_CHARACTERS // 20 + 1)
@@ -101,44 +105,48 @@ def test_the_first_texts_wait_for_no_tables():
 
 @given(
     text=hard_texts,
-    prefix_space=st.sampled_from(["always", "missing", "first", None]),
+    add_prefix_space=st.sampled_from(["always", "missing", "first", None]),
     before=st.sampled_from(["", " ", "▁", "é日ab", "ab a", "<s>"]),
 )
-def test_a_short_text_of_metaspace_is_the_batch(text, prefix_space, before):
+def test_a_short_text_of_metaspace_is_the_batch(text, add_prefix_space, before):
     tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "日"]
     tokenizer = tokjax.metaspace_bpe(
         {token: id_ for id_, token in enumerate(tokens)},
         [("▁", "a"), ("a", "b"), ("▁a", "b")],
-        prefix_space=prefix_space,
+        add_prefix_space=add_prefix_space,
         special_tokens={"<s>": 999},
     )
     text = before + text.replace("x", "ab") if isinstance(text, str) else text
-    expected = outcome(lambda: tokjax.encode_batch_result(tokenizer, [text])[0].ids)
-    assert outcome(lambda: tokjax.encode(tokenizer, text)) == expected
+    expected = get_outcome(lambda: tokjax.encode_batch_result(tokenizer, [text])[0].ids)
+    assert get_outcome(lambda: tokjax.encode(tokenizer, text)) == expected
 
 
 @given(
     st.lists(
-        st.text(st.sampled_from([*map(to_stand_ins, map(bytes, ([0], [32], [97], [255]))), "日", "\ud800"]))
+        st.text(
+            st.sampled_from(
+                [*map(map_bytes_to_unicode, map(bytes, ([0], [32], [97], [255]))), "日", "\ud800"]
+            )
+        )
     )
 )
-def test_stand_ins_of_many_forms(forms):
-    assert all_from_stand_ins(forms) == list(map(from_stand_ins, forms))
+def test_bytes_to_unicode_forms(forms):
+    assert map_all_unicode_to_bytes(forms) == list(map(map_unicode_to_bytes, forms))
 
 
-def test_readable_forms_are_those_of_the_whole_table():
+def test_readable_forms_match_the_table():
     table = make_vocabulary({b"a": 7, b"\xff": 3, b"b c": 4}, {"<s>": 1})
     ids = [3, 1, 3, 7, 4]
-    shown = tuple(readable(table.bytes_of(id_)) for id_ in ids)
-    assert table.strings_of(np.array(ids)) == shown == table.strings_of(np.array(ids))
+    shown = tuple(format_token(table.get_bytes(id_)) for id_ in ids)
+    assert table.get_token_strings(np.array(ids)) == shown == table.get_token_strings(np.array(ids))
     assert [table.strings[id_] for id_ in ids] == ["\\xff", "<s>", "\\xff", "a", "b c"]
     for hole in (-1, 0, 8):
         with pytest.raises(tokjax.UnknownTokenError, match=f"no id {hole}; ids go from 0 to 7, with 4 holes"):
-            table.bytes_of(hole)
+            table.get_bytes(hole)
 
 
 def test_a_published_pattern_that_removes_what_it_does_not_match():
-    contents = json.loads(byte_level(split("o200k")).to_str())
+    contents = json.loads(make_byte_level(split("o200k")).to_str())
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=True)
     theirs = Tokenizer.from_str(json.dumps(contents))
     ours = tokjax.from_huggingface(theirs)
@@ -146,5 +154,5 @@ def test_a_published_pattern_that_removes_what_it_does_not_match():
     for text in (TEXT, "  a\n\n b'LL 1234", ""):
         assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
     contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=False)
-    on_library = tokjax.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
-    assert "splits with the behaviour 'Removed' and invert=False" in on_library.reason
+    count_library_loads = tokjax.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
+    assert "splits with the behaviour 'Removed' and invert=False" in count_library_loads.reason

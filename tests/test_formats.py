@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 
 BYTES = {bytes([i]): i for i in range(256)}
 
@@ -82,7 +82,7 @@ def test_a_directory_holds_one(tokenizer, tmp_path):
     assert tokjax.load_tokenizer(tmp_path) == tokenizer
 
 
-def test_saving_again_replaces_it_whole(saved, plain_tokenizer):
+def test_saving_again_replaces_atomically(saved, plain_tokenizer):
     tokjax.save_tokenizer(plain_tokenizer, saved)
     assert tokjax.load_tokenizer(saved) == plain_tokenizer
     assert [p.name for p in saved.parent.iterdir()] == ["tokenizer.json"]
@@ -130,7 +130,7 @@ def test_a_forged_file(saved, change, message):
     contents = json.loads(saved.read_text())
     contents.pop("checksum")
     change(contents)
-    contents["checksum"] = checksum_of_json(contents)
+    contents["checksum"] = compute_json_checksum(contents)
     saved.write_text(json.dumps(contents))
     with pytest.raises(tokjax.TokenizerFormatError, match=message):
         tokjax.load_tokenizer(saved)
@@ -195,7 +195,7 @@ def test_forged_words(tmp_path, model, change, message):
     contents = json.loads(path.read_text())
     contents.pop("checksum")
     change(contents)
-    contents["checksum"] = checksum_of_json(contents)
+    contents["checksum"] = compute_json_checksum(contents)
     path.write_text(json.dumps(contents))
     with pytest.raises(tokjax.TokenizerFormatError, match=message):
         tokjax.load_tokenizer(path)
@@ -221,12 +221,12 @@ def test_no_file(tmp_path):
         tokjax.load_tokenizer(tmp_path / "nothing.json")
 
 
-def test_what_can_not_be_saved(tmp_path):
+def test_unsupported_tokenizers_are_rejected(tmp_path):
     with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't write a str"):
         tokjax.save_tokenizer("tokenizer", tmp_path / "t.json")
 
 
-def test_threads_that_save_to_one_place(tokenizer, plain_tokenizer, tmp_path):
+def test_threads_save_to_one_path(tokenizer, plain_tokenizer, tmp_path):
     path = tmp_path / "t.json"
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(lambda t: tokjax.save_tokenizer(t, path), [tokenizer, plain_tokenizer] * 20))
@@ -234,6 +234,6 @@ def test_threads_that_save_to_one_place(tokenizer, plain_tokenizer, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["t.json"]
 
 
-def test_a_directory_that_is_not_there(tokenizer, tmp_path):
+def test_missing_directory(tokenizer, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"no such directory: '.*nope'"):
         tokjax.save_tokenizer(tokenizer, tmp_path / "nope" / "t.json")

@@ -40,16 +40,16 @@ INPUTS = {
 def test_ids_are_those_of_tiktoken(trained, name, pattern):
     ranks = dict(trained.tokenizer.vocabulary.ordinary)
     theirs = tiktoken.Encoding(
-        "x", pat_str=PATTERNS[pattern], mergeable_ranks=_dense(ranks), special_tokens={}
+        "x", pat_str=PATTERNS[pattern], mergeable_ranks=_make_dense_ranks(ranks), special_tokens={}
     )
-    ours = tokjax.byte_level_bpe(_dense(ranks), pattern=pattern, normalizer=None)
+    ours = tokjax.byte_level_bpe(_make_dense_ranks(ranks), pattern=pattern, normalizer=None)
     arrays = tokjax.encode_batch_result(ours, [INPUTS[name], "", INPUTS[name].encode()], threads=2)
     expected = theirs.encode_ordinary(INPUTS[name])
     assert [row.ids.tolist() for row in arrays] == [expected, [], expected]
     assert tokjax.decode_batch(ours, arrays) == [INPUTS[name], "", INPUTS[name]]
 
 
-def _dense(ranks):
+def _make_dense_ranks(ranks):
     """The ranks without the holes that special tokens leave."""
     return {token: i for i, token in enumerate(sorted(ranks, key=ranks.__getitem__))}
 

@@ -58,12 +58,12 @@ def test_the_module_pickles_as_its_name():
 def test_datasets_find_their_cache(tmp_path):
     pytest.importorskip("datasets")
     (tmp_path / "texts.csv").write_text("text\nlow\nlower\n")
-    told = []
+    reported = []
     for seed, use in enumerate(("unused", "used")):
         environment = {**os.environ, "PYTHONHASHSEED": str(seed + 1), "HF_HUB_OFFLINE": "1"}
         command = [sys.executable, "-c", PROGRAM, tmp_path, use]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
         assert done.returncode == 0, done.stderr
-        told.append(done.stdout.splitlines()[-1])
-    assert told[0] == told[1]
+        reported.append(done.stdout.splitlines()[-1])
+    assert reported[0] == reported[1]
     assert len(list((tmp_path / "cache").rglob("cache-*.arrow"))) == 1

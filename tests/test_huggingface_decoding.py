@@ -6,7 +6,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors
 
 import tokjax
-from tests.huggingface_tokenizers import pair_of
+from tests.huggingface_tokenizers import make_pair
 from tests.test_random_definitions import Definition
 
 DECODERS = {
@@ -112,7 +112,7 @@ def letters(**parts):
 @pytest.mark.parametrize("name", ["GPT-2", "unigram"])
 @pytest.mark.parametrize("texts", ["A", "B", "", "AA", "AAB"])
 def test_a_template_of_pairs_that_lacks_a_text(name, texts, tmp_path):
-    parts = json.loads(pair_of(name)[0].to_str())
+    parts = json.loads(make_pair(name)[0].to_str())
     single, *others = [{"Sequence": {"id": text, "type_id": 0}} for text in ("A", *texts)]
     end = {"SpecialToken": {"id": "</s>", "type_id": 0}}
     special = {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
 import tokjax
-from tests.huggingface_tokenizers import OURS, THEIRS, pair_of
+from tests.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
 
 
-def changed(name, **changes):
+def change_definition(name, **changes):
     """A definition with some of its fields replaced."""
-    parts = json.loads(pair_of(name)[0].to_str())
+    parts = json.loads(make_pair(name)[0].to_str())
     for field, value in changes.items():
         if field == "model":
             parts["model"] |= value
@@ -24,20 +24,20 @@ def changed(name, **changes):
     return json.dumps(parts)
 
 
-def added(content, id_, **flags):
+def make_added_token(content, id_, **flags):
     usual = dict.fromkeys(["single_word", "lstrip", "rstrip", "normalized", "special"], False)
     return usual | {"content": content, "id": id_} | flags
 
 
-def with_added(name, *tokens):
+def add_token(name, *tokens):
     """A definition with more added tokens: what they are called, and flags."""
-    parts = json.loads(pair_of(name)[0].to_str())
+    parts = json.loads(make_pair(name)[0].to_str())
     size = len(parts["model"]["vocab"])
-    more = [added(content, size + i, **flags) for i, (content, flags) in enumerate(tokens)]
+    more = [make_added_token(content, size + i, **flags) for i, (content, flags) in enumerate(tokens)]
     return json.dumps(parts | {"added_tokens": [*parts["added_tokens"], *more]})
 
 
-BLANK_TO_MARK_STEPS = [
+SPACE_TO_METASPACE_STEPS = [
     {"type": "Prepend", "prepend": "▁"},
     {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
 ]
@@ -46,34 +46,36 @@ BLANK_TO_MARK_STEPS = [
 @pytest.mark.parametrize(
     "definition",
     [
-        lambda: changed("Llama 2", normalizer={"type": "Lowercase", "normalizers": BLANK_TO_MARK_STEPS}),
-        lambda: changed("GPT-2", normalizer={"type": "Lowercase", "normalizers": []}),
-        lambda: changed("GPT-2", normalizer=["a"]),
-        lambda: changed("GPT-2", post_processor={"type": "ByteLevel", "trim_offsets": None}),
-        lambda: changed("Llama 2", pre_tokenizer=split_at_blanks("Removed", invert=True)),
-        lambda: changed("Llama 2", decoder=decoder_with(start=True)),
-        lambda: changed("Llama 2", decoder=None),
-        lambda: changed("Llama 2", normalizer=BLANK_TO_MARK_STEPS[0]),
-        lambda: changed("Mistral", pre_tokenizer=metaspace_step(prepend_scheme="sometimes")),
-        lambda: changed("Mistral", pre_tokenizer=metaspace_step(replacement="_")),
-        lambda: changed("Llama 2", model={"byte_fallback": "false"}),
-        lambda: changed("Llama 2", model={"ignore_merges": True}),
-        lambda: changed("Llama 2", model={"unk_token": "a"}),
-        lambda: with_added("GPT-2", ("zz", {}), ("zz", {"special": True}), ("yy", {})),
-        lambda: with_added("Mistral", (" ", {"lstrip": True, "rstrip": True})),
-        lambda: with_piece("<0xab>"),
+        lambda: change_definition(
+            "Llama 2", normalizer={"type": "Lowercase", "normalizers": SPACE_TO_METASPACE_STEPS}
+        ),
+        lambda: change_definition("GPT-2", normalizer={"type": "Lowercase", "normalizers": []}),
+        lambda: change_definition("GPT-2", normalizer=["a"]),
+        lambda: change_definition("GPT-2", post_processor={"type": "ByteLevel", "trim_offsets": None}),
+        lambda: change_definition("Llama 2", pre_tokenizer=make_space_split("Removed", invert=True)),
+        lambda: change_definition("Llama 2", decoder=make_decoder(start=True)),
+        lambda: change_definition("Llama 2", decoder=None),
+        lambda: change_definition("Llama 2", normalizer=SPACE_TO_METASPACE_STEPS[0]),
+        lambda: change_definition("Mistral", pre_tokenizer=metaspace_step(prepend_scheme="sometimes")),
+        lambda: change_definition("Mistral", pre_tokenizer=metaspace_step(replacement="_")),
+        lambda: change_definition("Llama 2", model={"byte_fallback": "false"}),
+        lambda: change_definition("Llama 2", model={"ignore_merges": True}),
+        lambda: change_definition("Llama 2", model={"unk_token": "a"}),
+        lambda: add_token("GPT-2", ("zz", {}), ("zz", {"special": True}), ("yy", {})),
+        lambda: add_token("Mistral", (" ", {"lstrip": True, "rstrip": True})),
+        lambda: make_template_piece("<0xab>"),
     ],
 )
-def test_definitions_that_are_not_ours(definition):
+def test_unsupported_definitions(definition):
     """Each differs in one field from one that tokjax runs by itself."""
     definition = definition()
     try:
         theirs = Tokenizer.from_str(definition)
     except Exception:
         with pytest.raises(tokjax.TokenizerFormatError, match="the tokenizers library can't read it"):
-            tokjax.from_huggingface(StandIn(definition))
+            tokjax.from_huggingface(DefinitionStub(definition))
         return
-    ours = tokjax.from_huggingface(StandIn(definition))
+    ours = tokjax.from_huggingface(DefinitionStub(definition))
     assert isinstance(ours, tokjax.HuggingFaceTokenizer)
     for text in ("AB ab", "a  b", "abzzab zz yy", "<0xab>"):
         result = tokjax.encode_result(ours, text, allowed_special="all")
@@ -83,20 +85,22 @@ def test_definitions_that_are_not_ours(definition):
 @pytest.mark.parametrize(
     "definition",
     [
-        lambda: changed("Mistral", pre_tokenizer=metaspace_step(split=None)),
-        lambda: changed("Llama 2", pre_tokenizer=split_at_blanks("Removed", invert=False)),
-        lambda: changed("GPT-2", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 2]}),
+        lambda: change_definition("Mistral", pre_tokenizer=metaspace_step(split=None)),
+        lambda: change_definition("Llama 2", pre_tokenizer=make_space_split("Removed", invert=False)),
+        lambda: change_definition(
+            "GPT-2", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 2]}
+        ),
     ],
 )
-def test_definitions_that_are_ours_all_the_same(definition):
-    ours = tokjax.from_huggingface(StandIn(definition()))
+def test_supported_definition_variants(definition):
+    ours = tokjax.from_huggingface(DefinitionStub(definition()))
     theirs = Tokenizer.from_str(definition())
     assert not isinstance(ours, tokjax.HuggingFaceTokenizer)
     for text in ("AB ab", "a  b", "  "):
         assert tokjax.encode_result(ours, text).ids.tolist() == theirs.encode(text).ids
 
 
-class StandIn:
+class DefinitionStub:
     """What gives a definition as it is; the library's own tokenizers write it anew."""
 
     def __init__(self, definition):
@@ -108,12 +112,12 @@ class StandIn:
     encode_batch = None
 
 
-def split_at_blanks(behavior, invert):
+def make_space_split(behavior, invert):
     return {"type": "Split", "pattern": {"String": " "}, "behavior": behavior, "invert": invert}
 
 
-def decoder_with(**options):
-    steps = json.loads(pair_of("Llama 2")[0].to_str())["decoder"]
+def make_decoder(**options):
+    steps = json.loads(make_pair("Llama 2")[0].to_str())["decoder"]
     steps["decoders"][-1] |= options
     return steps
 
@@ -123,9 +127,9 @@ def metaspace_step(**options):
     return step | options
 
 
-def with_piece(form):
-    vocab = json.loads(pair_of("Llama 2")[0].to_str())["model"]["vocab"]
-    return changed("Llama 2", model={"vocab": vocab | {form: len(vocab)}})
+def make_template_piece(form):
+    vocab = json.loads(make_pair("Llama 2")[0].to_str())["model"]["vocab"]
+    return change_definition("Llama 2", model={"vocab": vocab | {form: len(vocab)}})
 
 
 @pytest.mark.parametrize(
@@ -141,24 +145,39 @@ def with_piece(form):
             "field 'vocab' is",
         ),
         ('{"model": {"type": "WordPiece", "type": 1}}', "the key 'type' stands twice in one object"),
-        (changed("GPT-2", model={"vocab": {"a": 1, "b": 1}}), "id 1 is given to both 'a' and 'b'"),
-        (changed("GPT-2", model={"vocab": {"a": -1}}), "the id of 'a' is -1; ids are integers from 0"),
-        (changed("GPT-2", model={"vocab": {"a": 2**31}}), "the id of 'a' is 2147483648; ids are integers"),
-        (changed("GPT-2", model={"vocab": {"a": 1.5}}), "the id of 'a' is 1.5; ids are"),
-        (changed("GPT-2", model={"merges": ["a b c"]}), "the merge 'a b c' is no pair of tokens"),
-        (changed("GPT-2", model={"merges": [["a", "日"]]}), "'日' is no token"),
-        (changed("GPT-2", added_tokens=[{"id": 1}]), "an added token has the content None and the id 1"),
-        (changed("GPT-2", model={"merges": [["a", 1]]}), r"the merge \['a', 1\] is no pair of tokens"),
-        (changed("GPT-2", model={"merges": ["a b", ["a", "b"]]}), "some merges are lines, others pairs"),
+        (change_definition("GPT-2", model={"vocab": {"a": 1, "b": 1}}), "id 1 is given to both 'a' and 'b'"),
         (
-            changed(
+            change_definition("GPT-2", model={"vocab": {"a": -1}}),
+            "the id of 'a' is -1; ids are integers from 0",
+        ),
+        (
+            change_definition("GPT-2", model={"vocab": {"a": 2**31}}),
+            "the id of 'a' is 2147483648; ids are integers",
+        ),
+        (change_definition("GPT-2", model={"vocab": {"a": 1.5}}), "the id of 'a' is 1.5; ids are"),
+        (change_definition("GPT-2", model={"merges": ["a b c"]}), "the merge 'a b c' is no pair of tokens"),
+        (change_definition("GPT-2", model={"merges": [["a", "日"]]}), "'日' is no token"),
+        (
+            change_definition("GPT-2", added_tokens=[{"id": 1}]),
+            "an added token has the content None and the id 1",
+        ),
+        (
+            change_definition("GPT-2", model={"merges": [["a", 1]]}),
+            r"the merge \['a', 1\] is no pair of tokens",
+        ),
+        (
+            change_definition("GPT-2", model={"merges": ["a b", ["a", "b"]]}),
+            "some merges are lines, others pairs",
+        ),
+        (
+            change_definition(
                 "unigram", post_processor={"type": "BertProcessing", "sep": ["x", 1], "cls": ["y", 9999]}
             ),
             "it puts id 9999 around texts, which is no special token",
         ),
-        (changed("GPT-2", version="2.0"), "version '2.0' is not known; '1.0' is"),
-        (changed("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
-        (changed("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),
+        (change_definition("GPT-2", version="2.0"), "version '2.0' is not known; '1.0' is"),
+        (change_definition("unigram", model={"vocab": "a"}), "the tokenizers library can't read it"),
+        (change_definition("unigram", model={"type": "Magic"}), "the tokenizers library can't read it"),
     ],
 )
 def test_damaged_files(definition, message, tmp_path):
@@ -179,14 +198,14 @@ def test_damaged_files(definition, message, tmp_path):
     ],
 )
 def test_why_it_runs_on_the_library(change, reason):
-    theirs = Tokenizer.from_str(changed("GPT-2", **change))
+    theirs = Tokenizer.from_str(change_definition("GPT-2", **change))
     ours = tokjax.from_huggingface(theirs)
     assert isinstance(ours, tokjax.HuggingFaceTokenizer)
     assert ours.reason in reason.split("|")
 
 
 def test_an_added_token_that_is_found_in_normalised_text():
-    theirs = Tokenizer.from_str(pair_of("BERT")[0].to_str())
+    theirs = Tokenizer.from_str(make_pair("BERT")[0].to_str())
     theirs.add_tokens(["NewWord"])
     ours = tokjax.from_huggingface(theirs)
     assert ours.reason == "the added token 'NewWord' is found in normalised text"
@@ -199,8 +218,8 @@ def test_an_added_token_that_is_found_in_normalised_text():
 @pytest.mark.parametrize("name", ["GPT-2", "digits"])
 @given(text=st.text(" a\n"))
 def test_an_added_token_with_the_bytes_of_another(name, text):
-    theirs, ours = with_twin(name)
-    assert len(tokjax.vocabulary_of(ours).twins) == 1
+    theirs, ours = make_with_duplicate(name)
+    assert len(tokjax.get_vocabulary(ours).duplicate_token_ids) == 1
     encoding = theirs.encode(text, add_special_tokens=False)
     result = tokjax.encode_result(ours, text, add_special_tokens=False)
     assert result.ids.tolist() == encoding.ids
@@ -209,9 +228,9 @@ def test_an_added_token_with_the_bytes_of_another(name, text):
 
 
 @lru_cache
-def with_twin(name):
+def make_with_duplicate(name):
     """With an added token of two blanks, where a merge makes two blanks as well."""
-    parts = json.loads((OURS | THEIRS)[name]().to_str())
+    parts = json.loads((NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)[name]().to_str())
     model = parts["model"]
     forms = ["ĠĠ"] if "ĠĠ" not in model["vocab"] else []
     model["vocab"] |= {form: len(model["vocab"]) for form in forms}
@@ -221,7 +240,7 @@ def with_twin(name):
     return theirs, tokjax.from_huggingface(theirs)
 
 
-def letters(**parts):
+def make_letter_tokenizer(**parts):
     """A tokenizer of four letters, to which other text is nothing."""
     made = Tokenizer(models.BPE({"[SEP]": 0, "A": 1, "C": 2, "G": 3, "T": 4}, []))
     made.add_special_tokens(["[SEP]"])
@@ -233,7 +252,7 @@ def letters(**parts):
 def test_a_template_is_read_and_not_guessed():
     single, pair = "$A [SEP]", "$A [SEP] $B:1 [SEP]:1"
     template = processors.TemplateProcessing(single=single, pair=pair, special_tokens=[("[SEP]", 0)])
-    for theirs in (letters(), letters(post_processor=template)):
+    for theirs in (make_letter_tokenizer(), make_letter_tokenizer(post_processor=template)):
         ours = tokjax.from_huggingface(theirs)
         assert isinstance(ours, tokjax.HuggingFaceTokenizer)
         assert tokjax.encode_result(ours, "ACGT", "GG").ids.tolist() == theirs.encode("ACGT", "GG").ids
@@ -243,7 +262,7 @@ def test_a_template_is_read_and_not_guessed():
 def test_a_template_of_what_is_no_token():
     template = processors.TemplateProcessing(single="[X] $A", pair="$A $B", special_tokens=[("[X]", 777)])
     with pytest.raises(tokjax.TokenizerFormatError, match="it puts id 777 around texts"):
-        tokjax.from_huggingface(letters(post_processor=template))
+        tokjax.from_huggingface(make_letter_tokenizer(post_processor=template))
 
 
 def test_what_the_library_can_not_encode():

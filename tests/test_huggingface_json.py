@@ -12,16 +12,16 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.huggingface_tokenizers import OURS, SPECIAL, THEIRS, pair_of
-from tests.library_spans import assert_spans_agree
-from tests.strategies import byte_strings, hard_texts
+from tests.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, SPECIAL, make_pair
+from tests.span_checks import assert_spans_agree
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.core.utf8 import to_characters
 
 
-@pytest.mark.parametrize("name", OURS | THEIRS)
-def test_which_are_ours(name):
-    _, ours = pair_of(name)
-    assert isinstance(ours, tokjax.HuggingFaceTokenizer) == (name in THEIRS)
+@pytest.mark.parametrize("name", NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)
+def test_native_tokenizers(name):
+    _, ours = make_pair(name)
+    assert isinstance(ours, tokjax.HuggingFaceTokenizer) == (name in LIBRARY_TOKENIZERS)
 
 
 def plain(text):
@@ -33,10 +33,10 @@ specials = st.lists(st.sampled_from([*SPECIAL, "<unk>", "<S>", "<MÁSK>", " ", "
 )
 
 
-@pytest.mark.parametrize("name", OURS | THEIRS)
+@pytest.mark.parametrize("name", NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)
 @given(text=hard_texts | specials | st.sampled_from(CORPUS), pair=st.none() | hard_texts)
 def test_ids_and_offsets_are_the_library_s(name, text, pair):
-    theirs, ours = pair_of(name)
+    theirs, ours = make_pair(name)
     if isinstance(ours, tokjax.HuggingFaceTokenizer):
         given_texts = text, pair
     else:  # ours encodes other characters for surrogates than U+FFFD
@@ -59,10 +59,10 @@ def test_ids_and_offsets_are_the_library_s(name, text, pair):
     assert alone.tolist() == theirs.encode(plain(text), add_special_tokens=False).ids
 
 
-@pytest.mark.parametrize("name", OURS | THEIRS)
+@pytest.mark.parametrize("name", NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)
 @given(texts=st.lists(hard_texts | byte_strings, max_size=5))
 def test_a_batch_is_its_texts_one_by_one(name, texts):
-    _, ours = pair_of(name)
+    _, ours = make_pair(name)
     options = {"disallowed_special": ()}
     batch = tokjax.encode_batch_result(ours, texts, **options)
     assert list(batch) == [tokjax.encode_result(ours, text, **options) for text in texts]
@@ -71,13 +71,15 @@ def test_a_batch_is_its_texts_one_by_one(name, texts):
             text if row.metadata.offsets_reference == "input_text" else tokjax.tokenization_view(ours, text)
         )
         assert tokjax.validate_offsets_contract(view, row.offsets)
-    bare = tokjax.encode_batch_result(ours, texts, return_offsets=False, return_masks=False, **options)
-    assert bare.ids.tolist() == batch.ids.tolist()
+    without_special = tokjax.encode_batch_result(
+        ours, texts, return_offsets=False, return_masks=False, **options
+    )
+    assert without_special.ids.tolist() == batch.ids.tolist()
 
 
-@pytest.mark.parametrize("name", OURS | THEIRS)
+@pytest.mark.parametrize("name", NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS)
 def test_it_pickles_is_written_and_is_equal(name, tmp_path):
-    theirs, ours = pair_of(name)
+    theirs, ours = make_pair(name)
     again = tokjax.load_tokenizer(tokjax.save_tokenizer(ours, tmp_path))
     for other in (again, pickle.loads(pickle.dumps(ours)), tokjax.from_huggingface(theirs)):
         assert other == ours
@@ -91,7 +93,7 @@ def test_it_pickles_is_written_and_is_equal(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["digits", "unigram", "Llama 2", "Gemma"])
 def test_decoding_is_the_library_s(name):
-    theirs, ours = pair_of(name)
+    theirs, ours = make_pair(name)
     for text in CORPUS:
         ids = theirs.encode(text).ids
         assert tokjax.decode(ours, ids) == theirs.decode(ids, skip_special_tokens=False)
@@ -101,14 +103,14 @@ def test_decoding_is_the_library_s(name):
 
 
 def test_bytes_of_one_character_have_spans_of_their_own():
-    result = tokjax.encode_result(pair_of("Llama 2")[1], "a日", add_special_tokens=False)
+    result = tokjax.encode_result(make_pair("Llama 2")[1], "a日", add_special_tokens=False)
     assert result.tokens[-3:] == ("<0xE6>", "<0x97>", "<0xA5>")
     assert result.offsets[-3:].tolist() == [[2, 3], [3, 4], [4, 5]]
-    result = tokjax.encode_result(pair_of("digits")[1], "1\U0001f9e0", add_special_tokens=False)
+    result = tokjax.encode_result(make_pair("digits")[1], "1\U0001f9e0", add_special_tokens=False)
     assert result.offsets.tolist() == [[1, 2], [2, 4], [4, 5], [5, 6]]
 
 
-def test_white_space_is_taken_from_the_text_as_given():
+def test_whitespace_comes_from_the_input():
     """Control characters stand between a token and the white space, and are dropped by the normalizer."""
     theirs = Tokenizer(models.WordPiece({"[UNK]": 0, "a": 1, "[L]": 2, "[R]": 3}, unk_token="[UNK]"))
     theirs.normalizer = normalizers.BertNormalizer()
@@ -135,7 +137,7 @@ def test_white_space_is_taken_from_the_text_as_given():
 
 @pytest.mark.parametrize("name", ["unigram", "GPT-2", "digits", "Llama 2"])
 def test_special_tokens_in_texts(name):
-    _, ours = pair_of(name)
+    _, ours = make_pair(name)
     with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"special token '</s>' at character 2"):
         tokjax.encode(ours, "a </s>")
     if name == "unigram":
@@ -150,14 +152,14 @@ def test_special_tokens_in_texts(name):
 
 
 def test_the_library_can_t_keep_some_special_and_others_not():
-    _, ours = pair_of("unigram")
+    _, ours = make_pair("unigram")
     with pytest.raises(tokjax.InvalidArgumentError, match=r"all special tokens in a text or none.*'<s>'"):
         tokjax.encode(ours, "<s></s>", allowed_special={"</s>"}, disallowed_special=())
 
 
-def test_what_it_says_of_itself(caplog, tmp_path):
+def test_repr_and_metadata(caplog, tmp_path):
     path = tmp_path / "tokenizer.json"
-    pair_of("unigram")[0].save(str(path))
+    make_pair("unigram")[0].save(str(path))
     with caplog.at_level("INFO", "tokjax"):
         ours = tokjax.load_tokenizer(path)
     assert f"{path} runs on the tokenizers library: its model is Unigram" in caplog.text
@@ -167,7 +169,7 @@ def test_what_it_says_of_itself(caplog, tmp_path):
 
 
 def test_truncation_and_padding_of_the_file_are_not_done():
-    theirs, _ = pair_of("unigram")
+    theirs, _ = make_pair("unigram")
     strict = Tokenizer.from_str(theirs.to_str())
     strict.enable_truncation(3)
     strict.enable_padding(length=20)
@@ -176,41 +178,42 @@ def test_truncation_and_padding_of_the_file_are_not_done():
 
 
 class TestRoles:
-    def test_of_the_files_beside_it(self, tmp_path):
-        pair_of("RoBERTa")[0].save(str(tmp_path / "tokenizer.json"))
+    def test_special_tokens_from_config_files(self, tmp_path):
+        make_pair("RoBERTa")[0].save(str(tmp_path / "tokenizer.json"))
         config = {"bos_token": "<s>", "eos_token": {"content": "</s>", "lstrip": False}, "pad_token": None}
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
         (tmp_path / "special_tokens_map.json").write_text('{"pad_token": "<pad>", "cls_token": "<s>"}')
         ours = tokjax.load_tokenizer(tmp_path)
         assert dict(ours.vocabulary.roles) == {"bos": "<s>", "eos": "</s>", "pad": "<pad>"}
 
-    def test_that_the_caller_names(self):
-        ours = tokjax.from_huggingface(pair_of("RoBERTa")[0], pad_token="<pad>")
+    def test_special_tokens_from_arguments(self):
+        ours = tokjax.from_huggingface(make_pair("RoBERTa")[0], pad_token="<pad>")
         assert tokjax.pad_id(ours) == 2
         assert (
-            tokjax.encode_result(ours, "a").tokens == tokjax.encode_result(pair_of("RoBERTa")[1], "a").tokens
+            tokjax.encode_result(ours, "a").tokens
+            == tokjax.encode_result(make_pair("RoBERTa")[1], "a").tokens
         )
         for name in ("unigram", "GPT-2"):
             with pytest.raises(tokjax.InvalidArgumentError, match="eos_token is '<eos>', which is not among"):
-                tokjax.from_huggingface(pair_of(name)[0], eos_token="<eos>")
+                tokjax.from_huggingface(make_pair(name)[0], eos_token="<eos>")
 
-    def test_of_transformers(self):
+    def test_tokenizers_from_transformers(self):
         transformers = pytest.importorskip("transformers")
         fast = transformers.PreTrainedTokenizerFast(
-            tokenizer_object=pair_of("unigram")[0], eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
+            tokenizer_object=make_pair("unigram")[0], eos_token="</s>", pad_token="<pad>", unk_token="<unk>"
         )
         ours = tokjax.from_huggingface(fast)
         assert dict(ours.vocabulary.roles) == {"eos": "</s>", "pad": "<pad>", "unk": "<unk>"}
         assert tokjax.encode_result(ours, CORPUS[2]).ids.tolist() == fast(CORPUS[2])["input_ids"]
 
 
-def test_what_is_none_of_the_library_s():
+def test_other_objects_are_rejected():
     with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"not str; a slow one has no offsets"):
         tokjax.from_huggingface("bert-base-uncased")
 
 
 def test_a_dataset_keeps_the_tokenizer(tmp_path):
-    ours = tokjax.from_huggingface(pair_of("unigram")[0], eos_token="</s>")
+    ours = tokjax.from_huggingface(make_pair("unigram")[0], eos_token="</s>")
     tokjax.write_dataset(CORPUS, tokjax.PackedTokenField(ours, chunk_tokens=50), tmp_path / "data")
     dataset = tokjax.open_dataset(tmp_path / "data")
     assert dataset.tokenizer == ours
@@ -224,4 +227,4 @@ def test_a_dataset_keeps_the_tokenizer(tmp_path):
 def test_what_is_no_sequence_of_texts(texts):
     for options in ({}, {"max_length": 5}, {"pairs": ["a"]}):
         with pytest.raises(tokjax.InvalidArgumentError, match="texts"):
-            tokjax.encode_batch_result(pair_of("BERT")[1], texts, **options)
+            tokjax.encode_batch_result(make_pair("BERT")[1], texts, **options)

@@ -14,7 +14,7 @@ import tokjax
 HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
 
 
-def loaded_after(statement):
+def find_loaded_modules(statement):
     """Which of the heavy modules a fresh interpreter has loaded after a statement."""
     code = f"{statement}\nimport sys\nprint(*[m for m in {HEAVY!r} if m in sys.modules])"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -22,10 +22,10 @@ def loaded_after(statement):
 
 
 def test_import_loads_nothing_heavy():
-    assert loaded_after("import tokjax") == []
+    assert find_loaded_modules("import tokjax") == []
 
 
-def test_extras_that_errors_name_are_there():
+def test_extras_in_errors_exist():
     root = Path(tokjax.__file__).parent
     named = {
         extra
@@ -38,30 +38,30 @@ def test_extras_that_errors_name_are_there():
 
 
 def test_the_check_can_fail():
-    assert "regex" in loaded_after("import tokjax, regex")
+    assert "regex" in find_loaded_modules("import tokjax, regex")
 
 
 def test_a_name_loads_what_it_needs():
-    assert loaded_after("import tokjax; tokjax.TokenizationResult; tokjax.pack_blocks") == []
+    assert find_loaded_modules("import tokjax; tokjax.TokenizationResult; tokjax.pack_blocks") == []
 
 
 @pytest.mark.parametrize("module", ["tokjax.trainer", "tokjax.trainer.counting", "tokjax.datasets.writer"])
 def test_workers_never_load_jax(module):
-    assert "jax" not in loaded_after(f"import {module}")
+    assert "jax" not in find_loaded_modules(f"import {module}")
 
 
 def test_batching_on_numpy_never_loads_jax():
     code = "import tokjax; tokjax.pack_blocks(tokjax.ragged_from_rows([[1, 2]]), block_size=2, pad_id=0)"
-    assert "jax" not in loaded_after(code)
+    assert "jax" not in find_loaded_modules(code)
 
 
 def test_the_command_starts_without_jax():
-    assert "jax" not in loaded_after("import tokjax.cli.commands")
+    assert "jax" not in find_loaded_modules("import tokjax.cli.commands")
 
 
 def test_reports_load_what_shows_them_only_when_they_are_shown():
     code = "import tokjax; tokjax.vocabulary_report; tokjax.report_tables; tokjax.save_report_html"
-    assert loaded_after(code) == []
+    assert find_loaded_modules(code) == []
 
 
 def test_all_names_resolve():

@@ -11,10 +11,10 @@ from jax import export
 
 import tokjax
 from tests import test_on_a_mesh
-from tests.test_on_a_mesh import IDS, LENGTH, OF_ROWS, PLAN, RAGGED, ROWS, assert_equal, draws
+from tests.test_on_a_mesh import IDS, LENGTH, PLAN, RAGGED, ROW_FUNCTIONS, ROWS, assert_equal, make_draws
 
 COUNTED = (IDS.reshape(-1) % 3 > 0).astype(np.int32)
-OF_FLAT_TOKENS = {
+FLAT_TOKEN_FUNCTIONS = {
     "padded": partial(tokjax.pad_ragged, length=30, pad_id=-1),
     "padded, none cut": partial(tokjax.pad_ragged, length=30, pad_id=-1, pad_side="left", truncation=None),
     "collated": partial(tokjax.collate_padded_batch, pad_id=-1),
@@ -25,8 +25,8 @@ OF_FLAT_TOKENS = {
     "so many documents": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=50),
     "one sequence": lambda r: tokjax.pad_sequence(r.ids, 300, 0),
 }
-DRAWS = jax.device_put(draws(ROWS, 4))
-OF_FIXED_LENGTH = {"corrupted spans", "a mixture"}
+DRAWS = jax.device_put(make_draws(ROWS, 4))
+FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "a mixture"}
 EXPORTED_FIRST = {
     "labels",
     "labels of segments",
@@ -35,7 +35,7 @@ EXPORTED_FIRST = {
     "attention",
     "corrupted spans",
 }
-ON_THE_HOST = {
+HOST_FUNCTIONS = {
     "align_spans",
     "causal_mask",
     "compute_input_and_target_lengths",
@@ -56,7 +56,7 @@ ON_THE_HOST = {
 """Functions that take no JAX arrays, or give NumPy arrays and lists of them."""
 
 
-def test_every_function_of_arrays_is_here():
+def test_all_array_functions_are_tested():
     tested = "".join(map(inspect.getsource, (test_on_a_mesh, inspect.getmodule(test_rows))))
     public = {
         name
@@ -64,38 +64,38 @@ def test_every_function_of_arrays_is_here():
         if inspect.isfunction(value := getattr(tokjax, name))
         and value.__module__.startswith("tokjax.batching")
     }
-    assert public - ON_THE_HOST == set(re.findall(r"tokjax\.(\w+)", tested)) & public - ON_THE_HOST
-    assert public >= ON_THE_HOST
+    assert public - HOST_FUNCTIONS == set(re.findall(r"tokjax\.(\w+)", tested)) & public - HOST_FUNCTIONS
+    assert public >= HOST_FUNCTIONS
 
 
-def under_strict_settings(function, *arrays):
+def run_with_strict_settings(function, *arrays):
     with jax.transfer_guard("disallow"), jax.numpy_rank_promotion("raise"):
         return function(*arrays)
 
 
-@pytest.mark.parametrize("name", OF_ROWS)
+@pytest.mark.parametrize("name", ROW_FUNCTIONS)
 def test_rows(name):
-    function, *arrays = OF_ROWS[name]
-    assert_equal(function(*arrays), under_strict_settings(function, *jax.device_put(arrays)))
+    function, *arrays = ROW_FUNCTIONS[name]
+    assert_equal(function(*arrays), run_with_strict_settings(function, *jax.device_put(arrays)))
 
 
-@pytest.mark.parametrize("name", OF_FLAT_TOKENS)
+@pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
 def test_flat_tokens(name):
-    function = OF_FLAT_TOKENS[name]
+    function = FLAT_TOKEN_FUNCTIONS[name]
     expected = function(jax.tree.map(np.asarray, RAGGED))
-    assert_equal(expected, under_strict_settings(function, jax.device_put(RAGGED)))
+    assert_equal(expected, run_with_strict_settings(function, jax.device_put(RAGGED)))
 
 
 def test_a_loss_mask_and_draws():
     pack = partial(tokjax.pack_blocks, block_size=40, pad_id=-1, eos_id=3)
-    given = jax.device_put((RAGGED, COUNTED))
-    found = under_strict_settings(lambda r, m: pack(r, loss_mask=m), *given)
+    passed = jax.device_put((RAGGED, COUNTED))
+    found = run_with_strict_settings(lambda r, m: pack(r, loss_mask=m), *passed)
     assert_equal(pack(RAGGED, loss_mask=COUNTED), found)
     key = jax.random.key(0)
-    drawn = under_strict_settings(tokjax.draw_uniform, key, (3, 4))
+    drawn = run_with_strict_settings(tokjax.draw_uniform, key, (3, 4))
     assert drawn.tolist() == jax.random.uniform(key, (3, 4)).tolist()
     blocks = jax.device_put(pack(RAGGED, loss_mask=COUNTED))
-    theirs = under_strict_settings(tokjax.PackedBlocks.to_huggingface, blocks)
+    theirs = run_with_strict_settings(tokjax.PackedBlocks.to_huggingface, blocks)
     assert_equal(
         pack(RAGGED, loss_mask=COUNTED).to_huggingface()["labels"].astype(np.int32), theirs["labels"]
     )
@@ -103,11 +103,14 @@ def test_a_loss_mask_and_draws():
 
 @pytest.mark.parametrize(
     "name",
-    [name if name in EXPORTED_FIRST else pytest.param(name, marks=pytest.mark.slow) for name in OF_ROWS],
+    [
+        name if name in EXPORTED_FIRST else pytest.param(name, marks=pytest.mark.slow)
+        for name in ROW_FUNCTIONS
+    ],
 )
 def test_symbolic_shapes(name):
-    function, *arrays = OF_ROWS[name]
-    symbols = {ROWS: "rows"} if name in OF_FIXED_LENGTH else {ROWS: "rows", LENGTH: "length"}
+    function, *arrays = ROW_FUNCTIONS[name]
+    symbols = {ROWS: "rows"} if name in FIXED_LENGTH_FUNCTIONS else {ROWS: "rows", LENGTH: "length"}
     scope = export.SymbolicScope()
     shapes = [
         jax.ShapeDtypeStruct(
@@ -125,7 +128,7 @@ def test_symbolic_tokens():
     tokens = jax.ShapeDtypeStruct(export.symbolic_shape("tokens", scope=scope), np.int32)
     splits = jax.ShapeDtypeStruct((ROWS + 1,), np.int32)
     shapes = tokjax.Ragged(tokens, splits)
-    for function in (OF_FLAT_TOKENS["padded"], OF_FLAT_TOKENS["planned"]):
+    for function in (FLAT_TOKEN_FUNCTIONS["padded"], FLAT_TOKEN_FUNCTIONS["planned"]):
         exported = export.export(jax.jit(function))(shapes)
         assert_equal(function(RAGGED), exported.call(RAGGED))
 
@@ -137,7 +140,7 @@ def test_a_symbolic_length_that_has_no_tables():
         export.export(jax.jit(lambda i: corrupt(i, i, i.astype(np.float32))))(ids)
 
 
-def test_options_of_equal_values_are_told_apart():
+def test_options_with_equal_values_are_distinguished():
     """1, 1.0 and True are equal, but only one of them is an id."""
     ids = jax.device_put(IDS)
     tokjax.to_one_based(ids, ignore_index=1)
@@ -149,8 +152,8 @@ def test_options_of_equal_values_are_told_apart():
 def test_values_that_only_eager_calls_can_check():
     segments = jax.device_put(np.array([[1, 2, 3, 0]], np.int32))
     with pytest.raises(tokjax.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"):
-        under_strict_settings(tokjax.cu_seqlens, segments, 2)
+        run_with_strict_settings(tokjax.cu_seqlens, segments, 2)
     with pytest.raises(tokjax.InvalidArgumentError, match="row 0 has 24 tokens, more than the length 20"):
-        under_strict_settings(
+        run_with_strict_settings(
             partial(tokjax.pad_ragged, length=20, pad_id=0, truncation=None), jax.device_put(RAGGED)
         )

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.killing import kill_points
+from tests.kill_points import count_kill_points
 from tokjax._util.locks import keep_locked
 from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
 
@@ -46,7 +46,7 @@ def test_a_dataset_that_is_replaced(writer, template, root, tmp_path):
         "merge": (lambda: tokjax.merge_datasets([tmp_path / "part"] * 2, data, overwrite=True), 2),
         "rebuild": (lambda: tokjax.rebuild_dataset(data, trust_source=True), 1),
     }[writer]
-    for point in kill_points(replace, lambda: lay_out(template, root)):
+    for point in count_kill_points(replace, lambda: lay_out(template, root)):
         if data.exists():
             tokjax.open_dataset(data).verify()
         else:
@@ -66,7 +66,7 @@ def test_the_same_dataset_again(template, root):
     tokjax.write_dataset(["old"], FIELD, template / "data")
     data = root / "data"
     replace = lambda: tokjax.write_dataset(["new"], FIELD, data, overwrite=True)  # noqa: E731
-    for _ in kill_points(replace, lambda: lay_out(template, root)):
+    for _ in count_kill_points(replace, lambda: lay_out(template, root)):
         is_new = data.exists() and tokjax.decode(TOKENIZER, tokjax.open_dataset(data)[0]).startswith("new")
         texts = ["new"] if is_new else ["old"]
         tokjax.write_dataset(
@@ -80,7 +80,7 @@ def test_a_bundle_that_is_replaced(template, root):
     save_training_bundle(old, template / "bundle")
     bundle = root / "bundle"
     replace = lambda: save_training_bundle(new, bundle, overwrite=True)  # noqa: E731
-    for point in kill_points(replace, lambda: lay_out(template, root)):
+    for point in count_kill_points(replace, lambda: lay_out(template, root)):
         if bundle.exists():
             assert load_training_bundle(bundle).trained.merges in (old.merges, new.merges)
         else:
@@ -110,14 +110,14 @@ def test_a_megatron_export_is_never_half_replaced(template, root, tmp_path):
         back = tokjax.open_dataset(root / "back")
         return [back[i].tolist() for i in range(len(back))]
 
-    whole = [[dataset[i].tolist() for i in range(2)] for dataset in datasets.values()]
+    complete = [[dataset[i].tolist() for i in range(2)] for dataset in datasets.values()]
     found = []
-    for _ in kill_points(replace, lambda: lay_out(template, root)):
+    for _ in count_kill_points(replace, lambda: lay_out(template, root)):
         found.append(read())
         replace()
-        assert read() == whole[1]
-    assert all(documents in (None, *whole) for documents in found)
-    assert whole[0] in found
+        assert read() == complete[1]
+    assert all(documents in (None, *complete) for documents in found)
+    assert complete[0] in found
     assert None in found
 
 
@@ -147,13 +147,15 @@ def test_files_of_a_tokenizer_are_never_mixed(template, root):
     tokjax.export_tokenizer(old, template, "gpt2")
     lay_out(template, root)
     tokjax.export_tokenizer(new, root, "gpt2")
-    whole = [tokjax.fingerprint(tokjax.load_tokenizer(directory)) for directory in (template, root)]
-    for _ in kill_points(lambda: tokjax.export_tokenizer(new, root, "gpt2"), lambda: lay_out(template, root)):
+    complete = [tokjax.fingerprint(tokjax.load_tokenizer(directory)) for directory in (template, root)]
+    for _ in count_kill_points(
+        lambda: tokjax.export_tokenizer(new, root, "gpt2"), lambda: lay_out(template, root)
+    ):
         try:
             found = tokjax.load_tokenizer(root)
         except tokjax.TokenizerFormatError:
             continue
-        assert tokjax.fingerprint(found) in whole
+        assert tokjax.fingerprint(found) in complete
 
 
 def test_temporary_files_of_a_killed_writer_are_deleted(template, root):
@@ -165,7 +167,7 @@ def test_temporary_files_of_a_killed_writer_are_deleted(template, root):
         tokjax.export_tokenizer(tokenizer, root, "huggingface")
 
     num_left = 0
-    for _ in kill_points(export, lambda: lay_out(template, root)):
+    for _ in count_kill_points(export, lambda: lay_out(template, root)):
         num_left += any(entry.name.endswith(".partial") for entry in root.iterdir())
         export()
         assert sorted(entry.name for entry in root.iterdir()) == names

@@ -10,8 +10,8 @@ import pytest
 from tokenizers import Tokenizer
 
 import tokjax
-from tests.tokenizer_definitions import BERT, character_map
-from tokjax.formats.huggingface.growth import growth_of_steps
+from tests.definition_strategies import BERT, character_map
+from tokjax.formats.huggingface.growth_bounds import compute_steps_growth
 from tokjax.pretokenize.special_tokens import check_comparisons
 
 VOCAB = {character: i for i, character in enumerate("abcdefghijklmnopqrstuvwxyz ▁")}
@@ -34,7 +34,7 @@ def added_token(index, content, *, special):
     return {"id": len(VOCAB) + index, "content": content, "special": special, **flags}
 
 
-def in_sequence(steps):
+def make_sequence(steps):
     return {"type": "Sequence", "normalizers": steps}
 
 
@@ -42,44 +42,47 @@ def charsmap(longest):
     return struct.pack("<I", 4) + bytes(4) + b"\0".join([b"a", b"b" * longest, b""])
 
 
-def precompiled(replacement):
+def make_precompiled(replacement):
     charsmap = struct.pack("<I", 4) + bytes(4) + b"a\0" + replacement.encode() + b"\0"
     return {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()}
 
 
-def field(number, value):
-    def varint(value):
-        return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
+def encode_field(number, value):
+    def encode_varint(value):
+        return bytes([value & 127 | 128]) + encode_varint(value >> 7) if value > 127 else bytes([value])
 
     if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
+        return encode_varint(number << 3) + encode_varint(value)
+    return encode_varint(number << 3 | 2) + encode_varint(len(value)) + value
 
 
 def sentencepiece_model(num_pieces=10, longest=1, form="p{}".format):
-    pieces = [field(1, field(1, b"<unk>") + field(3, 2))]
+    pieces = [encode_field(1, encode_field(1, b"<unk>") + encode_field(3, 2))]
     forms = [form(i).encode() for i in range(num_pieces - 1)]
-    pieces += [field(1, field(1, piece) + b"\x15" + struct.pack("<f", -1.0)) for piece in forms]
-    normalizer = field(1, b"identity") + (field(2, charsmap(longest)) if longest > 1 else b"")
-    return b"".join(pieces) + field(2, field(3, 1)) + field(3, normalizer)
+    pieces += [encode_field(1, encode_field(1, piece) + b"\x15" + struct.pack("<f", -1.0)) for piece in forms]
+    normalizer = encode_field(1, b"identity") + (encode_field(2, charsmap(longest)) if longest > 1 else b"")
+    return b"".join(pieces) + encode_field(2, encode_field(3, 1)) + encode_field(3, normalizer)
 
 
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"normalizer": in_sequence([replace("a", "aa")] * 20)}, "normalizer can make 1,048,576 characters"),
+        (
+            {"normalizer": make_sequence([replace("a", "aa")] * 20)},
+            "normalizer can make 1,048,576 characters",
+        ),
         ({"normalizer": replace("b", "c" * 5000)}, "normalizer can make 5,000 characters of one"),
         ({"normalizer": {"type": "Prepend", "prepend": "a" * 5000}}, "make 5,000 characters of one"),
-        ({"normalizer": in_sequence([replace("/(?=a)", "a")] * 12)}, "can make 4,096 characters of one"),
-        ({"normalizer": in_sequence([{"type": "ByteLevel"}] * 6)}, "can make 4,096 characters of one"),
-        ({"normalizer": in_sequence([{"type": "Lowercase"}] * 1025)}, "normalizer has 1,025 steps"),
+        ({"normalizer": make_sequence([replace("/(?=a)", "a")] * 12)}, "can make 4,096 characters of one"),
+        ({"normalizer": make_sequence([{"type": "ByteLevel"}] * 6)}, "can make 4,096 characters of one"),
+        ({"normalizer": make_sequence([{"type": "Lowercase"}] * 1025)}, "normalizer has 1,025 steps"),
         ({"decoder": {"type": "Sequence", "decoders": [replace("a", "aa")] * 20}}, "its decoder can make"),
         (
             {"post_processor": {**TEMPLATE, "single": [{"Sequence": {"id": "A", "type_id": 0}}]}},
             "2,000 tokens",
         ),
         (
-            {"normalizer": precompiled("b" * 5000)},
+            {"normalizer": make_precompiled("b" * 5000)},
             "make 5,000 characters of one",
         ),
     ],
@@ -94,7 +97,7 @@ def test_texts_that_grow(tmp_path, parts, said):
 
 
 def test_a_limit_can_be_raised(tmp_path):
-    path = write_tokenizer(tmp_path / "tokenizer.json", normalizer=in_sequence([replace("a", "aa")] * 11))
+    path = write_tokenizer(tmp_path / "tokenizer.json", normalizer=make_sequence([replace("a", "aa")] * 11))
     with pytest.raises(tokjax.TokenizerFormatError, match="2,048 characters"):
         tokjax.load_tokenizer(path)
     with tokjax.limits(text_growth=2048):
@@ -117,17 +120,17 @@ def test_a_limit_can_be_raised(tmp_path):
         ([{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Lowercase"}], 18),
         ([{"type": "Prepend", "prepend": "▁"}, replace(" ", "▁")], 1),
         ([{"type": "NFKD"}, BERT, {"type": "NFKC"}], 18),
-        ([{"type": "NFC"}, BERT, precompiled("ﷺ")], 72),
-        ([{"type": "NFKD"}, precompiled("ﷺ"), {"type": "NFKD"}], 324),
-        ([precompiled("日" * 30), BERT, BERT], 150),
+        ([{"type": "NFC"}, BERT, make_precompiled("ﷺ")], 72),
+        ([{"type": "NFKD"}, make_precompiled("ﷺ"), {"type": "NFKD"}], 324),
+        ([make_precompiled("日" * 30), BERT, BERT], 150),
         ([{"type": "NFKD"}, BERT, BERT], 20),
     ],
 )
 def test_growth(steps, growth):
-    assert growth_of_steps(steps) == growth
+    assert compute_steps_growth(steps) == growth
 
 
-def sequences_of_unicode_steps(longest):
+def draw_unicode_steps(longest):
     kinds = ("NFC", "NFD", "NFKC", "NFKD", "Lowercase", "StripAccents", "Nmt", "Strip")
     steps = [BERT, BERT | dict.fromkeys(("clean_text", "strip_accents", "lowercase"), False)]
     steps += [{"type": "Precompiled", "precompiled_charsmap": character_map()}]
@@ -135,31 +138,31 @@ def sequences_of_unicode_steps(longest):
     return [row for length in range(1, longest + 1) for row in product(steps, repeat=length)]
 
 
-def normalizer_of(steps):
-    definition = {"model": {"vocab": {}, "merges": []}, "normalizer": in_sequence(steps)}
+def make_normalizer(steps):
+    definition = {"model": {"vocab": {}, "merges": []}, "normalizer": make_sequence(steps)}
     return Tokenizer.from_str(json.dumps(definition)).normalizer.normalize_str
 
 
-def check_growth_of(characters, longest):
-    for steps in sequences_of_unicode_steps(longest):
-        normalize, growth = normalizer_of(steps), growth_of_steps(steps)
+def check_character_growth(characters, longest):
+    for steps in draw_unicode_steps(longest):
+        normalize, growth = make_normalizer(steps), compute_steps_growth(steps)
         assert max(len(normalize(character)) for character in characters) <= growth, steps
 
 
 def test_growth_of_unicode_steps():
     """The characters that grow most stay within the bound."""
-    check_growth_of("aﷺ㍿㈱㍘İᾯ가豈㋿𝆺𝅥𝅯日\u0301\x00 ", 2)
+    check_character_growth("aﷺ㍿㈱㍘İᾯ가豈㋿𝆺𝅥𝅯日\u0301\x00 ", 2)
 
 
 @pytest.mark.slow
 def test_growth_of_all_characters():
     every = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000]
-    steps = [normalizer_of([*row]) for row in sequences_of_unicode_steps(1)]
+    steps = [make_normalizer([*row]) for row in draw_unicode_steps(1)]
     by_change = {}  # of those that only get spaces, or don't change, one is enough
     for character in every:
         change = tuple(normalize(character).replace(character, "x") for normalize in steps)
         by_change[change] = character
-    check_growth_of(by_change.values(), 3)
+    check_character_growth(by_change.values(), 3)
 
 
 def test_special_tokens_that_take_long_to_find(tmp_path):
@@ -178,8 +181,8 @@ def test_special_tokens_that_take_long_to_find(tmp_path):
     branches = [added_token(i, f"<{chr(0x4E00 + i)}>", special=True) for i in range(5000)]
     with pytest.raises(tokjax.TokenizerFormatError, match="up to 5,002 characters are compared"):
         tokjax.load_tokenizer(write_tokenizer(path, added_tokens=branches))
-    runs_of_spaces = [added_token(i, " " * (i + 2), special=False) for i in range(80)]
-    tokjax.load_tokenizer(write_tokenizer(path, added_tokens=runs_of_spaces))
+    space_runs = [added_token(i, " " * (i + 2), special=False) for i in range(80)]
+    tokjax.load_tokenizer(write_tokenizer(path, added_tokens=space_runs))
 
 
 def test_published_special_tokens(tmp_path):

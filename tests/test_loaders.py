@@ -10,50 +10,50 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.every_loader import LOADERS, PAD, TEXTS, TOKENIZER, numbers_in, same, write_all
-from tests.profiles import examples
+from tests.hypothesis_profiles import get_max_examples
+from tests.loader_cases import LOADERS, PAD, TEXTS, TOKENIZER, are_equal, count_numbers, write_datasets
 from tokjax.datasets.sequence_cache import TokenCache
 
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
-    return write_all(tmp_path_factory.mktemp("loaders"))
+    return write_datasets(tmp_path_factory.mktemp("loaders"))
 
 
 loaders = pytest.mark.parametrize("name", LOADERS)
 
 
 @loaders
-@examples(20)
+@get_max_examples(20)
 @given(steps=st.lists(st.integers(0, 10**12), max_size=4), seed=st.integers(0, 2**40))
 def test_a_batch_is_a_function_of_seed_and_step(datasets, name, steps, seed):
     loader = LOADERS[name](datasets, seed=seed)
     for step in steps:
         batch = loader.batch_at(step)
-        assert same(batch, LOADERS[name](datasets, seed=seed).batch_at(step))
+        assert are_equal(batch, LOADERS[name](datasets, seed=seed).batch_at(step))
         assert all(leaf.dtype == np.int32 for leaf in jax.tree.leaves(batch))
     assert loader.step == 0
 
 
 @loaders
-@examples(30)
+@get_max_examples(30)
 @given(step=st.integers(0, 100), count=st.sampled_from([1, 2, 3, 4, 6, 12]), drop_last=st.booleans())
 def test_processes_share_a_batch(datasets, name, step, count, drop_last):
     loader = LOADERS[name](datasets, seed=1, drop_last=drop_last)
     step = loader.steps_per_epoch * (step + 1) - 1 if step % 2 else step  # (also the last of an epoch)
-    whole = loader.batch_at(step)
+    full = loader.batch_at(step)
     parts = [loader.shard(index, count).batch_at(step) for index in range(count)]
     joined = jax.tree.map(lambda *rows: np.concatenate(rows) if rows[0].ndim else rows[0], *parts)
-    assert same(whole, joined)
+    assert are_equal(full, joined)
 
 
 @loaders
-@examples(25)
+@get_max_examples(25)
 @given(
     counts=st.lists(st.sampled_from([1, 2, 3, 4, 6, 12]), min_size=1, max_size=5),
     lengths=st.lists(st.integers(1, 7), min_size=5, max_size=5),
 )
-def test_any_number_of_processes_goes_on(datasets, name, counts, lengths):
+def test_resume_with_any_number_of_processes(datasets, name, counts, lengths):
     """A run in legs, each with another number of processes, sees what a run in one process sees."""
     alone = LOADERS[name](datasets, seed=3).repeat()
     state = None
@@ -66,7 +66,7 @@ def test_any_number_of_processes_goes_on(datasets, name, counts, lengths):
         for _ in range(length):
             rows = [next(stream) for stream in streams]
             joined = jax.tree.map(lambda *rows: np.concatenate(rows) if rows[0].ndim else rows[0], *rows)
-            assert same(joined, next(alone))
+            assert are_equal(joined, next(alone))
         states = {json.dumps(part.get_state()) for part in parts}
         assert len(states) == 1  # the same on every host
         [state] = states
@@ -92,17 +92,17 @@ def test_from_one_host_to_seven_in_mid_run(datasets):
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_an_epoch_has_each_document_once(datasets, name, shuffle):
     loader = LOADERS[name](datasets, shuffle=shuffle, drop_last=False)
-    epochs = [[number for batch in loader for number in numbers_in(batch)] for _ in range(3)]
+    epochs = [[number for batch in loader for number in count_numbers(batch)] for _ in range(3)]
     assert all(sorted(epoch) == list(range(97)) for epoch in epochs)
     assert (epochs[0] != epochs[1]) == shuffle
     assert loader.step == 3 * len(loader)
     dropping = LOADERS[name](datasets, shuffle=shuffle, drop_last=True)
-    seen = [number for batch in dropping for number in numbers_in(batch)]
+    seen = [number for batch in dropping for number in count_numbers(batch)]
     assert len(set(seen)) == len(seen) <= 97
     assert all(np.asarray(batch.attention_mask).any(axis=1).all() for batch in dropping)
 
 
-def test_documents_are_whole_and_padded(datasets):
+def test_documents_are_complete_and_padded(datasets):
     for name in ("tokenized", "bucketed", "budget"):
         for batch in LOADERS[name](datasets, drop_last=False):
             for row, mask in zip(batch.ids, batch.attention_mask, strict=True):
@@ -114,23 +114,23 @@ def test_documents_are_whole_and_padded(datasets):
                     assert row[:length].tolist() == [256, *text.encode(), 257]
 
 
-def test_long_documents_are_cut(datasets):
+def test_long_documents_are_truncated(datasets):
     batch = tokjax.SequenceLoader(datasets["raw"], batch_size=97, length=5, shuffle=False).batch_at(0)
     assert batch.ids.shape == (97, 5)
     assert batch.ids[40].tolist() == [256, *b"040"[:3], 257]  # (the tokenizer cuts text, not what is around)
 
 
 class TestShapes:
-    def test_of_sequences(self, datasets):
+    def test_sequence_batches(self, datasets):
         assert {batch.ids.shape for batch in LOADERS["tokenized"](datasets)} == {(12, 50)}
         lengths = {batch.ids.shape[1] for batch in LOADERS["multiples"](datasets)}
         assert all(length % 8 == 0 or length == 50 for length in lengths)
 
-    def test_of_buckets(self, datasets):
+    def test_bucketed_batches(self, datasets):
         shapes = {batch.ids.shape for batch in LOADERS["bucketed"](datasets, drop_last=False)}
         assert shapes == {(12, 16), (12, 32), (12, 50)}
 
-    def test_of_a_budget(self, datasets):
+    def test_token_budget_batches(self, datasets):
         loader = LOADERS["budget"](datasets)
         for batch in loader:
             rows, length = batch.ids.shape
@@ -139,7 +139,7 @@ class TestShapes:
         real = sum(int(batch.attention_mask.sum()) for batch in loader)
         assert real == datasets["tokenized"].num_tokens
 
-    def test_of_a_budget_of_memory(self, datasets):
+    def test_memory_budget_batches(self, datasets):
         loader = tokjax.TokenBudgetLoader(
             datasets["tokenized"], budget=20_000, cost=lambda rows, length: rows * length**2, multiple_of=16
         )
@@ -152,7 +152,7 @@ class TestShapes:
         assert [batch.ids.shape for batch in cheap] == [(97, 64)]
 
     @pytest.mark.parametrize("max_shapes", [1, 2, 3, 50])
-    def test_of_a_budget_have_few_shapes(self, datasets, max_shapes):
+    def test_budget_batches_have_few_shapes(self, datasets, max_shapes):
         """Of several datasets too; each document comes once an epoch."""
         both = [datasets["tokenized"], datasets["tokenized others"]]
         loader = tokjax.TokenBudgetLoader(both, budget=400, multiple_of=4, max_shapes=max_shapes)
@@ -160,16 +160,16 @@ class TestShapes:
         shapes = {batch.ids.shape for batch in batches}
         assert len(shapes) == len({length for _, length in shapes}) <= max_shapes
         assert sum(int(batch.attention_mask.sum()) for batch in batches) == sum(d.num_tokens for d in both)
-        whole = {batch.ids.shape for batch in loader.repeat(2)}
-        assert whole == shapes
+        full = {batch.ids.shape for batch in loader.repeat(2)}
+        assert full == shapes
 
-    def test_of_a_budget_have_eight_shapes_at_most(self, tmp_path):
+    def test_budget_batches_have_at_most_eight_shapes(self, tmp_path):
         field = tokjax.TokenizedTextField(TOKENIZER)
         tokjax.write_dataset(["x" * n for n in range(1, 300)], field, tmp_path / "data")
         loader = tokjax.TokenBudgetLoader(tokjax.open_dataset(tmp_path / "data"), budget=900, multiple_of=1)
         assert len({batch.ids.shape for batch in loader}) == 8
 
-    def test_that_are_too_large(self, datasets):
+    def test_oversized_documents(self, datasets):
         with pytest.raises(tokjax.InvalidArgumentError, match="1 rows of 48 ids cost 48, above"):
             tokjax.TokenBudgetLoader(datasets["tokenized"], budget=40, multiple_of=16)
         with pytest.raises(tokjax.InvalidArgumentError, match="a document has 45 ids, more than the last of"):
@@ -177,7 +177,7 @@ class TestShapes:
 
 
 class TestCache:
-    def test_it_never_changes_a_value(self, datasets):
+    def test_cache_never_changes_a_value(self, datasets):
         for name in ("tokenized", "packed", "raw"):
             plain = datasets[name]
             cached = tokjax.open_dataset(plain.path, TOKENIZER, cache_bytes=2000)
@@ -199,7 +199,7 @@ class TestCache:
 
     @pytest.mark.parametrize("key", [lambda i: i, lambda i: (i, 1000 * i, 4000 + i)])
     @pytest.mark.parametrize("sequence", [b"", b"ids"])
-    def test_it_takes_no_more_memory_than_it_may(self, key, sequence):
+    def test_cache_stays_within_its_limit(self, key, sequence):
         tracemalloc.start()
         try:
             cache = TokenCache(500_000)
@@ -210,7 +210,7 @@ class TestCache:
             tracemalloc.stop()
         assert 1000 < cache.stats().entries < 2000
 
-    def test_what_is_larger_than_it_is_not_kept(self, datasets):
+    def test_larger_entries_are_not_cached(self, datasets):
         cached = tokjax.open_dataset(datasets["packed"].path, cache_bytes=10)
         assert len(cached.read(0, 100)) == 100
         assert cached.cache_stats.entries == 0
@@ -225,9 +225,9 @@ class TestPrefetch:
         assert len(found) == 2 * len(loader)
         for step, batch in enumerate(found):
             assert isinstance(batch.ids, jax.Array)
-            assert same(jax.tree.map(np.asarray, batch), loader.batch_at(step))
+            assert are_equal(jax.tree.map(np.asarray, batch), loader.batch_at(step))
 
-    def test_its_state_is_that_of_what_was_given_out(self, datasets):
+    def test_state_follows_yielded_batches(self, datasets):
         loader = LOADERS["packed"](datasets, seed=5)
         with tokjax.prefetch_to_device(loader.repeat(), size=4) as batches:
             assert batches.get_state()["step"] == 0
@@ -237,7 +237,7 @@ class TestPrefetch:
         assert state["step"] == 3
         again = LOADERS["packed"](datasets, seed=5)
         again.set_state(state)
-        assert same(next(again.repeat()), LOADERS["packed"](datasets, seed=5).batch_at(3))
+        assert are_equal(next(again.repeat()), LOADERS["packed"](datasets, seed=5).batch_at(3))
         with pytest.raises(tokjax.InvalidArgumentError, match="come of no loader"):
             tokjax.prefetch_to_device(iter([np.zeros(1)])).get_state()
 
@@ -260,7 +260,7 @@ class TestPrefetch:
         with pytest.raises(StopIteration):
             next(batches)
 
-    def test_it_stops(self):
+    def test_prefetching_stops(self):
         def endless():
             while True:
                 yield np.zeros(2, np.int32)

@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.every_loader import LOADERS, TEXTS, numbers_in, same, write_all
-from tests.profiles import examples
-from tokjax.datasets.loaders.item_order import mixture
+from tests.hypothesis_profiles import get_max_examples
+from tests.loader_cases import LOADERS, TEXTS, are_equal, count_numbers, write_datasets
+from tokjax.datasets.loaders.item_order import build_mixture
 
 
 @pytest.fixture(scope="module")
 def datasets(tmp_path_factory):
-    return write_all(tmp_path_factory.mktemp("loaders"))
+    return write_datasets(tmp_path_factory.mktemp("loaders"))
 
 
 loaders = pytest.mark.parametrize("name", LOADERS)
@@ -30,26 +30,26 @@ class TestSeveralDatasets:
     def test_without_weights_each_document_comes_once(self, datasets):
         loader = self.make(datasets, drop_last=False)
         for _ in range(2):
-            numbers = [number for batch in loader for number in numbers_in(batch)]
+            numbers = [number for batch in loader for number in count_numbers(batch)]
             assert sorted(numbers) == [*range(97), *range(500, 537)]
 
-    @examples(20)
+    @get_max_examples(20)
     @given(weights=st.lists(st.floats(0.02, 1), min_size=2, max_size=2), seed=st.integers(0, 100))
     def test_with_weights_they_are_mixed(self, datasets, weights, seed):
         loader = self.make(datasets, weights=weights, seed=seed)
         stream = loader.repeat()
-        numbers = [number for _ in range(60) for number in numbers_in(next(stream))]
+        numbers = [number for _ in range(60) for number in count_numbers(next(stream))]
         share = weights[0] / sum(weights)
         assert abs(sum(number < 500 for number in numbers) - 600 * share) < 2
         for first, size in ((0, 97), (500, 37)):
-            of_one = [number for number in numbers if first <= number < first + size]
-            for start in range(0, len(of_one) - size + 1, size):
-                assert sorted(of_one[start : start + size]) == list(range(first, first + size))
+            single = [number for number in numbers if first <= number < first + size]
+            for start in range(0, len(single) - size + 1, size):
+                assert sorted(single[start : start + size]) == list(range(first, first + size))
         assert loader.steps_per_epoch is None
         with pytest.raises(TypeError, match="a mixture has no end"):
             len(loader)
 
-    def test_of_every_kind(self, datasets):
+    def test_all_loader_kinds(self, datasets):
         for kind, options in (
             (tokjax.PackedTokenLoader, {"batch_size": 4}),
             (tokjax.BucketedLoader, {"batch_size": 4}),
@@ -78,7 +78,7 @@ class TestSeveralDatasets:
 
     def test_weights_of_any_iterable(self, datasets):
         given, listed = self.make(datasets, weights=iter((2, 1))), self.make(datasets, weights=[2.0, 1.0])
-        assert same(given.batch_at(3), listed.batch_at(3))
+        assert are_equal(given.batch_at(3), listed.batch_at(3))
         given.set_state(json.loads(json.dumps(listed.get_state())))
 
     def test_steps_that_are_too_far(self, datasets):
@@ -97,14 +97,14 @@ class TestSeveralDatasets:
             (2, "weights must be numbers, one for each dataset"),
         ],
     )
-    def test_weights_that_are_none(self, datasets, weights, message):
+    def test_invalid_weights(self, datasets, weights, message):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             self.make(datasets, weights=weights)
 
 
 @given(weights=st.lists(st.floats(0.01, 1), min_size=1, max_size=6), place=st.integers(0, 10**15))
-def test_a_mixture_counts_what_stands_before(weights, place):
-    mixed = mixture(weights, len(weights))
+def test_mixture_positions(weights, place):
+    mixed = build_mixture(weights, len(weights))
     some = np.arange(200)
     datasets, counts = mixed.at(some)
     for dataset in range(len(weights)):
@@ -115,7 +115,7 @@ def test_a_mixture_counts_what_stands_before(weights, place):
         assert (np.diff(here) == 1).all()
 
 
-class TestPlaces:
+class TestPositions:
     def test_datasets_of_several_tokenizers(self, datasets, tmp_path):
         other = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
         tokjax.write_dataset(TEXTS, tokjax.TokenizedTextField(other, 50), tmp_path / "other")
@@ -151,10 +151,10 @@ class TestPlaces:
         loader = LOADERS[name](datasets)
         next(iter(loader))
         again = pickle.loads(pickle.dumps(loader))
-        assert same(again.batch_at(1), loader.batch_at(1))
+        assert are_equal(again.batch_at(1), loader.batch_at(1))
         assert again.get_state() == loader.get_state()
 
-    def test_processes_that_are_none(self, datasets):
+    def test_invalid_processes(self, datasets):
         loader = LOADERS["tokenized"](datasets)
         with pytest.raises(
             tokjax.InvalidArgumentError,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.profiles import examples
+from tests.hypothesis_profiles import get_max_examples
 from tokjax._util.permutation import permute
-from tokjax.datasets.loaders.item_order import Order
+from tokjax.datasets.loaders.item_order import ItemOrder
 
 
 @given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
@@ -30,7 +30,7 @@ def test_a_tiny_dataset_in_a_mixture_takes_no_step_for_each_epoch(monkeypatch, p
     monkeypatch.setattr(
         "tokjax.datasets.loaders.item_order.permute", lambda *given: calls.append(given) or permute(*given)
     )
-    order = Order([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
+    order = ItemOrder([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
     datasets, items, epochs = order.at(2)
     assert len(calls) == 3
     assert set(items[datasets == 0].tolist()) == {0}
@@ -72,7 +72,7 @@ def test_permutations_differ_and_look_random():
             assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
 
 
-def test_each_place_is_equally_likely():
+def test_positions_are_uniform():
     hits = np.zeros((6, 6))
     for seed in range(3000):
         hits[np.arange(6), permute(np.arange(6), 6, seed)] += 1
@@ -132,9 +132,9 @@ def test_an_epoch_holds_each_chunk_once_in_another_order_each_time(dataset):
     assert [tuple(batch.ids[0].tolist()) for batch in other] != epochs[0]
 
 
-@examples(20)
+@get_max_examples(20)
 @given(st.integers(0, 100))
-def test_a_resumed_loader_goes_on(dataset, steps):
+def test_resumed_loader_continues(dataset, steps):
     def make():
         return tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
 
@@ -227,7 +227,7 @@ def test_a_dataset_travels_to_workers(dataset):
     assert again.read(0, 50).tolist() == dataset.read(0, 50).tolist()
 
 
-def test_refusals(dataset):
+def test_invalid_arguments_are_rejected(dataset):
     with pytest.raises(tokjax.InvalidArgumentError, match="fewer than one batch of 1000"):
         tokjax.PackedTokenLoader(dataset, batch_size=1000)
     with pytest.raises(tokjax.InvalidArgumentError, match="batch_size must be at least 1"):

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 
 import tokjax
-from tests.strategies import hard_texts
+from tests.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
-from tokjax.pretokenize.bytes_to_unicode import ALPHABET, to_stand_ins
+from tokjax.pretokenize.bytes_to_unicode import ALPHABET, map_bytes_to_unicode
 
 transformers = pytest.importorskip("transformers", minversion="5")
 FormatError = tokjax.TokenizerFormatError
@@ -69,7 +69,7 @@ def test_clip_gives_the_ids_of_transformers(clip, text):
         (gzip.compress(bytes((1 << 26) + 1), 1, mtime=0), "has more than 67,108,864 bytes, unpacked"),
     ],
 )
-def test_what_is_no_list_of_clip(tmp_path, data, message):
+def test_invalid_clip_merges(tmp_path, data, message):
     path = tmp_path / "merges.gz"
     path.write_bytes(data)
     with pytest.raises(FormatError, match=message):
@@ -85,7 +85,7 @@ def test_what_is_packed_is_not_guessed(tmp_path):
 
 
 def gpt2_files(directory, with_bytes):
-    vocab = {to_stand_ins(bytes([byte])): i for i, byte in enumerate(with_bytes)}
+    vocab = {map_bytes_to_unicode(bytes([byte])): i for i, byte in enumerate(with_bytes)}
     merges = [("h", "e"), ("Ġ", "he"), ("Ã", "©")]
     for token in (*map("".join, merges), "<|endoftext|>"):
         vocab[token] = len(vocab)
@@ -112,15 +112,15 @@ def test_a_part_of_the_bytes(partial, text):
 def test_a_part_of_the_bytes_by_example(partial, tmp_path):
     ours, _ = partial
     assert tokjax.encode_result(ours, "he hé\n日").tokens == ("he", " ", "h", "é")
-    assert tokjax.eos_id(ours) == tokjax.vocabulary_of(ours).special["<|endoftext|>"]
+    assert tokjax.eos_id(ours) == tokjax.get_vocabulary(ours).special["<|endoftext|>"]
     gpt2_files(tmp_path, range(256))
     assert isinstance(tokjax.load_tokenizer(tmp_path), tokjax.ByteLevelBPE)
     gpt2_files(tmp_path, range(255))
     other = tokjax.load_tokenizer(tmp_path, pattern="qwen2")
     assert tokjax.encode_result(other, " he e\u0301 12").tokens == (" he", " ", "é", " ", "1", "2")
-    spaced = tokjax.load_tokenizer(tmp_path, prefix_space=True)
+    spaced = tokjax.load_tokenizer(tmp_path, add_prefix_space=True)
     assert tokjax.encode_result(spaced, "he").tokens == (" he",)
     with pytest.raises(
         tokjax.InvalidArgumentError, match="pattern='qwen2' needs a vocabulary of every single"
     ):
-        tokjax.load_tokenizer(tmp_path, pattern="qwen2", prefix_space=True)
+        tokjax.load_tokenizer(tmp_path, pattern="qwen2", add_prefix_space=True)

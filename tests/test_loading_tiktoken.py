@@ -10,7 +10,7 @@ from tiktoken_ext.openai_public import r50k_pat_str
 
 import tokjax
 from tests.conftest import PUBLISHED
-from tests.strategies import hard_texts
+from tests.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
 from tokjax.formats.tiktoken_json import parse_json_ranks
 from tokjax.formats.tiktoken_ranks import ENCODINGS
@@ -43,7 +43,7 @@ class TestTiktoken:
             tokjax.load_tokenizer(path)
         assert tokjax.load_tokenizer(path, pattern="cl100k").pattern == "cl100k"
 
-    def test_an_unknown_one(self, tmp_path):
+    def test_unknown_encoding(self, tmp_path):
         path = tmp_path / "mine.tiktoken"
         path.write_bytes(RANKS.replace(b"\n", b"\r\n") + b"\r\n")
         with pytest.raises(ArgumentError, match="'mine' is no published encoding"):
@@ -70,7 +70,7 @@ class TestTiktoken:
             (b"YQ== 300", r"line 257: the token b'a' stands twice"),
         ],
     )
-    def test_lines_that_are_no_ranks(self, tmp_path, line, message):
+    def test_invalid_rank_lines(self, tmp_path, line, message):
         path = tmp_path / "x.tiktoken"
         path.write_bytes(RANKS + line + b"\n")
         with pytest.raises(FormatError, match=message) as caught:
@@ -118,8 +118,8 @@ def test_patterns_as_tiktoken_writes_them(name, text):
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
 
 
-def tekken(num_special=8, extra=(b"th", b"the", b"ab"), **config):
-    """A `tekken.json`: all bytes, and a few tokens more than it counts."""
+def make_tekken(num_special=8, extra=(b"th", b"the", b"ab"), **config):
+    """A `make_tekken.json`: all bytes, and a few tokens more than it counts."""
     tokens = [*BYTES, *extra]
     vocab = [
         {"rank": rank, "token_bytes": base64.b64encode(token).decode(), "token_str": None}
@@ -132,7 +132,7 @@ def tekken(num_special=8, extra=(b"th", b"the", b"ab"), **config):
     return {"config": described, "vocab": vocab, "special_tokens": special}
 
 
-def compressed(tokens=(*BYTES, b"th", b"the"), first=2, **changes):
+def compress_ranks(tokens=(*BYTES, b"th", b"the"), first=2, **changes):
     """As `claude.json`."""
     encoded = [base64.b64encode(token).decode() for token in tokens]
     lines = [f"! {first} {' '.join(encoded[:100])}", f"! {first + 100} {' '.join(encoded[100:])}"]
@@ -142,8 +142,8 @@ def compressed(tokens=(*BYTES, b"th", b"the"), first=2, **changes):
 
 
 @pytest.fixture(scope="module")
-def both_tekken():
-    contents = tekken()
+def load_both_tekken():
+    contents = make_tekken()
     ranks = {base64.b64decode(token["token_bytes"]): token["rank"] for token in contents["vocab"][:258]}
     theirs = tiktoken.Encoding(
         "tekken", pat_str=contents["config"]["pattern"], mergeable_ranks=ranks, special_tokens={}
@@ -158,7 +158,7 @@ class TestJson:
         return tokjax.load_tokenizer(tmp_path / name, **options)
 
     def test_tekken(self, tmp_path):
-        ours = self.load(tmp_path, tekken())
+        ours = self.load(tmp_path, make_tekken())
         special = {"<unk>": 0, "<s>": 1, "</s>": 2, "<pad>": 3, "[INST]": 4}
         assert dict(ours.vocabulary.special) == special | {f"<SPECIAL_{i}>": i for i in (5, 6, 7)}
         assert [tokjax.bos_id(ours), tokjax.eos_id(ours), tokjax.pad_id(ours), tokjax.unk_id(ours)] == [
@@ -171,11 +171,11 @@ class TestJson:
         assert tokjax.vocab_size(ours) == 8 + 258
         assert tokjax.detect_tokenizer_files(tmp_path).files == (tmp_path / "tekken.json",)
         assert tokjax.load_tokenizer(tmp_path) == ours
-        other = self.load(tmp_path, tekken(pattern=r"\w+|\W"), pad_token="[INST]")
+        other = self.load(tmp_path, make_tekken(pattern=r"\w+|\W"), pad_token="[INST]")
         assert (other.pattern, tokjax.pad_id(other)) == (r"\w+|\W", 4)
 
     def test_tekken_without_special_tokens(self, tmp_path):
-        contents = tekken(num_special=25, version="v3") | {"special_tokens": None}
+        contents = make_tekken(num_special=25, version="v3") | {"special_tokens": None}
         special = dict(self.load(tmp_path, contents).vocabulary.special)
         assert list(special)[:3] + list(special)[18:21] == [
             *("<unk>", "<s>", "</s>", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]", "<SPECIAL_20>")
@@ -185,13 +185,13 @@ class TestJson:
             self.load(tmp_path, contents)
 
     @given(text=hard_texts)
-    def test_tekken_gives_the_ids_of_tiktoken(self, both_tekken, text):
-        ours, theirs = both_tekken
+    def test_tekken_gives_the_ids_of_tiktoken(self, load_both_tekken, text):
+        ours, theirs = load_both_tekken
         if isinstance(text, str) and is_encodable(text):
             assert tokjax.encode(ours, text).tolist() == [id_ + 8 for id_ in theirs.encode(text)]
 
     def test_compressed_ranks(self, tmp_path):
-        ours = self.load(tmp_path, compressed(), "claude.json", eos_token="<EOT>")
+        ours = self.load(tmp_path, compress_ranks(), "claude.json", eos_token="<EOT>")
         assert (ours.pattern, dict(ours.vocabulary.special)) == ("gpt2", {"<EOT>": 0, "<META>": 1})
         assert tokjax.encode(ours, "the!").tolist() == [259, 35]
         assert tokjax.eos_id(ours) == 0
@@ -203,44 +203,44 @@ class TestJson:
         ("contents", "message"),
         [
             (
-                tekken(default_vocab_size=300),
+                make_tekken(default_vocab_size=300),
                 "default_vocab_size=300 and default_num_special_tokens=8",
             ),
             (
-                tekken(num_special=4),
+                make_tekken(num_special=4),
                 "=4, and it lists 259 tokens and 5 special ones",
             ),
-            (tekken(default_vocab_size="9"), "its config has default_vocab_size='9'"),
+            (make_tekken(default_vocab_size="9"), "its config has default_vocab_size='9'"),
             (
-                tekken(default_num_special_tokens=1 << 40),
+                make_tekken(default_num_special_tokens=1 << 40),
                 "has default_num_special_tokens=1099511627776",
             ),
-            (tekken(pattern=7), "the split pattern is 7; an expression"),
-            (tekken(pattern="("), "neither a name"),
-            (tekken(extra=(b"th", b"th", b"x")), "1 tokens are there twice"),
-            (tekken() | {"vocab": tekken()["vocab"][1:]}, "token 0 of 'vocab' has not the rank 0"),
-            (tekken() | {"special_tokens": 3}, "'special_tokens' is 3"),
+            (make_tekken(pattern=7), "the split pattern is 7; an expression"),
+            (make_tekken(pattern="("), "neither a name"),
+            (make_tekken(extra=(b"th", b"th", b"x")), "1 tokens are there twice"),
+            (make_tekken() | {"vocab": make_tekken()["vocab"][1:]}, "token 0 of 'vocab' has not the rank 0"),
+            (make_tekken() | {"special_tokens": 3}, "'special_tokens' is 3"),
             (
-                tekken() | {"special_tokens": [{"rank": 0, "token_str": ["a"]}]},
+                make_tekken() | {"special_tokens": [{"rank": 0, "token_str": ["a"]}]},
                 "is no name, or is listed twice",
             ),
-            (tekken() | {"special_tokens": [{"rank": "0", "token_str": "a"}]}, "the id of 'a' is '0'"),
+            (make_tekken() | {"special_tokens": [{"rank": "0", "token_str": "a"}]}, "the id of 'a' is '0'"),
             (
-                compressed(bpe_ranks="? 5 YQ=="),
+                compress_ranks(bpe_ranks="? 5 YQ=="),
                 "line 1 of 'bpe_ranks': '! OFFSET TOKEN ...' is exp",
             ),
             (
-                compressed(bpe_ranks="! 5 YQ== ??"),
+                compress_ranks(bpe_ranks="! 5 YQ== ??"),
                 r"'bpe_ranks': a token in base64 is expected, not '\?",
             ),
-            (compressed(bpe_ranks="! 5 YQ=="), "255 of 256 missing"),
-            (compressed(tokens=[*BYTES, b"a"]), "1 tokens are there twice"),
-            (compressed(first=1), "id 1 is given to both"),
-            (compressed(special_tokens=["a"]), "'special_tokens' is \\['a'\\]; names and ids"),
-            (compressed(pat_str=None), "the split pattern is None"),
+            (compress_ranks(bpe_ranks="! 5 YQ=="), "255 of 256 missing"),
+            (compress_ranks(tokens=[*BYTES, b"a"]), "1 tokens are there twice"),
+            (compress_ranks(first=1), "id 1 is given to both"),
+            (compress_ranks(special_tokens=["a"]), "'special_tokens' is \\['a'\\]; names and ids"),
+            (compress_ranks(pat_str=None), "the split pattern is None"),
             ({"a": [1]}, "a JSON object without ranks: .* its keys are \\['a'\\]"),
         ],
     )
-    def test_what_is_wrong(self, tmp_path, contents, message):
+    def test_invalid_tekken_files(self, tmp_path, contents, message):
         with pytest.raises(FormatError, match=message):
             self.load(tmp_path, contents, format="tiktoken")

@@ -17,7 +17,7 @@ RANKS = b"".join(base64.b64encode(token) + b" %d\n" % id_ for token, id_ in BYTE
 
 
 @pytest.fixture(scope="module")
-def everything(tmp_path_factory):
+def all_files(tmp_path_factory):
     """A directory with a tokenizer of every kind."""
     directory = tmp_path_factory.mktemp("all")
     bpe = train_bpe(CORPUS, vocab_size=300, special_tokens=["<|endoftext|>"], progress=False).tokenizer
@@ -44,10 +44,10 @@ ORDER = [
 
 
 @pytest.mark.parametrize("first", range(len(ORDER)))
-def test_of_several_kinds_the_first_is_taken(everything, tmp_path, first):
+def test_of_several_kinds_the_first_is_taken(all_files, tmp_path, first):
     for _, names in ORDER[first:]:
         for name in names:
-            (tmp_path / name).write_bytes((everything / name).read_bytes())
+            (tmp_path / name).write_bytes((all_files / name).read_bytes())
     found = tokjax.detect_tokenizer_files(tmp_path)
     format_, names = ORDER[first]
     assert found.format == format_
@@ -65,20 +65,20 @@ def test_of_several_kinds_the_first_is_taken(everything, tmp_path, first):
 
 
 @pytest.mark.parametrize(("format_", "names"), ORDER)
-def test_a_file_is_told_by_what_it_holds(everything, tmp_path, format_, names):
+def test_format_is_detected_by_content(all_files, tmp_path, format_, names):
     if format_ == "gpt2":
         for name in names:
-            assert tokjax.detect_tokenizer_format(everything / name).files == tuple(
-                everything / each for each in names
+            assert tokjax.detect_tokenizer_format(all_files / name).files == tuple(
+                all_files / each for each in names
             )
         return
-    other = tmp_path / f"other{(everything / names[0]).suffix}"
-    other.write_bytes((everything / names[0]).read_bytes())
+    other = tmp_path / f"other{(all_files / names[0]).suffix}"
+    other.write_bytes((all_files / names[0]).read_bytes())
     assert tokjax.detect_tokenizer_format(other).format == format_
 
 
-def test_two_files_in_either_order(everything):
-    vocab, merges = everything / "vocab.json", everything / "merges.txt"
+def test_two_files_in_either_order(all_files):
+    vocab, merges = all_files / "vocab.json", all_files / "merges.txt"
     for pair in ([vocab, merges], (str(merges), str(vocab))):
         assert tokjax.detect_tokenizer_files(pair).files == (vocab, merges)
     assert tokjax.load_tokenizer([merges, vocab]) == tokjax.load_tokenizer([vocab, merges])
@@ -89,7 +89,7 @@ def test_a_model_may_be_a_file_of_ranks(tmp_path):
     assert tokjax.detect_tokenizer_files(tmp_path).format == "tiktoken"
 
 
-class TestWhatIsAmbiguousOrNothing:
+class TestAmbiguousOrUnknown:
     def test_several_of_one_kind(self, tmp_path):
         for name in ("b.tiktoken", "a.tiktoken"):
             (tmp_path / name).write_bytes(RANKS)
@@ -124,29 +124,29 @@ class TestWhatIsAmbiguousOrNothing:
             ("x.model", b"", "holds no tokenizer that is known"),
         ],
     )
-    def test_files_that_are_none(self, tmp_path, name, contents, message):
+    def test_invalid_files(self, tmp_path, name, contents, message):
         path = tmp_path / name
         path.write_bytes(contents)
         with pytest.raises(FormatError, match=message) as caught:
             tokjax.load_tokenizer(path)
         assert str(path) in str(caught.value)
 
-    def test_files_that_are_no_pair(self, tmp_path):
+    def test_mismatched_files(self, tmp_path):
         with pytest.raises(ArgumentError, match="two files make up a tokenizer at most, not 3"):
             tokjax.load_tokenizer([tmp_path / "a", tmp_path / "b", tmp_path / "c"])
         with pytest.raises(FormatError, match=r"ids \(\.json\), the other a list of merges; got"):
             tokjax.load_tokenizer([tmp_path / "a.txt", tmp_path / "b.txt"])
 
 
-def test_formats_and_options_that_there_are_not(everything):
+def test_unknown_formats_and_options(all_files):
     with pytest.raises(ArgumentError, match=r"format must be 'auto', 'tokjax', .*, not 'bpe'"):
-        tokjax.load_tokenizer(everything, "bpe")
+        tokjax.load_tokenizer(all_files, "bpe")
     with pytest.raises(ArgumentError, match=r"'tokjax' \(.*\) has no option 'pattern'; it has none"):
-        tokjax.load_tokenizer(everything, pattern="gpt2")
+        tokjax.load_tokenizer(all_files, pattern="gpt2")
     with pytest.raises(ArgumentError, match=r"has no option 'x'; it has .*max_word_characters"):
-        tokjax.load_tokenizer(everything / "vocab.txt", x=1)
+        tokjax.load_tokenizer(all_files / "vocab.txt", x=1)
     with pytest.raises(ArgumentError, match=r"the format 'tokjax' \(.*\), not 'wordpiece'; pass"):
-        tokjax.load_tokenizer(everything, "wordpiece")
+        tokjax.load_tokenizer(all_files, "wordpiece")
 
 
 class TestGPT2Files:
@@ -155,18 +155,17 @@ class TestGPT2Files:
         (directory / "merges.txt").write_bytes(merges)
         return directory
 
-    def vocab(self, everything):
-        return json.loads((everything / "vocab.json").read_text())
+    def vocab(self, all_files):
+        return json.loads((all_files / "vocab.json").read_text())
 
     @pytest.mark.parametrize("header", [b"", b"#version: 0.2\n", b"#version: 0.2 - x\r\n"])
-    def test_headers_and_line_ends(self, everything, tmp_path, header):
-        merges = (everything / "merges.txt").read_bytes().partition(b"\n")[2]
+    def test_headers_and_line_ends(self, all_files, tmp_path, header):
+        merges = (all_files / "merges.txt").read_bytes().partition(b"\n")[2]
         if b"\r" in header:
             merges = merges.replace(b"\n", b"\r\n") + b"\r\n\r\n"
-        ours = tokjax.load_tokenizer(self.write(tmp_path, self.vocab(everything), header + merges))
+        ours = tokjax.load_tokenizer(self.write(tmp_path, self.vocab(all_files), header + merges))
         assert (
-            ours.merges
-            == tokjax.load_tokenizer([everything / "vocab.json", everything / "merges.txt"]).merges
+            ours.merges == tokjax.load_tokenizer([all_files / "vocab.json", all_files / "merges.txt"]).merges
         )
         assert tokjax.eos_id(ours) is not None
 
@@ -181,14 +180,14 @@ class TestGPT2Files:
             (b"#version: 0.2\nq q\n", r"merges\.txt, line 2: 'q q' make 'qq', which is no token"),
         ],
     )
-    def test_merges_that_are_none(self, everything, tmp_path, merges, message):
-        self.write(tmp_path, self.vocab(everything), merges)
+    def test_invalid_merges(self, all_files, tmp_path, merges, message):
+        self.write(tmp_path, self.vocab(all_files), merges)
         with pytest.raises(FormatError, match=message):
             tokjax.load_tokenizer(tmp_path)
 
-    def test_a_merge_that_stands_twice(self, everything, tmp_path):
-        header, first, _ = (everything / "merges.txt").read_bytes().split(b"\n", 2)
-        self.write(tmp_path, self.vocab(everything), b"\n".join([header, first, first]))
+    def test_duplicate_merge(self, all_files, tmp_path):
+        header, first, _ = (all_files / "merges.txt").read_bytes().split(b"\n", 2)
+        self.write(tmp_path, self.vocab(all_files), b"\n".join([header, first, first]))
         with pytest.raises(FormatError, match=r"merges\.txt, line 3: holds '.+' once more, after line 2"):
             tokjax.load_tokenizer(tmp_path)
 
@@ -199,7 +198,7 @@ class TestGPT2Files:
             ({"a": "0"}, "the id of 'a' is '0'"),
         ],
     )
-    def test_tables_that_are_none(self, tmp_path, vocab, message):
+    def test_invalid_tables(self, tmp_path, vocab, message):
         self.write(tmp_path, vocab, b"#version: 0.2\n")
         with pytest.raises(FormatError, match=message):
             tokjax.load_tokenizer(tmp_path)
@@ -209,21 +208,21 @@ class TestGPT2Files:
         with pytest.raises(FormatError, match="its words end in '</w>', so it is no byte-level BPE"):
             tokjax.load_tokenizer(tmp_path)
 
-    def test_what_the_config_says(self, everything, tmp_path):
-        merges = (everything / "merges.txt").read_bytes()
-        self.write(tmp_path, self.vocab(everything), merges)
+    def test_what_the_config_says(self, all_files, tmp_path):
+        merges = (all_files / "merges.txt").read_bytes()
+        self.write(tmp_path, self.vocab(all_files), merges)
         config = {"add_prefix_space": True, "bos_token": "<|endoftext|>", "eos_token": None}
         (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
         ours = tokjax.load_tokenizer(tmp_path, "gpt2")
-        assert ours.prefix_space
+        assert ours.add_prefix_space
         assert set(ours.vocabulary.roles) == {"bos", "eos"}
         (tmp_path / "added_tokens.json").write_text('{"<new>": 9999}')
         with pytest.raises(FormatError, match="adds the token '<new>', which vocab.json does not hold"):
             tokjax.load_tokenizer(tmp_path, "gpt2")
 
-    def test_special_tokens_that_it_has_not(self, everything):
+    def test_special_tokens_that_it_has_not(self, all_files):
         with pytest.raises(FormatError, match="has no token '<s>', which is to be special"):
-            tokjax.load_tokenizer(everything / "vocab.json", special_tokens=["<s>"])
+            tokjax.load_tokenizer(all_files / "vocab.json", special_tokens=["<s>"])
 
 
 class TestVocabTxt:
@@ -255,7 +254,7 @@ class TestVocabTxt:
             (b"foo\nbar\n", r"vocab\.txt: .*'\[UNK\]' is to be a special token"),
         ],
     )
-    def test_files_that_are_none(self, tmp_path, text, message):
+    def test_invalid_files(self, tmp_path, text, message):
         with pytest.raises(FormatError, match=message):
             self.load(tmp_path, text, format="wordpiece")
 
@@ -304,8 +303,8 @@ class TestSentencePiece:
         (tmp_path / "tokenizer_config.json").unlink()
         assert tokjax.bos_id(tokjax.load_tokenizer(tmp_path)) is None
 
-    def test_a_truncated_model(self, everything, tmp_path):
-        data = (everything / "tokenizer.model").read_bytes()
+    def test_a_truncated_model(self, all_files, tmp_path):
+        data = (all_files / "tokenizer.model").read_bytes()
         for size in (1, len(data) // 2, len(data) - 1):
             (tmp_path / "tokenizer.model").write_bytes(data[:size])
             with pytest.raises(FormatError, match="tokenizer.model"):
@@ -317,9 +316,9 @@ class TestSentencePiece:
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
-def test_what_is_no_file(everything, tmp_path, make):
+def test_not_a_file(all_files, tmp_path, make):
     make(tmp_path / "vocab.json")
-    (tmp_path / "merges.txt").write_bytes((everything / "merges.txt").read_bytes())
+    (tmp_path / "merges.txt").write_bytes((all_files / "merges.txt").read_bytes())
     with pytest.raises(FormatError, match=r"vocab\.json: is no regular file"):
         tokjax.load_tokenizer([tmp_path / "vocab.json", tmp_path / "merges.txt"])
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._util.locks import ThreadLock, file_lock
+from tokjax._util.locks import ThreadLock, lock_file
 
 FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
 
@@ -150,7 +150,7 @@ def test_a_lock_pickles_as_a_new_one():
 class TestBetweenProcesses:
     def test_one_holds_it(self, tmp_path):
         path = tmp_path / "data.lock"
-        with file_lock(path) as first, file_lock(path) as second:
+        with lock_file(path) as first, lock_file(path) as second:
             assert (first, second) == (True, False)
             assert path.exists()
         assert not path.exists()
@@ -158,12 +158,12 @@ class TestBetweenProcesses:
     def test_a_file_that_was_left_is_no_lock(self, tmp_path):
         path = tmp_path / "data.lock"
         path.touch()
-        with file_lock(path) as is_locked:
+        with lock_file(path) as is_locked:
             assert is_locked
 
     def test_a_file_that_is_deleted_before_it_is_locked_keeps_nobody_out(self, tmp_path, monkeypatch):
         """The holder leaves between opening and locking: a third writer must not get in as well."""
-        path, real, inside = tmp_path / "data.lock", fcntl.flock, file_lock(tmp_path / "data.lock")
+        path, real, inside = tmp_path / "data.lock", fcntl.flock, lock_file(tmp_path / "data.lock")
         inside.__enter__()
 
         def hooked(descriptor, operation):
@@ -172,7 +172,7 @@ class TestBetweenProcesses:
             real(descriptor, operation)
 
         monkeypatch.setattr(fcntl, "flock", hooked)
-        with file_lock(path) as second, file_lock(path) as third:
+        with lock_file(path) as second, lock_file(path) as third:
             assert (second, third) == (True, False)
 
     def test_a_killed_process_holds_nothing(self, tmp_path):
@@ -180,23 +180,23 @@ class TestBetweenProcesses:
         program = f"""
 import os
 from pathlib import Path
-from tokjax._util.locks import file_lock
-with file_lock(Path({str(path)!r})):
+from tokjax._util.locks import lock_file
+with lock_file(Path({str(path)!r})):
     os.kill(os.getpid(), 9)
 """
         subprocess.run([sys.executable, "-c", program], check=False)
         assert path.exists()
-        with file_lock(path) as is_locked:
+        with lock_file(path) as is_locked:
             assert is_locked
 
     @pytest.mark.parametrize("make", [os.mkdir, lambda path: path.symlink_to(path.name)])
     def test_what_is_no_file(self, tmp_path, make):
         make(tmp_path / "data.lock")
         with pytest.raises(OSError, match=r"data\.lock"):
-            file_lock(tmp_path / "data.lock").__enter__()
+            lock_file(tmp_path / "data.lock").__enter__()
 
 
-def share(batches, num_threads=4):
+def share_batches(batches, num_threads=4):
     """What threads take of one iterator, in any order."""
     found = []
 
@@ -227,13 +227,13 @@ class TestOneIterator:
 
     def test_of_a_loader(self, loader):
         expected = [loader.batch_at(step).ids.tobytes() for step in range(len(loader))]
-        assert Counter(share(iter(loader))) == Counter(expected)
+        assert Counter(share_batches(iter(loader))) == Counter(expected)
         assert loader.get_state()["step"] == len(loader)
 
     def test_of_prefetched_batches(self, loader):
         expected = [loader.batch_at(step).ids.tobytes() for step in range(len(loader))]
         batches = tokjax.prefetch_to_device(loader)
-        assert Counter(share(batches)) == Counter(expected)
+        assert Counter(share_batches(batches)) == Counter(expected)
         assert batches.get_state()["step"] == len(loader)
 
     def test_pickles(self, loader, monkeypatch):

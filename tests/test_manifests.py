@@ -9,8 +9,8 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_conversion import TOKENIZER
-from tokjax._util.files import checksum_of_json
-from tokjax.datasets.manifest import MANIFEST_FILE, shard_of, write_manifest
+from tokjax._util.files import compute_json_checksum
+from tokjax.datasets.manifest import MANIFEST_FILE, parse_shard, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.shard_table import ShardTable, parse_with_shards
 
@@ -22,12 +22,12 @@ FIELDS = {
 }
 
 
-def forge(path, change):
+def edit_manifest(path, change):
     """Alter a manifest, and seal it again."""
     manifest = json.loads((path / "manifest.json").read_text())
     manifest.pop("checksum")
     change(manifest)
-    manifest["checksum"] = checksum_of_json(manifest)
+    manifest["checksum"] = compute_json_checksum(manifest)
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
@@ -89,18 +89,18 @@ def shard(**changes):
         ("packed", lambda m: next(iter(m["files"].values())).__setitem__(1, 7), "the SHA-256 of .* is 7"),
     ],
 )
-def test_what_no_writer_writes(tmp_path, field, change, message):
+def test_invalid_manifests_are_rejected(tmp_path, field, change, message):
     text, path = tmp_path / "a.txt", tmp_path / "data"
     text.write_text("|".join(CORPUS))
     tokjax.write_dataset(text, FIELDS[field], path, separator="|")
-    forge(path, change)
+    edit_manifest(path, change)
     with pytest.raises(tokjax.DatasetCorruptError, match=f"lacks a field, or has a wrong one: .*{message}"):
         tokjax.open_dataset(path)
 
 
 def test_a_tokenizer_s_file_is_one_of_the_files(tmp_path):
     tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
-    forge(tmp_path / "data", lambda m: m["files"].clear())
+    edit_manifest(tmp_path / "data", lambda m: m["files"].clear())
     with pytest.raises(tokjax.DatasetCorruptError, match=r"tokenizer_file is 'tokenizer\.tokjax\.json'"):
         tokjax.open_dataset(tmp_path / "data")
 
@@ -108,7 +108,7 @@ def test_a_tokenizer_s_file_is_one_of_the_files(tmp_path):
 @pytest.mark.parametrize("dtype", ["uint8", "uint32"])
 def test_ids_of_any_size_are_accepted(tmp_path, dtype):
     tokjax.write_dataset(CORPUS, FIELDS["packed"], tmp_path / "data")
-    forge(tmp_path / "data", lambda m: m["plan"].update(data_dtype=dtype))
+    edit_manifest(tmp_path / "data", lambda m: m["plan"].update(data_dtype=dtype))
     dataset = tokjax.open_dataset(tmp_path / "data")
     with pytest.raises(tokjax.DatasetCorruptError, match=f"of uint16, the manifest says .* of {dtype}"):
         dataset[0]
@@ -117,7 +117,7 @@ def test_ids_of_any_size_are_accepted(tmp_path, dtype):
 @pytest.mark.parametrize("field", FIELDS)
 def test_what_writers_write_is_accepted(tmp_path, field):
     tokjax.write_dataset(CORPUS, FIELDS[field], tmp_path / "data")
-    forge(tmp_path / "data", lambda _: None)
+    edit_manifest(tmp_path / "data", lambda _: None)
     assert len(tokjax.open_dataset(tmp_path / "data")) == len(CORPUS)
 
 
@@ -134,7 +134,7 @@ class TestManyShards:
         assert isinstance(manifest.shards, ShardTable)
         described = json.loads((path / MANIFEST_FILE).read_text())["shards"]
         assert len(manifest.shards) == len(described) > 5
-        assert manifest.shards[:] == tuple(map(shard_of, described)) == tuple(manifest.shards)
+        assert manifest.shards[:] == tuple(map(parse_shard, described)) == tuple(manifest.shards)
         assert manifest.shards[-1] == manifest.shards[len(described) - 1]
         for name in ("num_items", "num_documents", "num_dropped"):
             assert list(manifest.get_counts(name)) == [shard[name] for shard in described]
@@ -161,13 +161,13 @@ class TestManyShards:
         ],
     )
     def test_of_another_writer(self, path, change):
-        forge(path, change)
+        edit_manifest(path, change)
         described = json.loads((path / MANIFEST_FILE).read_text())["shards"]
-        assert list(read_manifest(path).shards) == list(map(shard_of, described))
+        assert list(read_manifest(path).shards) == list(map(parse_shard, described))
 
     def test_elsewhere_in_a_manifest(self, path):
         """A description of a shard elsewhere takes no part."""
-        forge(path, lambda m: m["plan"]["options"].update(more=m["shards"][0]))
+        edit_manifest(path, lambda m: m["plan"]["options"].update(more=m["shards"][0]))
         with pytest.raises(tokjax.DatasetCorruptError):
             tokjax.open_dataset(path)
 
@@ -185,4 +185,4 @@ class TestManyShards:
         ]
         table = parse_with_shards(json.dumps({"shards": many}).encode())["shards"]
         assert len(pickle.dumps(table)) < 250 * 1000
-        assert list(table) == list(map(shard_of, many))
+        assert list(table) == list(map(parse_shard, many))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.drawing import draw_arrays, integer_arrays, shares
+from tests.array_strategies import draw_arrays, draw_integer_arrays, shares
 from tests.oracles import objectives as oracle
 
 MASK, VOCABULARY = 50, 20
@@ -27,7 +27,7 @@ def test_masked_lm(data, batch, length, probability, mask_share, random_share):
     random_share = min(random_share, 1 - mask_share)
     options = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
     draws = data.draw(draw_arrays((batch, 3, length)))
-    ids, special, mask = (data.draw(integer_arrays(shape, 0, most)) for most in (9, 1, 1))
+    ids, special, mask = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
     single = [[[i] for i in range(length)]] * batch
     expected = expected_masking(ids, draws, (special == 0) & (mask == 1), single, **options)
     found = tokjax.masked_lm(
@@ -46,15 +46,15 @@ def test_masked_lm(data, batch, length, probability, mask_share, random_share):
 def test_masked_lm_of_words(data, batch, length, probability):
     shape = (batch, length)
     draws = data.draw(draw_arrays((batch, 3, length)))
-    ids, special, sequences = (data.draw(integer_arrays(shape, 0, most)) for most in (9, 1, 1))
-    words = data.draw(integer_arrays(shape, -1, 2))
+    ids, special, sequences = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
+    words = data.draw(draw_integer_arrays(shape, -1, 2))
     options = {"probability": probability, "mask_share": 0.5, "random_share": 0.4}
     pool = [7, 3, 30]
     expected = expected_masking(
         ids,
         draws,
         special == 0,
-        [oracle.words_of(*row) for row in zip(words.tolist(), sequences.tolist(), strict=True)],
+        [oracle.group_words(*row) for row in zip(words.tolist(), sequences.tolist(), strict=True)],
         pool=pool,
         **options,
     )
@@ -71,7 +71,7 @@ def test_masked_lm_of_words(data, batch, length, probability):
     assert (found.ids.tolist(), found.labels.tolist()) == expected
 
 
-def test_words_are_chosen_as_a_whole():
+def test_whole_word_masking():
     rng = np.random.default_rng(5)
     words = np.sort(rng.integers(-1, 40, (500, 100)))
     ids = rng.integers(0, 1000, words.shape)
@@ -184,7 +184,7 @@ def test_masked_lm_is_that_of_transformers():
         ({"word_ids": np.zeros(2, int), "sequence_ids": np.zeros(1, int)}, r"sequence_ids has shape \(1,\)"),
     ],
 )
-def test_masked_lm_refuses(options, message):
+def test_masked_lm_rejects_invalid_arguments(options, message):
     given = {"mask_id": 4, "vocab_size": 9, "special_tokens_mask": [0, 0], **options}
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.masked_lm(np.array([1, 2]), np.zeros((3, 2), np.float32), **given)
@@ -209,7 +209,7 @@ def test_draws_that_do_not_fit(draws, message):
         tokjax.masked_lm(np.array([1, 2]), draws, mask_id=4, vocab_size=9, special_tokens_mask=[0, 0])
 
 
-def test_ids_that_are_no_row():
+def test_invalid_id_shapes():
     with pytest.raises(tokjax.InvalidArgumentError, match=r"ids must have shape \(..., length\), not \(\)"):
         tokjax.prefix_lm(np.int32(3), np.int32(1), np.float32(0))
 

@@ -8,14 +8,14 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
 
 import tokjax
-from tests.library_spans import assert_spans_agree
-from tests.strategies import hard_texts
+from tests.span_checks import assert_spans_agree
+from tests.text_strategies import hard_texts
 from tokjax.bpe import batch_merging, merge_rules
 from tokjax.bpe.batch_merging import BatchMerger
-from tokjax.bpe.hash_tables import words_of
-from tokjax.bpe.merge_rules import rules_of_merges
-from tokjax.bpe.sequential_merging import merge_bytes, merge_word
-from tokjax.core.vocabulary import Strips, make_vocabulary
+from tokjax.bpe.hash_tables import make_pretokens
+from tokjax.bpe.merge_rules import make_rules_from_merges
+from tokjax.bpe.sequential_merging import merge_bytes, merge_pretoken
+from tokjax.core.vocabulary import AddedToken, make_vocabulary
 
 BYTES = {bytes([i]): i for i in range(256)}
 PRINTABLE = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -24,12 +24,12 @@ CHARACTER = {byte: chr(byte) for byte in PRINTABLE} | {
 }
 
 
-def printable(token):
+def to_printable(token):
     return "".join(CHARACTER[byte] for byte in token)
 
 
 @st.composite
-def merge_lists(draw, letters="ab c"):
+def draw_merge_lists(draw, letters="ab c"):
     """Merges of what there is, in any order; some make what there is already."""
     tokens = [letter.encode() for letter in letters]
     merges = []
@@ -41,17 +41,17 @@ def merge_lists(draw, letters="ab c"):
     return draw(st.permutations(merges)) if draw(st.booleans()) else merges
 
 
-def ids_of(merges, offset=1000):
+def get_ids(merges, offset=1000):
     """Ids in another order than that of merging."""
     tokens = dict.fromkeys(token for left, right in merges for token in (left + right, left, right))
     return {token: offset - i for i, token in enumerate(tokens)} | BYTES
 
 
-def library(ids, merges, whole_words):
+def encode_with_library(ids, merges, ignore_merges):
     model = models.BPE(
-        {printable(token): id_ for token, id_ in ids.items()},
-        [(printable(left), printable(right)) for left, right in merges],
-        ignore_merges=whole_words,
+        {to_printable(token): id_ for token, id_ in ids.items()},
+        [(to_printable(left), to_printable(right)) for left, right in merges],
+        ignore_merges=ignore_merges,
     )
     theirs = Tokenizer(model)
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -59,13 +59,13 @@ def library(ids, merges, whole_words):
 
 
 @st.composite
-def lists_of_all_pairs(draw):
+def draw_all_pair_lists(draw):
     """Every way to make each of some tokens, the ways of one side by side or not, in any order."""
     texts = draw(st.sets(st.text("ab", min_size=2, max_size=7).map(str.encode), max_size=14))
     tokens = {b"a", b"b", *texts}
     merges = []
     for token in draw(st.permutations(sorted(texts))):
-        cuts = [(token[:cut], token[cut:]) for cut in range(1, len(token))]
+        cuts = [(token[:truncated], token[truncated:]) for truncated in range(1, len(token))]
         merges += draw(st.permutations([pair for pair in cuts if tokens.issuperset(pair)]))
     return draw(st.permutations(merges)) if draw(st.booleans()) else merges
 
@@ -74,15 +74,15 @@ words = st.text("ab c", min_size=1, max_size=30) | st.integers(1, 90).map(lambda
 
 
 @given(
-    merges=merge_lists() | lists_of_all_pairs(),
+    merges=draw_merge_lists() | draw_all_pair_lists(),
     whole=st.booleans(),
     words=st.lists(words | st.text("ab", min_size=5, max_size=20), min_size=1, max_size=10),
 )
 @example(merges=[(b"a", b"b"), (b"ab", b"c")], whole=False, words=["abc", "abcab"])
 def test_ids_are_the_library_s(merges, whole, words):
-    ids = ids_of(merges)
-    ours = tokjax.byte_level_bpe(ids, merges=merges, whole_words=whole)
-    theirs = library(ids, merges, whole)
+    ids = get_ids(merges)
+    ours = tokjax.byte_level_bpe(ids, merges=merges, ignore_merges=whole)
+    theirs = encode_with_library(ids, merges, whole)
     for text in words:
         assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
     many = tokjax.encode_batch_result(ours, words * 400)  # (by arrays, of one and then of several chunks)
@@ -91,35 +91,35 @@ def test_ids_are_the_library_s(merges, whole, words):
 
 
 @given(
-    merges=merge_lists("abc") | lists_of_all_pairs(),
+    merges=draw_merge_lists("abc") | draw_all_pair_lists(),
     words=st.lists(words, min_size=1, max_size=30),
     few=st.sampled_from([1, 1000]),
 )
-def test_merging_together_is_merging_one_by_one(merges, words, few):
-    ids = ids_of(merges)
-    rules = rules_of_merges(ids, merges, whole_words=False)
-    words = [word.encode() for word in words]
+def test_batched_merging_equals_sequential(merges, words, few):
+    ids = get_ids(merges)
+    rules = make_rules_from_merges(ids, merges, ignore_merges=False)
+    words = [pretoken.encode() for pretoken in words]
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("_FEW_SYMBOLS", "_FEW_WORDS"):
+        for name in ("_FEW_SYMBOLS", "_FEW_PRETOKENS"):
             patch.setattr(batch_merging, name, few)
-        merged = BatchMerger(rules).merge(words_of(words))
-    expected = [[ids[token] for token in merge_bytes(word, rules)] for word in words]
+        merged = BatchMerger(rules).merge(make_pretokens(words))
+    expected = [[ids[token] for token in merge_bytes(pretoken, rules)] for pretoken in words]
     assert merged.ids.tolist() == [id_ for row in expected for id_ in row]
-    assert [merge_word(word, rules) for word in words] == expected
+    assert [merge_pretoken(pretoken, rules) for pretoken in words] == expected
 
 
-def test_a_token_that_merging_never_makes_is_a_word_only_if_words_stay_whole():
+def test_unreachable_token_needs_ignore_merges():
     ids = BYTES | {b"ab": 300, b"abc": 301, b"bc": 302}
     merges = [(b"a", b"b")]
     apart = tokjax.byte_level_bpe(ids, merges=merges)
-    whole = tokjax.byte_level_bpe(ids, merges=merges, whole_words=True)
+    whole = tokjax.byte_level_bpe(ids, merges=merges, ignore_merges=True)
     assert tokjax.encode(apart, "abc").tolist() == [300, 99]
     assert tokjax.encode(whole, "abc").tolist() == [301]
     assert tokjax.encode(whole, "abcd").tolist() == [300, 99, 100]
 
 
 def test_merges_that_are_too_many(monkeypatch):
-    monkeypatch.setattr(merge_rules, "MOST_MERGES", 1)
+    monkeypatch.setattr(merge_rules, "MAX_MERGES", 1)
     ids = BYTES | {b"ab": 256, b"abc": 257}
     with pytest.raises(tokjax.InvalidArgumentError, match="there are 2 merges; 1 are possible"):
         tokjax.byte_level_bpe(ids, merges=[(b"a", b"b"), (b"ab", b"c")])
@@ -154,9 +154,9 @@ def test_merges_that_make_no_sense(merges, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"whole_words": False}, "whole_words=False needs merges"),
+        ({"ignore_merges": False}, "ignore_merges=False needs merges"),
         ({"trim": "some"}, "trim must be 'all', 'but_first' or None, not 'some'"),
-        ({"prefix_space": 1}, "prefix_space must be True or False, not 1"),
+        ({"add_prefix_space": 1}, "add_prefix_space must be True or False, not 1"),
         ({"added_tokens": ["zz"]}, "the added token 'zz' has no id"),
     ],
 )
@@ -165,31 +165,33 @@ def test_options_that_make_no_sense(options, message):
         tokjax.byte_level_bpe(BYTES, **options)
 
 
-blank_texts = st.text(" ab\u00a0é\n", max_size=12) | hard_texts
-blank_texts = blank_texts.filter(
+spaced_texts = st.text(" ab\u00a0é\n", max_size=12) | hard_texts
+spaced_texts = spaced_texts.filter(
     lambda text: text.isascii() or not any("\ud800" <= c <= "\udfff" for c in text)
 )
 
 
 @given(
-    text=blank_texts,
+    text=spaced_texts,
     prefix=st.booleans(),
-    trim=st.sampled_from([None, "all", "but_first"]),
+    trim_offsets=st.sampled_from([None, "all", "but_first"]),
     mask=st.booleans(),
 )
-@example(text=" a  b ", prefix=True, trim="but_first", mask=False)
-@example(text="a<m> <m>b", prefix=True, trim="but_first", mask=True)
-def test_blanks(text, prefix, trim, mask):
+@example(text=" a  b ", prefix=True, trim_offsets="but_first", mask=False)
+@example(text="a<m> <m>b", prefix=True, trim_offsets="but_first", mask=True)
+def test_spaces(text, prefix, trim_offsets, mask):
     merges = [(b"a", b"b"), (b" ", b"a"), (b" ", b" "), (b"  ", b"  "), (b"b", b" ")]
-    ids = ids_of(merges)
-    theirs = library(ids, merges, False)
+    ids = get_ids(merges)
+    theirs = encode_with_library(ids, merges, False)
     theirs.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     theirs.post_processor = processors.ByteLevel(
-        trim_offsets=trim is not None, add_prefix_space=trim == "but_first"
+        trim_offsets=trim_offsets is not None, add_prefix_space=trim_offsets == "but_first"
     )
     theirs.add_special_tokens(["<m>"])
     special = {"<m>": theirs.token_to_id("<m>")}
-    ours = tokjax.byte_level_bpe(ids, merges=merges, prefix_space=prefix, trim=trim, special_tokens=special)
+    ours = tokjax.byte_level_bpe(
+        ids, merges=merges, add_prefix_space=prefix, trim_offsets=trim_offsets, special_tokens=special
+    )
     if mask:
         text = text.replace("b", "<m>")
     result = tokjax.encode_result(ours, text, allowed_special="all")
@@ -202,16 +204,16 @@ def test_blanks(text, prefix, trim, mask):
     assert tokjax.validate_offsets_contract(text, result.offsets)
 
 
-added = st.sampled_from(["<m>", "<mask>", "ab", "new word", "éé"])
+added_tokens = st.sampled_from(["<m>", "<mask>", "ab", "new word", "éé"])
 
 
 @given(
-    names=st.dictionaries(added, st.tuples(*[st.booleans()] * 3), max_size=4),
-    parts=st.lists(added | st.text(" ab\n\u2003\x1cé<", max_size=4), max_size=8),
+    names=st.dictionaries(added_tokens, st.tuples(*[st.booleans()] * 3), max_size=4),
+    parts=st.lists(added_tokens | st.text(" ab\n\u2003\x1cé<", max_size=4), max_size=8),
 )
 def test_added_tokens(names, parts):
     text = "".join(parts)
-    theirs = library(BYTES, [], False)
+    theirs = encode_with_library(BYTES, [], False)
     for name, (left, right, special) in names.items():
         token = AddedToken(name, lstrip=left, rstrip=right, normalized=False, special=special)
         (theirs.add_special_tokens if special else theirs.add_tokens)([token])
@@ -219,7 +221,7 @@ def test_added_tokens(names, parts):
     table = make_vocabulary(
         BYTES | {name.encode(): ids[name] for name, flags in names.items() if not flags[2]},
         {name: ids[name] for name, flags in names.items() if flags[2]},
-        added={name: Strips(left, right) for name, (left, right, _) in names.items()},
+        added_tokens={name: AddedToken(left, right) for name, (left, right, _) in names.items()},
     )
     ours = tokjax.ByteLevelBPE(table, "gpt2")
     encoding = theirs.encode(text)
@@ -240,16 +242,16 @@ def test_added_tokens(names, parts):
 def test_all_of_it_is_written_and_read(tmp_path):
     merges = [(b"a", b"b"), (b" ", b"ab")]
     ours = tokjax.byte_level_bpe(
-        ids_of(merges) | {b"new": 2000},
+        get_ids(merges) | {b"new": 2000},
         merges=merges,
-        prefix_space=True,
-        trim="but_first",
+        add_prefix_space=True,
+        trim_offsets="but_first",
         added_tokens=["new"],
         special_tokens={"<m>": 2001},
     )
     again = tokjax.load_tokenizer(tokjax.save_tokenizer(ours, tmp_path))
     assert again == ours
     assert tokjax.fingerprint(again) == tokjax.fingerprint(ours)
-    said = "pattern='gpt2', prefix_space=True, trim='but_first', merges=2, whole_words=False"
+    said = "pattern='gpt2', add_prefix_space=True, trim='but_first', merges=2, ignore_merges=False"
     assert repr(ours) == f"ByteLevelBPE(vocab_size=2002, {said}, special_tokens={{'<m>': 2001}})"
     assert tokjax.encode_result(again, "ab new").offsets.tolist() == [[1, 3], [4, 4], [4, 7]]

@@ -13,10 +13,10 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.library_spans import assert_spans_agree
-from tests.strategies import byte_strings, hard_texts
+from tests.span_checks import assert_spans_agree
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.bpe import array_engine, chunks, pre_tokenizers
-from tokjax.bpe.pre_tokenizers import JoinedCutter
+from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core.utf8 import is_encodable, to_utf8
 from tokjax.formats.huggingface import export
 
@@ -25,7 +25,7 @@ LETTERS = "▁abé日本中🙂\n"
 
 
 @st.composite
-def tokenizers_of_random_merges(draw):
+def draw_tokenizers(draw):
     """Merges of any tokens in any order, several of one token among them."""
     tokens = list(LETTERS)
     merges = []
@@ -49,7 +49,7 @@ def tokenizers_of_random_merges(draw):
     return tokjax.metaspace_bpe(
         {token: id_ for id_, token in enumerate(dict.fromkeys([*BYTE_FORMS, *tokens]))},
         draw(st.permutations(merges)) if draw(st.booleans()) else merges,
-        prefix_space=prefix,
+        add_prefix_space=prefix,
         split_words=split,
         special_tokens={"<s>": 1000, "</s>": 1001},
         bos_token="<s>",
@@ -63,7 +63,7 @@ texts = st.lists(
 ).map("".join)
 
 
-@given(ours=tokenizers_of_random_merges(), given_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
+@given(ours=draw_tokenizers(), given_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
 def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
     theirs = Tokenizer.from_str(json.dumps(export.as_huggingface(ours)))
     given_texts = [text for text in given_texts if is_encodable(text)]
@@ -79,7 +79,7 @@ def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
         assert tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False).tolist() == ids
         assert tokjax.decode(ours, ids) == theirs.decode(ids, skip_special_tokens=False)
     again = tokjax.from_huggingface(theirs, bos_token="<s>")
-    for name in ("merges", "prefix_space", "split_words", "strip"):
+    for name in ("merges", "add_prefix_space", "split_words", "strip"):
         assert getattr(again, name) == getattr(ours, name)
     assert again.vocabulary.ordinary == ours.vocabulary.ordinary
 
@@ -128,7 +128,7 @@ def test_ids_are_sentencepiece_s(text):
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
 
 
-@given(text=byte_strings | st.text(), options=st.sampled_from([{}, {"prefix_space": None}]))
+@given(text=byte_strings | st.text(), options=st.sampled_from([{}, {"add_prefix_space": None}]))
 @example(text=b"\xe6\x97", options={})
 @example(text=b"a\xe6\x97\xa5\xe6", options={})
 @example(text="a\ud83d\ude42\ud83d", options={})
@@ -140,36 +140,36 @@ def test_nothing_is_lost(text, options):
     result = tokjax.encode_result(ours, text)
     assert tokjax.decode_bytes(ours, result.ids) == plain
     assert tokjax.validate_offsets_contract(text, result.offsets)
-    spans = [tokjax.span_bytes(text, span) for span in result.offsets[bool(ours.prefix_space) :]]
+    spans = [tokjax.span_bytes(text, span) for span in result.offsets[bool(ours.add_prefix_space) :]]
     pieces = [tokjax.decode_bytes(ours, [id_]) for id_ in result.ids]
-    if ours.prefix_space is None:
+    if ours.add_prefix_space is None:
         assert [span.replace("▁".encode(), b" ") for span in spans] == pieces
 
 
 @given(tokens=st.lists(st.text(LETTERS, min_size=1, max_size=4)), text=st.text(LETTERS + " xü", max_size=60))
 @example(tokens=["ab"], text="xab ab")
-def test_words_end_where_no_token_goes_on(tokens, text):
+def test_pretokens_end_at_token_boundaries(tokens, text):
     parts = ["é".encode()[:1], *map(str.encode, tokens)]  # (a part of a character joins nothing)
-    cutter = JoinedCutter(parts, before_blanks=False)
-    words = cutter.words(text)
+    pre_tokenizer = AdjacencyPreTokenizer(parts, split_before_spaces=False)
+    words = pre_tokenizer.words(text)
     assert "".join(words) == text
     held = {token[i : i + 2] for token in tokens for i in range(len(token) - 1)}
-    seams = [left[-1] + right[0] for left, right in zip(words, words[1:], strict=False)]
-    assert not held.intersection(seams)
-    inside = {word[i : i + 2] for word in words for i in range(len(word) - 1)}
+    boundaries = [left[-1] + right[0] for left, right in zip(words, words[1:], strict=False)]
+    assert not held.intersection(boundaries)
+    inside = {pretoken[i : i + 2] for pretoken in words for i in range(len(pretoken) - 1)}
     assert inside <= held  # (these few characters have different hashes)
     stops = [sum(map(len, words[:i])) for i in range(1, len(words) + 1)]
     for target in range(1, len(text) + 1):
-        assert cutter.cut(text, target) == min(stop for stop in stops if stop >= target)
+        assert pre_tokenizer.cut(text, target) == min(stop for stop in stops if stop >= target)
 
 
-def test_long_texts_are_cut(monkeypatch):
+def test_long_texts_are_split(monkeypatch):
     theirs, ours = piece_model()
     monkeypatch.setattr(array_engine, "CHUNK_CHARACTERS", 1000)
     monkeypatch.setattr(pre_tokenizers, "_LOOK_AHEAD", 10)
     text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
     segments = chunks.as_segments([text])
-    assert len(list(chunks.gather(segments, 1000, ours._engine._cutter.cut))) > 10
+    assert len(list(chunks.group_segments(segments, 1000, ours._engine._pre_tokenizer.cut))) > 10
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
     pairs = "\ud83d\ude42" * 5000
     assert tokjax.encode(ours, pairs).tolist() == theirs.encode("\U0001f642" * 5000)
@@ -181,7 +181,7 @@ def test_it_pickles_and_says_what_it_is():
     assert again == ours
     assert hash(again) == hash(ours)
     assert repr(ours).startswith("MetaspaceBPE(vocab_size=")
-    assert "prefix_space='always', split_words=False" in repr(ours)
+    assert "add_prefix_space='always', split_words=False" in repr(ours)
     assert ours.normalization is None
     assert tokjax.encode_result(ours, "a").metadata.model == "metaspace_bpe"
 
@@ -197,9 +197,9 @@ TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", 
         (TOKENS, [("a", "b"), ("a", "b")], {}, r"the merge of 'a' and 'b' stands twice"),
         (TOKENS, [("a b", "b")], {}, r"the merge of 'a b' and 'b': .*"),
         (TOKENS, [("<0x61>", "b")], {}, r"the merge of '<0x61>' and 'b': '<0x61>b?' is no part of a text"),
-        (TOKENS, [], {"prefix_space": "yes"}, "must be 'always', 'missing', 'first' or None, not 'yes'"),
+        (TOKENS, [], {"add_prefix_space": "yes"}, "must be 'always', 'missing', 'first' or None, not 'yes'"),
         (TOKENS, [], {"split_words": None}, "split_words must be True or False, not None"),
-        (TOKENS, [], {"split_words": True}, "split_words=True goes with prefix_space='missing', 'first'"),
+        (TOKENS, [], {"split_words": True}, "split_words=True goes with add_prefix_space='missing', 'first'"),
         (TOKENS, ["a b"], {}, "merge 0 is 'a b'; a pair of str is expected"),
         (TOKENS, [("a",)], {}, r"merge 0 is \('a',\); a pair of str"),
         (TOKENS, None, {}, "merges is a list of pairs of tokens, not None"),
@@ -209,7 +209,7 @@ TOKENS = {form: i for i, form in enumerate([*BYTE_FORMS, "▁", "a", "b", "ab", 
         (TOKENS, [], {"added_tokens": ["zz"]}, "the added token 'zz' has no id"),
     ],
 )
-def test_what_makes_no_sense(tokens, merges, options, message):
+def test_invalid_arguments_are_rejected(tokens, merges, options, message):
     tokens = tokens if isinstance(tokens, dict) else {form: i for i, form in enumerate(tokens)}
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.metaspace_bpe(tokens, merges, **options)

@@ -7,20 +7,20 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import tokjax
-from tests.huggingface_tokenizers import pair_of
+from tests.huggingface_tokenizers import make_pair
 from tokjax.trainer import load_pretoken_counts, save_training_bundle, train_bpe
 
 TOKENIZERS = {
     "bytes": tokjax.byte_level(),
     "words": tokjax.word_level(["[UNK]", "a"]),
     "word pieces": tokjax.wordpiece(["[UNK]", "a"]),
-    "of a library": pair_of("unigram")[1],
+    "of a library": make_pair("unigram")[1],
 }
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
 @pytest.mark.parametrize("given", [["a", "b"], None, 5])
-def test_what_is_no_text_is_not_encoded(name, given):
+def test_non_text_is_rejected(name, given):
     for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
         with pytest.raises(tokjax.InvalidArgumentError, match="must be str or bytes, not"):
             call(TOKENIZERS[name], given)
@@ -56,7 +56,7 @@ def test_one_text_is_not_many():
 
 
 def test_tokenizers_of_other_libraries():
-    theirs, ours = pair_of("unigram")
+    theirs, ours = make_pair("unigram")
     for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
         with pytest.raises(
             tokjax.UnsupportedTokenizerError, match=r"pass tokjax.from_huggingface\(tokenizer\)"
@@ -70,7 +70,7 @@ def test_tokenizers_of_other_libraries():
 
 
 @pytest.mark.parametrize("given", [["a"], None])
-def test_what_is_no_text_has_no_spans(given):
+def test_spans_of_non_text_are_rejected(given):
     for call in (
         lambda: tokjax.span_bytes(given, (1, 2)),
         lambda: tokjax.try_span_substring(given, (1, 2)),
@@ -82,7 +82,7 @@ def test_what_is_no_text_has_no_spans(given):
             call()
 
 
-def test_arguments_that_are_others():
+def test_invalid_arguments_are_rejected():
     rows = tokjax.ragged_from_rows([[1]])
     plan = tokjax.plan_packing([1], 2)
     for call, message in {
@@ -112,7 +112,7 @@ def test_a_bundle_is_no_damaged_dataset(tmp_path):
         tokjax.open_dataset(tmp_path / "bundle")
 
 
-def test_a_piece_that_stands_twice_is_refused():
+def test_duplicate_piece_is_rejected():
     pieces = [("<unk>", 0), ("<s>", 0), ("▁", -2), ("a", -2.5), ("<s>", -9)]
     theirs = Tokenizer(models.Unigram(pieces, unk_id=0))
     theirs.pre_tokenizer = pre_tokenizers.Metaspace()

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree
-from tests.drawing import draw_arrays, integer_arrays, shares
+from tests.array_strategies import draw_arrays, draw_integer_arrays, shares
+from tests.numpy_jax_agreement import assert_agrees
 from tests.oracles import objectives as oracle
 
 # Draws
@@ -55,7 +55,7 @@ def test_shapes_of_draws():
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 6))
 def test_prefix_lm(data, batch, length):
-    ids, mask = (data.draw(integer_arrays((batch, length), 0, most)) for most in (9, 1))
+    ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch,)))
     found = tokjax.prefix_lm(ids, mask, draws)
     rows = [oracle.split_row(*row) for row in zip(ids.tolist(), mask.tolist(), draws, strict=True)]
@@ -84,15 +84,15 @@ fim = partial(tokjax.fill_in_the_middle, prefix_id=PRE, middle_id=MID, suffix_id
 def full_ragged(documents):
     """Every column says which token of its document it is beside."""
     flat = [i for document in documents for i in document]
-    place = np.array([i for document in documents for i in range(len(document))], int)
+    position = np.array([i for document in documents for i in range(len(document))], int)
     return tokjax.make_ragged(
         flat,
         np.cumsum([0, *map(len, documents)]),
-        offsets=np.stack([place + 1, place + 2], axis=1),
-        special_tokens_mask=place % 2,
-        token_type_ids=place + 5,
-        word_ids=place,
-        sequence_ids=place * 0,
+        offsets=np.stack([position + 1, position + 2], axis=1),
+        special_tokens_mask=position % 2,
+        token_type_ids=position + 5,
+        word_ids=position,
+        sequence_ids=position * 0,
     )
 
 
@@ -101,12 +101,13 @@ def test_fill_in_the_middle(data, documents, rate, spm_rate):
     draws = data.draw(draw_arrays((len(documents), 4)))
     ragged = full_ragged(documents)
     expected = [
-        oracle.middle_last(*row, rate, spm_rate, PRE, MID, SUF) for row in zip(documents, draws, strict=True)
+        oracle.reorder_middle_last(*row, rate, spm_rate, PRE, MID, SUF)
+        for row in zip(documents, draws, strict=True)
     ]
     flat = [i for document in expected for i in document]
     size = sum(map(len, documents)) + 3 * len(documents)
-    cut = partial(fim, rate=rate, spm_rate=spm_rate)
-    exact, filled = cut(ragged, draws), cut(ragged, draws, size=size)
+    truncated = partial(fim, rate=rate, spm_rate=spm_rate)
+    exact, filled = truncated(ragged, draws), truncated(ragged, draws, size=size)
     assert exact.ids.tolist() == filled.ids[: len(flat)].tolist() == flat
     assert filled.ids.shape == (size,)
     assert not filled.ids[len(flat) :].any()
@@ -120,23 +121,23 @@ def test_fill_in_the_middle(data, documents, rate, spm_rate):
 def test_columns_go_with_their_tokens():
     documents = [[11, 12, 13, 14], [21, 22]]
     draws = np.float32([[0, 0.9, 0.3, 0.7], [0, 0, 0, 0]])
-    cut = fim(full_ragged(documents), draws)
-    assert cut.ids.tolist() == [PRE, 11, SUF, 14, MID, 12, 13, 21, 22]
-    assert cut.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 0, 1]
-    assert cut.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 1, 2]
-    assert cut.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
-    assert cut.token_type_ids.tolist() == [0, 5, 0, 8, 0, 6, 7, 5, 6]
-    assert cut.sequence_ids.tolist() == [-1, 0, -1, 0, -1, 0, 0, 0, 0]
+    truncated = fim(full_ragged(documents), draws)
+    assert truncated.ids.tolist() == [PRE, 11, SUF, 14, MID, 12, 13, 21, 22]
+    assert truncated.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 0, 1]
+    assert truncated.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 1, 2]
+    assert truncated.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
+    assert truncated.token_type_ids.tolist() == [0, 5, 0, 8, 0, 6, 7, 5, 6]
+    assert truncated.sequence_ids.tolist() == [-1, 0, -1, 0, -1, 0, 0, 0, 0]
 
 
-def test_orders_and_cuts_over_many_draws():
+def test_orders_and_splits_over_many_draws():
     """Three tokens are cut at two of four places, of which ten pairs are told apart."""
     n = 20_000
     ragged = tokjax.ragged_from_rows([[1, 2, 3]] * n)
     draws = tokjax.draw_uniform(np.random.default_rng(0), (n, 4))
     for spm_rate, order in ((0, psm_order), (1, spm_order)):
-        cut = fim(ragged, draws, rate=0.9, spm_rate=spm_rate)
-        rows = np.split(cut.ids, cut.row_splits[1:-1])
+        truncated = fim(ragged, draws, rate=0.9, spm_rate=spm_rate)
+        rows = np.split(truncated.ids, truncated.row_splits[1:-1])
         counts = Counter(tuple(row.tolist()) for row in rows if len(row) == 6)
         changed = counts.total()
         assert abs(changed - 0.9 * n) < 4 * (0.9 * 0.1 * n) ** 0.5
@@ -174,8 +175,8 @@ def test_sizes_under_jit():
 
 def test_documents_before_packing():
     ragged = tokjax.ragged_from_rows([[1, 2, 3, 4], [5, 6, 7]])
-    cut = fim(ragged, np.float32([[0, 0.9, 0.5, 0.5], [0.9, 0, 0, 0]]))
-    packed = tokjax.pack_blocks(cut, block_size=12, pad_id=0, eos_id=9)
+    truncated = fim(ragged, np.float32([[0, 0.9, 0.5, 0.5], [0.9, 0, 0, 0]]))
+    packed = tokjax.pack_blocks(truncated, block_size=12, pad_id=0, eos_id=9)
     assert packed.ids.tolist() == [[PRE, 1, 2, SUF, 3, 4, MID, 9, 5, 6, 7, 0]]
 
 
@@ -188,7 +189,7 @@ def test_documents_before_packing():
         ({"size": -1}, "size must be at least 0, not -1"),
     ],
 )
-def test_fill_in_the_middle_refuses(options, message):
+def test_fill_in_the_middle_rejects_invalid_arguments(options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         fim(tokjax.ragged_from_rows([[1]]), np.zeros((1, 4), np.float32), **options)
 
@@ -198,7 +199,7 @@ def test_fill_in_the_middle_refuses(options, message):
 
 @given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
 def test_completion_loss_mask(lengths, width):
-    mask = agree(lambda n: tokjax.completion_loss_mask(n, width), np.array(lengths, np.int32))
+    mask = assert_agrees(lambda n: tokjax.completion_loss_mask(n, width), np.array(lengths, np.int32))
     assert mask.tolist() == [[int(i >= n) for i in range(width)] for n in lengths]
 
 
@@ -207,9 +208,9 @@ templates = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 
 @given(st.data(), st.integers(0, 3), st.integers(0, 12), templates, templates)
 def test_assistant_loss_mask(data, batch, length, start, end):
-    ids = data.draw(integer_arrays((batch, length), 0, 2))
+    ids = data.draw(draw_integer_arrays((batch, length), 0, 2))
     found = tokjax.assistant_loss_mask(ids, start_ids=start, end_ids=end)
-    assert found.tolist() == [oracle.assistant_mask(row, start, end) for row in ids.tolist()]
+    assert found.tolist() == [oracle.compute_assistant_mask(row, start, end) for row in ids.tolist()]
 
 
 def test_only_answers_are_labels():

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree_in_jax
-from tests.drawing import draw_arrays, integer_arrays
-from tests.profiles import examples
+from tests.array_strategies import draw_arrays, draw_integer_arrays
+from tests.hypothesis_profiles import get_max_examples
+from tests.numpy_jax_agreement import assert_agrees_in_jax
 
 # Each case has one shape, and its function is one object, so that it is compiled once.
 
 
-def masked_by_all(ids, draws, special, mask, words, sequences):
+def apply_masking(ids, draws, special, mask, words, sequences):
     masks = {"special_tokens_mask": special, "attention_mask": mask}
     hidden = tokjax.masked_lm(ids, draws, mask_id=50, vocab_size=50_257, probability=0.5, **masks)
     pool = {"replacement_ids": [30, 40, 50], "mask_share": 0.1, "random_share": 0.6}
@@ -26,24 +26,24 @@ def masked_by_all(ids, draws, special, mask, words, sequences):
 ANSWERS = partial(tokjax.assistant_loss_mask, start_ids=[1, 1], end_ids=[0, 2])
 IN_JAX = {
     "masked": (
-        masked_by_all,
-        [draw_arrays((2, 3, 6)) if i == 1 else integer_arrays((2, 6), -1, 1) for i in range(6)],
+        apply_masking,
+        [draw_arrays((2, 3, 6)) if i == 1 else draw_integer_arrays((2, 6), -1, 1) for i in range(6)],
     ),
     "prefix": (
         tokjax.prefix_lm,
-        [integer_arrays((3, 5), 0, 9), integer_arrays((3, 5), 0, 1), draw_arrays((3,))],
+        [draw_integer_arrays((3, 5), 0, 9), draw_integer_arrays((3, 5), 0, 1), draw_arrays((3,))],
     ),
-    "answers": (ANSWERS, [integer_arrays((2, 9), 0, 2)]),
+    "answers": (ANSWERS, [draw_integer_arrays((2, 9), 0, 2)]),
 }
 
 
 @pytest.mark.parametrize("case", IN_JAX)
-@examples(20)
+@get_max_examples(20)
 @given(data=st.data())
 def test_objectives_are_the_same_in_jax(case, data):
     function, strategies = IN_JAX[case]
     arrays = [data.draw(strategy) for strategy in strategies]
-    agree_in_jax(function, function(*arrays), arrays)
+    assert_agrees_in_jax(function, function(*arrays), arrays)
 
 
 MIDDLE_LAST = partial(
@@ -51,14 +51,14 @@ MIDDLE_LAST = partial(
 )
 
 
-@examples(20)
+@get_max_examples(20)
 @given(draws=draw_arrays((4, 4)))
 def test_the_middle_is_the_same_in_jax(draws):
     column = np.arange(10, dtype=np.int32)
     ragged = tokjax.Ragged(
         column, np.array([0, 5, 5, 7, 10], np.int32), np.stack([column, column], 1), *[column] * 4
     )
-    agree_in_jax(MIDDLE_LAST, MIDDLE_LAST(ragged, draws), (ragged, draws))
+    assert_agrees_in_jax(MIDDLE_LAST, MIDDLE_LAST(ragged, draws), (ragged, draws))
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,7 @@ def test_the_edges_in_jax(shape):
     ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
     mask = np.ones_like(ids)
     answers = partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2])
-    agree_in_jax(answers, answers(ids), (ids,))
+    assert_agrees_in_jax(answers, answers(ids), (ids,))
     for function, draw_shape in [
         (
             lambda i, m, d: tokjax.masked_lm(
@@ -86,4 +86,4 @@ def test_the_edges_in_jax(shape):
         ),
     ]:
         arrays = (ids, mask, tokjax.draw_uniform(rng, (*rows, *draw_shape)))
-        agree_in_jax(function, function(*arrays), arrays)
+        assert_agrees_in_jax(function, function(*arrays), arrays)

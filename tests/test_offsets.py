@@ -4,11 +4,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.strategies import any_strings, byte_strings
-from tokjax.core.utf8 import character_starts, from_characters, to_characters, to_utf8
+from tests.text_strategies import any_strings, byte_strings
+from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
 
 
-def starts_one_by_one(text):
+def find_starts_sequentially(text):
     """Byte positions of characters, by encoding each on its own."""
     starts = [0]
     i = 0
@@ -25,14 +25,14 @@ def starts_one_by_one(text):
 
 @given(any_strings)
 def test_character_starts_of_str(text):
-    assert character_starts(text).tolist() == starts_one_by_one(text)
-    assert character_starts(text)[-1] == len(to_utf8(text))
+    assert find_character_starts(text).tolist() == find_starts_sequentially(text)
+    assert find_character_starts(text)[-1] == len(to_utf8(text))
 
 
 @given(byte_strings)
 def test_character_starts_of_bytes(data):
     widths = [1 if "\udc80" <= c <= "\udcff" else len(c.encode()) for c in to_characters(data)]
-    assert character_starts(data).tolist() == np.cumsum([0, *widths]).tolist()
+    assert find_character_starts(data).tolist() == np.cumsum([0, *widths]).tolist()
     assert from_characters(to_characters(data)) == data
 
 
@@ -44,7 +44,7 @@ def test_utf8_is_what_the_characters_encode_to(text):
 
 @given(byte_strings | any_strings)
 def test_string_boundaries(text):
-    starts = set((character_starts(text) + 1).tolist())
+    starts = set((find_character_starts(text) + 1).tolist())
     size = len(to_utf8(text))
     for position in range(-1, size + 4):
         assert tokjax.is_valid_string_boundary(text, position) == (position in starts)
@@ -56,7 +56,7 @@ def test_byte_spans_become_the_smallest_character_spans_that_hold_them(text, dat
     start = data.draw(st.integers(1, size + 1))
     stop = data.draw(st.integers(start, size + 1))
     first, last = tokjax.byte_to_char_spans(text, [(start, stop)])[0]
-    starts = starts_one_by_one(text)
+    starts = find_starts_sequentially(text)
     assert starts[first] <= start - 1
     if start == stop:
         assert first == last
@@ -102,7 +102,7 @@ def test_a_surrogate_pair_is_one_character_of_two_python_characters():
     ]
 
 
-def test_the_contract_in_words():
+def test_contract_messages():
     assert tokjax.offsets_coordinate_system() == "utf8_bytes"
     assert tokjax.offsets_index_base() == 1
     assert tokjax.offsets_span_style() == "half_open"
@@ -146,7 +146,7 @@ def test_boundaries_may_be_required():
     assert tokjax.validate_offsets_contract("é", [(1, 3), (0, 0)], require_string_boundaries=True)
 
 
-def test_refusals():
+def test_invalid_arguments_are_rejected():
     with pytest.raises(tokjax.InvalidArgumentError, match=r"shape \(n, 2\)"):
         tokjax.assert_offsets_contract("abc", [1, 2, 3])
     for wrong in ((1, 2, 3), (1,), (1.5, 2), None):

@@ -21,11 +21,11 @@ SPECIAL_IDS = {"sentinel_ids": range(100, 120), "eos_id": 60, "pad_id": 61}
 DENOISERS = [*tokjax.UL2_DENOISERS, tokjax.Denoiser(0.25, None, mode_id=62)]
 
 
-def draws(*shape):
+def make_draws(*shape):
     return tokjax.draw_uniform(np.random.default_rng(1), shape)
 
 
-OF_ROWS = {
+ROW_FUNCTIONS = {
     "labels": (tokjax.causal_lm_labels, IDS, HOLES),
     "labels of segments": (
         lambda i, s: tokjax.causal_lm_labels(i, s, segment_ids=s),
@@ -48,7 +48,7 @@ OF_ROWS = {
         lambda i, h, d: tokjax.masked_lm(i, d, mask_id=99, vocab_size=50, special_tokens_mask=h),
         IDS,
         HOLES,
-        draws(ROWS, 3, LENGTH),
+        make_draws(ROWS, 3, LENGTH),
     ),
     "hidden words": (
         lambda i, h, w, d: tokjax.masked_lm(
@@ -57,27 +57,27 @@ OF_ROWS = {
         IDS,
         HOLES,
         WORDS,
-        draws(ROWS, 3, LENGTH),
+        make_draws(ROWS, 3, LENGTH),
     ),
     "corrupted spans": (
         partial(tokjax.span_corruption, **SPECIAL_IDS),
         IDS,
         HOLES,
-        draws(ROWS, LENGTH),
+        make_draws(ROWS, LENGTH),
     ),
     "a mixture": (
         partial(tokjax.denoising_mixture, denoisers=DENOISERS, **SPECIAL_IDS),
         IDS,
         HOLES,
-        draws(ROWS, LENGTH + 1),
+        make_draws(ROWS, LENGTH + 1),
     ),
-    "prefixes": (tokjax.prefix_lm, IDS, HOLES, draws(ROWS)),
+    "prefixes": (tokjax.prefix_lm, IDS, HOLES, make_draws(ROWS)),
     "prompts": (partial(tokjax.completion_loss_mask, length=LENGTH), LENGTHS),
     "padding": (tokjax.padding_mask, HOLES),
     "prefix": (tokjax.prefix_mask, HOLES),
     "segments": (tokjax.segment_mask, SEGMENTS),
     "additive": (tokjax.additive_mask, HOLES),
-    "unmasked": (tokjax.see_themselves, np.tile(HOLES[:, None], (1, LENGTH, 1))),
+    "unmasked": (tokjax.unmask_empty_rows, np.tile(HOLES[:, None], (1, LENGTH, 1))),
     "counted from one": (tokjax.to_one_based, IDS),
     "counted from zero": (tokjax.to_zero_based, IDS),
     "answers": (partial(tokjax.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
@@ -85,7 +85,7 @@ OF_ROWS = {
 OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
 SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32)
 TAGS = tokjax.TagSet(["PER", "LOC"], scheme="BILOU")
-OF_ROWS |= {
+ROW_FUNCTIONS |= {
     "spans": (partial(tokjax.align_span_arrays, tagset=TAGS), OFFSETS.astype(np.int32), SPANS),
     "spans that cover tokens": (
         lambda o, s, w: tokjax.align_span_arrays(o, s, TAGS, on_partial="exclude", word_ids=w),
@@ -105,7 +105,7 @@ OF_ROWS |= {
         WORDS,
     ),
 }
-OF_ROWS |= {
+ROW_FUNCTIONS |= {
     f"blocks, {name}": (
         lambda i, s, h, method=method: method(tokjax.PackedBlocks(i, s, s, s, s, h)),
         IDS,
@@ -121,11 +121,11 @@ OF_ROWS |= {
 }
 RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
 PLAN = tokjax.plan_packing(RAGGED.lengths, 40, overlong="split")
-OF_FLAT_TOKENS = {
+FLAT_TOKEN_FUNCTIONS = {
     "padded": lambda r: tokjax.pad_ragged(r, length=30, pad_id=-1),
     "packed": lambda r: tokjax.apply_packing(PLAN, r, pad_id=-1),
     "middles": lambda r: tokjax.fill_in_the_middle(
-        r, draws(ROWS, 4), prefix_id=101, middle_id=102, suffix_id=103, size=ROWS * (LENGTH + 3)
+        r, make_draws(ROWS, 4), prefix_id=101, middle_id=102, suffix_id=103, size=ROWS * (LENGTH + 3)
     ),
 }
 
@@ -143,9 +143,9 @@ def assert_equal(expected, found):
         assert np.array_equal(left, right)
 
 
-@pytest.mark.parametrize("name", OF_ROWS)
+@pytest.mark.parametrize("name", ROW_FUNCTIONS)
 def test_rows(name, mesh):
-    function, *arrays = OF_ROWS[name]
+    function, *arrays = ROW_FUNCTIONS[name]
     placed = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("data")))
     with jax.numpy_rank_promotion("raise"):  # (as users may have it)
         found = jax.jit(function)(*placed)
@@ -154,11 +154,11 @@ def test_rows(name, mesh):
         assert leaf.sharding.shard_shape(leaf.shape)[0] == ROWS // 4
 
 
-@pytest.mark.parametrize("name", OF_FLAT_TOKENS)
+@pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
 @pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("data")])
 def test_flat_tokens(name, spec, mesh):
     """Rows lie across devices here, so each device gets all of the result."""
-    function = OF_FLAT_TOKENS[name]
+    function = FLAT_TOKEN_FUNCTIONS[name]
     placed = RAGGED._replace(
         ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
         row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),

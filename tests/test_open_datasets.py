@@ -11,7 +11,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.test_conversion import TOKENIZER
-from tokjax.datasets.open_shards import most_held_shards, most_open_shards
+from tokjax.datasets.open_shards import get_max_held_shards, get_max_open_shards
 
 FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
 
@@ -51,16 +51,16 @@ def test_files_are_bounded_for_all_datasets_together(tmp_path, limit):
 )
 def test_half_of_the_files_that_a_process_may_have(monkeypatch, files, most_open, most_held):
     monkeypatch.setattr("resource.getrlimit", lambda _: (files, resource.RLIM_INFINITY))
-    assert (most_open_shards(), most_held_shards()) == (most_open, most_held)
+    assert (get_max_open_shards(), get_max_held_shards()) == (most_open, most_held)
 
 
-def test_where_nothing_tells_how_many_files_there_may_be(monkeypatch):
+def test_unknown_file_limit(monkeypatch):
     monkeypatch.setitem(sys.modules, "resource", None)  # (as on Windows)
-    assert most_open_shards() == 512
+    assert get_max_open_shards() == 512
 
 
-def test_a_dataset_that_is_gone_keeps_no_other_closed(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.open_shards._MOST_OPEN", 4)
+def test_deleted_dataset_frees_its_files(tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.open_shards._MAX_OPEN", 4)
     tokjax.write_dataset(CORPUS, FIELD, tmp_path / "data", shard_size=1)
     for _ in range(3):
         dataset = tokjax.open_dataset(tmp_path / "data")
@@ -80,7 +80,7 @@ def test_a_relative_path_stays_what_it_was(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("verify", [True, False])
-class TestAnotherInItsPlace:
+class TestReplacedTokenizer:
     @pytest.fixture
     def opened(self, tmp_path, verify):
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data", shard_size=1)
@@ -102,7 +102,7 @@ class TestAnotherInItsPlace:
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, opened.path, shard_size=1, overwrite=True)
         assert opened[1].tolist() == [*b"bbbb", 257]
 
-    def test_is_missed(self, opened):
+    def test_missing_tokenizer(self, opened):
         shutil.rmtree(opened.path)
         with pytest.raises(tokjax.DatasetCorruptError, match="data was moved or deleted after it was opened"):
             opened[1]

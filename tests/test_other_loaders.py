@@ -61,7 +61,7 @@ class TestGrain:
         assert {row.tobytes() for row in seen} <= {chunks[i].tobytes() for i in range(len(chunks))}
 
 
-def test_orbax_keeps_the_place(dataset, tmp_path):
+def test_orbax_restores_the_position(dataset, tmp_path):
     checkpoint = pytest.importorskip("orbax.checkpoint")
 
     def make():
@@ -143,7 +143,7 @@ def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
     """A small model and its momentum, saved halfway by Orbax together with the place of the loader."""
     checkpoint = pytest.importorskip("orbax.checkpoint")
 
-    def loss_of(table, batch):
+    def compute_loss(table, batch):
         labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask, segment_ids=batch.segment_ids)
         scores = jax.nn.log_softmax(table[batch.ids])
         chosen = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], axis=-1)[..., 0]
@@ -151,7 +151,7 @@ def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
 
     @jax.jit
     def step(table, momentum, batch):
-        loss, gradient = jax.value_and_grad(loss_of)(table, batch)
+        loss, gradient = jax.value_and_grad(compute_loss)(table, batch)
         momentum = jnp.float32(0.9) * momentum + gradient
         return table - jnp.float32(3) * momentum, momentum, loss
 
@@ -168,7 +168,7 @@ def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
         return loader, table, jnp.zeros_like(table)
 
     loader, table, state = make()
-    *_, whole = run(table, state, loader.repeat(), 60)
+    *_, full = run(table, state, loader.repeat(), 60)
     loader, table, state = make()
     table, state, first = run(table, state, loader.repeat(), 33)
     with checkpoint.CheckpointManager(tmp_path / "run") as manager:
@@ -188,8 +188,8 @@ def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
         )
     loader.set_state(restored["loader"])
     *_, rest = run(*restored["model"], loader.repeat(), 27)
-    assert first + rest == whole
-    assert whole[-1] < whole[0]
+    assert first + rest == full
+    assert full[-1] < full[0]
 
 
 PROCESS = """
@@ -232,14 +232,14 @@ def test_two_processes_of_jax(dataset, tmp_path):
         )
         for index in range(2)
     ]
-    told = []
+    reported = []
     for process in processes:
         out, error = process.communicate(timeout=120)
         assert process.returncode == 0, error.decode()[-3000:]
-        told.append(json.loads(out.splitlines()[-1]))
+        reported.append(json.loads(out.splitlines()[-1]))
     loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=5)
     expected = [int(loader.batch_at(step).ids.sum()) for step in range(3)]
-    assert told[0]["sums"] == told[1]["sums"] == expected
-    rows = [row for one in told for shard in one["rows"] for row in shard]
+    assert reported[0]["sums"] == reported[1]["sums"] == expected
+    rows = [row for one in reported for shard in one["rows"] for row in shard]
     assert rows == loader.batch_at(2).ids.tolist()
-    assert [one["total"] for one in told] == [64, 64]
+    assert [one["total"] for one in reported] == [64, 64]

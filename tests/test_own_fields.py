@@ -10,7 +10,7 @@ import pytest
 
 import tokjax
 from tests.test_fields import FIELDS
-from tokjax.datasets.fields import OWN_FIELDS
+from tokjax.datasets.fields import CUSTOM_FIELDS
 from tokjax.testing import FIELD_CHECKS, check_field
 
 TOKENIZER = tokjax.byte_level(["<en>", "<de>"])
@@ -77,7 +77,7 @@ def test_processes_write_the_same(corpus, tmp_path):
 
 def test_a_field_that_nobody_registered(corpus, tmp_path, monkeypatch):
     tokjax.write_dataset(corpus, FIELD, tmp_path / "own")
-    monkeypatch.delitem(OWN_FIELDS, 1000)
+    monkeypatch.delitem(CUSTOM_FIELDS, 1000)
     dataset = tokjax.open_dataset(tmp_path / "own")
     assert dataset[0].tolist() == expected(corpus[0])
     dataset.verify()
@@ -110,13 +110,13 @@ def test_another_version_of_the_class(corpus, tmp_path, monkeypatch):
         encode_rows = TaggedField.encode_rows
         most: int = 0
 
-    monkeypatch.setitem(OWN_FIELDS, 1000, Later)
+    monkeypatch.setitem(CUSTOM_FIELDS, 1000, Later)
     assert tokjax.open_dataset(tmp_path / "own").field == Later(TOKENIZER, "<de>", 5, added=7)
     for made, message in (
         (Needs, "Needs needs the option 'kind'"),
         (Lacks, "Lacks has no option 'language'"),
     ):
-        monkeypatch.setitem(OWN_FIELDS, 1000, made)
+        monkeypatch.setitem(CUSTOM_FIELDS, 1000, made)
         with pytest.raises(tokjax.DatasetMismatchError, match=f"{message}; the dataset records"):
             tokjax.open_dataset(tmp_path / "own").field  # noqa: B018
 
@@ -154,7 +154,7 @@ def test_options_that_json_does_not_hold(tmp_path, value, message):
     assert not (tmp_path / "own").exists()
 
 
-def test_what_can_not_be_registered():
+def test_invalid_fields_are_not_registered():
     with pytest.raises(
         tokjax.InvalidArgumentError, match=r"is a subclass of tokjax.TokenField, not <class 'int'>"
     ):
@@ -174,19 +174,19 @@ def test_what_can_not_be_registered():
     ):
         tokjax.register_field(dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1000})))
     assert tokjax.register_field(TaggedField) is TaggedField
-    assert OWN_FIELDS[1000] is TaggedField
+    assert CUSTOM_FIELDS[1000] is TaggedField
     with pytest.raises(TypeError, match="abstract"):
         tokjax.TokenField(TOKENIZER)
 
 
-def faulty(number, **members):
+def make_faulty(number, **members):
     made = dataclass(frozen=True)(type(f"Faulty{number}", (TaggedField,), {"TYPE_ID": number, **members}))
     made.__module__ = __name__
     globals()[made.__name__] = made  # so that it pickles
     return tokjax.register_field(made)(TOKENIZER)
 
 
-def rows_of(rows):
+def make_rows_function(rows):
     def encode_rows(_, texts, *, threads=None):
         return tokjax.ragged_from_rows(rows(texts))
 
@@ -198,9 +198,21 @@ def rows_of(rows):
     [
         (1010, {"options": property(lambda _: {"language": "<en>", "most": 3})}, "its options make"),
         (1011, {"__reduce__": lambda _: (TaggedField, (TOKENIZER, "<de>"))}, "when it is pickled"),
-        (1012, {"encode_rows": rows_of(lambda texts: [[len(texts)] for _ in texts])}, "among others as"),
-        (1013, {"encode_rows": rows_of(lambda texts: [[0]] * (len(texts) > 0))}, "gave 1 rows for"),
-        (1014, {"encode_rows": rows_of(lambda texts: [[999]] * len(texts))}, "ids from 999 to 999"),
+        (
+            1012,
+            {"encode_rows": make_rows_function(lambda texts: [[len(texts)] for _ in texts])},
+            "among others as",
+        ),
+        (
+            1013,
+            {"encode_rows": make_rows_function(lambda texts: [[0]] * (len(texts) > 0))},
+            "gave 1 rows for",
+        ),
+        (
+            1014,
+            {"encode_rows": make_rows_function(lambda texts: [[999]] * len(texts))},
+            "ids from 999 to 999",
+        ),
         (
             1016,
             {"encode_rows": lambda *_, **__: None},
@@ -218,14 +230,14 @@ def rows_of(rows):
         ),
     ],
 )
-def test_the_checks_see_a_fault(number, members, message):
-    field = faulty(number, **members)
+def test_checks_detect_faulty_fields(number, members, message):
+    field = make_faulty(number, **members)
     with pytest.raises((AssertionError, tokjax.InvalidArgumentError), match=message):
         check_field(field)
 
 
 def test_ids_beyond_the_vocabulary_write_nothing(tmp_path):
-    field = faulty(1015, encode_rows=rows_of(lambda texts: [np.array([300])] * len(texts)))
+    field = make_faulty(1015, encode_rows=make_rows_function(lambda texts: [np.array([300])] * len(texts)))
     with pytest.raises(
         tokjax.InvalidArgumentError, match="ids from 300 to 300, but its vocabulary size is 258"
     ):

@@ -13,7 +13,7 @@ from tokjax.trainer import bundles
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 FOR_DEVELOPERS = {"test", "test-all", "dev", "benchmarks", "docs"}
-ALONG_WITH_THE_OLDEST = {"orbax-checkpoint", "pyparsing"}
+TESTED_WITH_OLDEST = {"orbax-checkpoint", "pyparsing"}
 
 
 def lower_bounds():
@@ -26,7 +26,7 @@ def lower_bounds():
 def test_the_oldest_versions_are_tested():
     lines = (ROOT / ".ci" / "oldest.txt").read_text("utf-8").splitlines()
     pinned = dict(line.split("==") for line in lines if line and not line.startswith("#"))
-    assert {name: pinned[name] for name in pinned.keys() - ALONG_WITH_THE_OLDEST} == lower_bounds()
+    assert {name: pinned[name] for name in pinned.keys() - TESTED_WITH_OLDEST} == lower_bounds()
 
 
 def test_extras_and_tests_ask_for_the_same():
@@ -50,7 +50,7 @@ def test_one_version():
     assert f"\n## [{tokjax.__version__}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
 
 
-def cells(page, heading):
+def read_cells(page, heading):
     """The second cell of each row of a table, by the first, as far as that has plain words."""
     table = page.split(heading)[1].split("\n\n")[0]
     rows = (line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith("|"))
@@ -59,14 +59,14 @@ def cells(page, heading):
 
 def test_versions_in_the_docs_are_those_of_the_code():
     page = (ROOT / "docs" / "versioning.md").read_text("utf-8")
-    assert cells(page, "| file | current version | field |\n|---|---|---|\n") == {
+    assert read_cells(page, "| file | current version | field |\n|---|---|---|\n") == {
         "dataset": str(manifest.SCHEMA_VERSION),
         "tokenizer": str(tokjax_json.VERSION),
         "training bundle": str(bundles._VERSION),
         "state of a loader": str(base.STATE_VERSION),
     }
     bounds = lower_bounds()
-    assert cells(page, "| | from |\n|---|---|\n") == {
+    assert read_cells(page, "| | from |\n|---|---|\n") == {
         "Python": PROJECT["requires-python"].removeprefix(">="),
         "NumPy": bounds["numpy"],
         "JAX": bounds["jax"],

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree
+from tests.numpy_jax_agreement import assert_agrees
 
 segments = st.lists(st.lists(st.integers(1, 4), max_size=4), min_size=1, max_size=4)
 
@@ -20,11 +20,11 @@ def test_segments(lengths):
     width = max(map(sum, lengths)) + 1
     rows = [[i for i, n in enumerate(row, 1) for _ in range(n)] for row in lengths]
     ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int32)
-    found = agree(partial(tokjax.segment_lengths, max_segments=5), ids)
+    found = assert_agrees(partial(tokjax.segment_lengths, max_segments=5), ids)
     assert found.tolist() == [row + [0] * (5 - len(row)) for row in lengths]
-    bounds = agree(partial(tokjax.cu_seqlens, max_segments=5), ids)
+    bounds = assert_agrees(partial(tokjax.cu_seqlens, max_segments=5), ids)
     assert bounds.tolist() == [np.cumsum([0, *row, *[0] * (5 - len(row))]).tolist() for row in lengths]
-    packed = agree(partial(tokjax.cudnn_segments, max_segments=5), ids)
+    packed = assert_agrees(partial(tokjax.cudnn_segments, max_segments=5), ids)
     for row, seqlen, offsets in zip(lengths, packed["q_seqlen"], packed["q_offsets"], strict=True):
         assert seqlen.tolist() == row + [-1] * (5 - len(row))
         assert offsets.tolist() == np.cumsum([0, *row])[: len(row)].tolist() + [-1] * (6 - len(row))
@@ -47,7 +47,7 @@ def test_segments_of_one_row_and_too_many():
 
 
 @pytest.mark.parametrize("count", [tokjax.segment_lengths, tokjax.cu_seqlens, tokjax.cudnn_segments])
-def test_segments_need_room(count):
+def test_segments_need_space(count):
     with pytest.raises(tokjax.InvalidArgumentError, match="max_segments must be at least 1, not 0"):
         count(np.zeros((1, 3), np.int32), 0)
 
@@ -68,7 +68,7 @@ def test_views(packed):
 
 
 def test_maxtext(packed):
-    batch = agree(lambda p: p.to_maxtext(), packed)
+    batch = assert_agrees(lambda p: p.to_maxtext(), packed)
     assert batch["inputs"].tolist() == packed.ids.tolist()
     assert batch["targets"].tolist() == [[6, 7, 0, 9, 0], [0] * 5]
     assert batch["inputs_segmentation"].tolist() == [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0]]

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.agreement import agree, agree_in_jax, assert_same
+from tests.numpy_jax_agreement import assert_agrees, assert_agrees_in_jax, assert_same
 from tests.oracles import packing as oracle
-from tokjax.batching.packing import fitting
+from tokjax.batching.packing import bin_packing
 
 STRATEGIES = ["concat", "first_fit", "best_fit"]
 lengths_below = st.integers(1, 12).flatmap(
     lambda size: st.tuples(st.lists(st.integers(1, size), max_size=40), st.just(size))
 )
-rows_of_ids = st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=7)
+id_rows = st.lists(st.lists(st.integers(0, 9), max_size=9), max_size=7)
 
 
-def pieces_of(plan):
+def get_pieces(plan):
     """The pieces of each block, as tuples."""
     pieces = list(zip(plan.documents.tolist(), plan.starts.tolist(), plan.lengths.tolist(), strict=True))
     splits = plan.block_splits.tolist()
@@ -31,25 +31,27 @@ def pieces_of(plan):
 @given(lengths_below, st.integers(1, 5))
 def test_first_fit(given_lengths, max_pieces):
     lengths, size = given_lengths
-    found = fitting.first_fit(np.array(lengths, np.int64), size, max_pieces)
+    found = bin_packing.first_fit(np.array(lengths, np.int64), size, max_pieces)
     assert found.tolist() == oracle.first_fit(lengths, size, max_pieces)
 
 
 @given(lengths_below)
 def test_best_fit(given_lengths):
     lengths, size = given_lengths
-    found = fitting.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
+    found = bin_packing.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
     expected = oracle.best_fit(lengths, size, 2**31)
-    assert oracle.rooms_left(lengths, found, size) == oracle.rooms_left(lengths, expected, size)
+    assert oracle.compute_free_space(lengths, found, size) == oracle.compute_free_space(
+        lengths, expected, size
+    )
 
 
 @given(lengths_below, st.integers(1, 5))
 def test_best_fit_keeps_to_the_number_of_pieces(given_lengths, max_pieces):
     lengths, size = given_lengths
-    found = fitting.best_fit(np.array(lengths, np.int64), size, max_pieces)
+    found = bin_packing.best_fit(np.array(lengths, np.int64), size, max_pieces)
     if lengths:
         assert np.bincount(found).max() <= max_pieces
-        assert min(oracle.rooms_left(lengths, found.tolist(), size)) >= 0
+        assert min(oracle.compute_free_space(lengths, found.tolist(), size)) >= 0
         assert sorted(set(found.tolist())) == list(range(found.max() + 1))
 
 
@@ -58,14 +60,16 @@ def test_many_blocks_and_chunks():
     lengths = np.clip(rng.lognormal(4, 1, 6_000), 1, 512).astype(np.int64)
     for size in (512, 4096):
         expected = oracle.first_fit(lengths.tolist(), size, 9)
-        assert fitting.first_fit(lengths, size, 9).tolist() == expected
-        best = fitting.best_fit(lengths, size, 2**31).tolist()
+        assert bin_packing.first_fit(lengths, size, 9).tolist() == expected
+        best = bin_packing.best_fit(lengths, size, 2**31).tolist()
         slow = oracle.best_fit(lengths.tolist(), size, 2**31)
-        assert oracle.rooms_left(lengths, best, size) == oracle.rooms_left(lengths, slow, size)
+        assert oracle.compute_free_space(lengths, best, size) == oracle.compute_free_space(
+            lengths, slow, size
+        )
 
 
 @given(
-    rows_of_ids,
+    id_rows,
     st.integers(1, 8),
     st.sampled_from(STRATEGIES),
     st.sampled_from(["split", "truncate"]),
@@ -78,9 +82,9 @@ def test_blocks(rows, size, strategy, overlong, seed, eos_id, positions):
     plan = tokjax.plan_packing(
         ragged.lengths, size, strategy, overlong=overlong, seed=seed, separators=eos_id is not None
     )
-    blocks = pieces_of(plan)
+    blocks = get_pieces(plan)
     check_pieces(rows, blocks, size, strategy, overlong, seed, eos_id)
-    packed = agree(
+    packed = assert_agrees(
         lambda p, r: tokjax.apply_packing(p, r, pad_id=99, eos_id=eos_id, positions=positions), plan, ragged
     )
     expected = oracle.apply(blocks, rows, size, 99, eos_id, true_positions=positions == "document")
@@ -109,9 +113,9 @@ def check_pieces(rows, blocks, size, strategy, overlong, seed, eos_id):
     needed = [len(row) + (eos_id is not None) for row in rows]
     seen = [(document, start + i) for block in blocks for document, start, n in block for i in range(n)]
     assert len(set(seen)) == len(seen)
-    places = [sum(document == each for document, _ in seen) for each in range(len(rows))]
+    indices = [sum(document == each for document, _ in seen) for each in range(len(rows))]
     wanted = needed if overlong == "split" else [min(n, size) for n in needed]
-    without_last_separator = [a - b for a, b in zip(wanted, places, strict=True)]
+    without_last_separator = [a - b for a, b in zip(wanted, indices, strict=True)]
     allowed = [0] * len(rows)
     if eos_id is not None and strategy == "concat" and rows:
         last = without_last_separator.index(1) if 1 in without_last_separator else len(rows) - 1
@@ -136,17 +140,17 @@ def test_a_seed_shuffles():
     assert sorted(plans[0].documents.tolist()) == list(range(50))
 
 
-@given(rows_of_ids, st.integers(1, 6), st.sampled_from(STRATEGIES), st.data())
+@given(id_rows, st.integers(1, 6), st.sampled_from(STRATEGIES), st.data())
 def test_parts(rows, size, strategy, data):
     ragged = tokjax.ragged_from_rows(rows)
     plan = tokjax.plan_packing(ragged.lengths, size, strategy, overlong="split")
     first = data.draw(st.integers(0, plan.num_blocks - 1))
     stop = data.draw(st.integers(first + 1, plan.num_blocks))
-    whole = tokjax.apply_packing(plan, ragged, pad_id=99)
+    full = tokjax.apply_packing(plan, ragged, pad_id=99)
     for num_pieces in (None, len(plan.lengths) + 2):
         part = plan.part(first, stop, num_pieces=num_pieces)
-        packed = agree(lambda p, r: tokjax.apply_packing(p, r, pad_id=99), part, ragged)
-        for column, of_part in zip(whole[:5], packed[:5], strict=True):
+        packed = assert_agrees(lambda p, r: tokjax.apply_packing(p, r, pad_id=99), part, ragged)
+        for column, of_part in zip(full[:5], packed[:5], strict=True):
             assert column[first:stop].tolist() == of_part.tolist()
         assert int(packed.total_tokens) == part.total_tokens
 
@@ -182,7 +186,7 @@ def test_results_of_any_kind_are_packed():
         tokjax.apply_packing(plan, [[1, 2, 3], [4]], pad_id=0)
 
 
-def test_rows_with_room_behind_them():
+def test_rows_with_padding_after_them():
     """As `fill_in_the_middle(size=)` makes them."""
     rows = tokjax.Ragged(np.array([1, 2, 3, 4, 0, 0], np.int32), np.array([0, 3, 4], np.int32))
     plan = tokjax.plan_packing([3, 1], 2)
@@ -194,7 +198,7 @@ def test_rows_with_room_behind_them():
 
 
 @pytest.mark.parametrize(("first", "stop"), [(0, "1"), (0.0, 1)])
-def test_parts_that_are_no_numbers(first, stop):
+def test_invalid_parts(first, stop):
     with pytest.raises(tokjax.InvalidArgumentError, match="(first|stop) must be an integer"):
         tokjax.plan_packing([1], 1).part(first, stop)
 
@@ -216,19 +220,19 @@ def test_more_than_int32_tokens_can_be_planned():
 
 def test_no_separator_follows_the_last_document_of_a_stream():
     plan = tokjax.plan_packing([4, 3], 8, "concat", separators=True)
-    assert pieces_of(plan) == [[(0, 0, 5), (1, 0, 3)]]
-    assert len(pieces_of(tokjax.plan_packing([4, 3], 8, "best_fit", separators=True))) == 2
+    assert get_pieces(plan) == [[(0, 0, 5), (1, 0, 3)]]
+    assert len(get_pieces(tokjax.plan_packing([4, 3], 8, "best_fit", separators=True))) == 2
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_many_pieces_of_a_block_are_in_the_order_of_documents(strategy):
     lengths = np.random.default_rng(0).integers(1, 5, 5000)
-    blocks = pieces_of(tokjax.plan_packing(lengths, 300, strategy))
+    blocks = get_pieces(tokjax.plan_packing(lengths, 300, strategy))
     assert all(block == sorted(block) for block in blocks)
     assert [block[0] for block in blocks] == sorted(block[0] for block in blocks)
 
 
-def test_blocks_hold_something():
+def test_blocks_are_not_empty():
     with pytest.raises(tokjax.InvalidArgumentError, match="block_size must be at least 1"):
         tokjax.plan_packing([1], 0)
 
@@ -254,7 +258,7 @@ def test_blocks_hold_something():
         ([[1]], {}, r"lengths must be integers from 0, shape \(documents,\)"),
     ],
 )
-def test_plans_refuse(lengths, options, message):
+def test_plans_reject_invalid_arguments(lengths, options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.plan_packing(lengths, 8, **options)
 
@@ -314,7 +318,7 @@ class TestLossMasks:
         ragged = ragged._replace(row_splits=ragged.row_splits.astype(np.int32))
         plan = tokjax.plan_packing(ragged.lengths, 5, separators=eos_id is not None)
         pack = partial(tokjax.apply_packing, plan, pad_id=0, eos_id=eos_id)
-        agree_in_jax(lambda r, m: pack(r, loss_mask=m), pack(ragged, loss_mask=mask), (ragged, mask))
+        assert_agrees_in_jax(lambda r, m: pack(r, loss_mask=m), pack(ragged, loss_mask=mask), (ragged, mask))
 
     def test_conversations(self, tokenizer):
         template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}\n{% endfor %}"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 import tokjax
-from tests.strategies import byte_strings, hard_texts
+from tests.text_strategies import byte_strings, hard_texts
 
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [*SPECIAL, *"abcdéx!", "##a", "##b", "##c", "##dd", "to", "be", "or", "not", "question"]
@@ -27,7 +27,7 @@ word_lists = st.lists(words | st.sampled_from(["a b", "", "!?"]), max_size=8)
 
 
 @lru_cache
-def both(template="bert"):
+def make_both(template="bert"):
     """Our tokenizer and the library's."""
     single, pair = TEMPLATES[template]
     ids = {token: i for i, token in enumerate(VOCABULARY)}
@@ -52,30 +52,30 @@ def assert_alike(result, encoding):
     assert result.attention_mask.tolist() == encoding.attention_mask
 
 
-def spans_of_library(text, encoding, sequence):
+def get_library_spans(text, encoding, sequence):
     """The library's character spans of one text of the pair, as byte spans."""
     chosen = [i for i, of in enumerate(encoding.sequence_ids) if of == sequence]
     return tokjax.char_to_byte_spans(text, [encoding.offsets[i] for i in chosen]).tolist() if chosen else []
 
 
-def spans_in_input(tokenizer, text, result, sequence):
+def get_input_spans(tokenizer, text, result, sequence):
     chosen = result.offsets[result.sequence_ids == sequence]
     return tokjax.map_offsets_to_input(tokenizer, text, chosen).tolist()
 
 
 @given(text=texts, pair=st.none() | texts, template=st.sampled_from(list(TEMPLATES)))
 def test_pairs_and_templates(text, pair, template):
-    ours, theirs = both(template)
+    ours, theirs = make_both(template)
     result = tokjax.encode_result(ours, text, pair)
     encoding = theirs.encode(text, pair)
     assert_alike(result, encoding)
-    assert spans_in_input(ours, text, result, 0) == spans_of_library(text, encoding, 0)
+    assert get_input_spans(ours, text, result, 0) == get_library_spans(text, encoding, 0)
     if pair is not None:
-        assert spans_in_input(ours, pair, result, 1) == spans_of_library(pair, encoding, 1)
-    bare = tokjax.encode_result(ours, text, pair, add_special_tokens=False)
+        assert get_input_spans(ours, pair, result, 1) == get_library_spans(pair, encoding, 1)
+    without_special = tokjax.encode_result(ours, text, pair, add_special_tokens=False)
     expected = theirs.encode(text, pair, add_special_tokens=False)
-    assert bare.ids.tolist() == (
-        expected.ids if template != "second first" or pair is None else bare.ids.tolist()
+    assert without_special.ids.tolist() == (
+        expected.ids if template != "second first" or pair is None else without_special.ids.tolist()
     )
 
 
@@ -87,13 +87,13 @@ def test_pairs_and_templates(text, pair, template):
     side=st.sampled_from(["left", "right"]),
 )
 def test_truncation(text, pair, max_length, truncation, side):
-    ours, theirs = both()
+    ours, theirs = make_both()
     if pair is None:
         truncation = "longest_first"
     options = {"max_length": max_length, "truncation": truncation, "truncation_side": side}
-    left_whole = {"longest_first": None, "only_first": pair, "only_second": text}[truncation]
-    if left_whole is not None:
-        left = max_length - 3 - len(tokjax.encode(ours, left_whole, add_special_tokens=False))
+    left_full = {"longest_first": None, "only_first": pair, "only_second": text}[truncation]
+    if left_full is not None:
+        left = max_length - 3 - len(tokjax.encode(ours, left_full, add_special_tokens=False))
         if left < 0:
             with pytest.raises(
                 tokjax.InvalidArgumentError, match=r"leaves whole has \d+ tokens, and max_len"
@@ -111,8 +111,8 @@ def test_truncation(text, pair, max_length, truncation, side):
 
 @given(text=texts, question=texts, max_length=st.integers(9, 24), stride=st.integers(0, 4))
 def test_windows(text, question, max_length, stride):
-    ours, theirs = both()
-    room = max_length - 2
+    ours, theirs = make_both()
+    capacity = max_length - 2
     theirs.enable_truncation(max_length, stride=stride)
     encoding = theirs.encode(text)
     expected = [encoding, *encoding.overflowing]
@@ -121,14 +121,14 @@ def test_windows(text, question, max_length, stride):
     assert windows.text_ids.tolist() == [0] * len(expected)
     for result, window in zip(windows.batch, expected, strict=True):
         assert_alike(result, window)
-        assert len(result) <= room + 2
-        assert spans_in_input(ours, text, result, 0) == spans_of_library(text, window, 0)
+        assert len(result) <= capacity + 2
+        assert get_input_spans(ours, text, result, 0) == get_library_spans(text, window, 0)
 
 
 @given(pairs=st.lists(st.tuples(texts, texts), max_size=4), stride=st.integers(0, 3))
 def test_windows_of_pairs(pairs, stride):
     """Each has the question whole, and together they have all of the context, `stride` tokens twice."""
-    ours, _ = both()
+    ours, _ = make_both()
     questions, contexts = [q for q, _ in pairs], [c for _, c in pairs]
     longest = max((len(tokjax.encode(ours, q, add_special_tokens=False)) for q in questions), default=0)
     max_length = longest + 3 + stride + 2
@@ -138,7 +138,7 @@ def test_windows_of_pairs(pairs, stride):
     assert sorted(set(windows.text_ids.tolist())) == list(range(len(pairs)))
     for i, (question, context) in enumerate(pairs):
         of_text = [windows.batch[j] for j in np.flatnonzero(windows.text_ids == i)]
-        whole = tokjax.encode_result(ours, context, add_special_tokens=False)
+        full = tokjax.encode_result(ours, context, add_special_tokens=False)
         seen = []
         for number, result in enumerate(of_text):
             assert (
@@ -148,17 +148,17 @@ def test_windows_of_pairs(pairs, stride):
             part = result.offsets[result.sequence_ids == 1].tolist()
             assert part[:stride] == seen[-stride:] if stride and number else True
             seen += part[stride if number else 0 :]
-        assert seen == whole.offsets.tolist()
+        assert seen == full.offsets.tolist()
 
 
 @given(first=word_lists, second=st.none() | word_lists)
 def test_words(first, second):
-    ours, theirs = both()
+    ours, theirs = make_both()
     result = tokjax.encode_result(ours, first, second, is_pretokenized=True)
     assert_alike(result, theirs.encode(first, second, is_pretokenized=True))
 
 
-def test_words_of_bytes_and_of_no_model_that_knows_blanks(tokenizer):
+def test_word_ids_of_byte_and_space_free_models(tokenizer):
     words = ["naïve", "low", "", "newest"]
     result = tokjax.encode_result(tokenizer, words, is_pretokenized=True)
     joined = tokjax.encode_result(tokenizer, " ".join(words))
@@ -188,7 +188,7 @@ def test_a_batch_is_its_pairs_one_by_one(tokenizer, rows):
 
 
 def test_special_tokens_that_are_found_stay_what_they_are():
-    ours, _ = both()
+    ours, _ = make_both()
     result = tokjax.encode_result(ours, "to [MASK]", "be", allowed_special={"[MASK]"})
     assert result.tokens == ("[CLS]", "to", "[MASK]", "[SEP]", "be", "[SEP]")
     assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 0, 1]
@@ -230,11 +230,11 @@ class TestTemplates:
             (["$A", ""], None, r"made of names and \$A or \$B, and one part is ''"),
         ],
     )
-    def test_that_make_no_sense(self, single, pair, message):
+    def test_invalid_templates(self, single, pair, message):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             tokjax.with_template(tokjax.wordpiece(VOCABULARY), single, pair)
 
-    def test_of_no_model_of_ours(self):
+    def test_templates_of_other_models(self):
         with pytest.raises(tokjax.UnsupportedTokenizerError, match="tokjax's own, not str"):
             tokjax.with_template("gpt2", "$A")
 
@@ -260,12 +260,12 @@ class TestTemplates:
 )
 def test_options_that_make_no_sense(options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
-        tokjax.encode_batch_result(both()[0], ["to be"], **options)
+        tokjax.encode_batch_result(make_both()[0], ["to be"], **options)
 
 
 def test_words_of_two_kinds():
     with pytest.raises(tokjax.InvalidArgumentError, match=r"words of text 0 are str, but for b'be'"):
-        tokjax.encode_result(both()[0], ["to", b"be"], is_pretokenized=True)
+        tokjax.encode_result(make_both()[0], ["to", b"be"], is_pretokenized=True)
 
 
 @pytest.mark.parametrize(
@@ -279,11 +279,11 @@ def test_words_of_two_kinds():
 )
 def test_windows_that_make_no_sense(options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
-        tokjax.encode_windows(both()[0], ["to be or not"], **options)
+        tokjax.encode_windows(make_both()[0], ["to be or not"], **options)
 
 
 class TestLookups:
-    result = tokjax.encode_result(both()[0], "not éa", "be", assume_normalized=True)
+    result = tokjax.encode_result(make_both()[0], "not éa", "be", assume_normalized=True)
 
     def test_tokens(self):
         assert self.result.tokens == ("[CLS]", "not", "é", "##a", "[SEP]", "be", "[SEP]")
@@ -314,6 +314,6 @@ class TestLookups:
         assert tokjax.word_to_tokens(self.result, 2) is None
 
     def test_without_offsets(self):
-        bare = tokjax.encode_result(both()[0], "not", return_offsets=False)
+        without_special = tokjax.encode_result(make_both()[0], "not", return_offsets=False)
         with pytest.raises(tokjax.InvalidArgumentError, match="no offsets; encode with return_offsets=True"):
-            tokjax.byte_to_token(bare, 1)
+            tokjax.byte_to_token(without_special, 1)

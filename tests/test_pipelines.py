@@ -19,31 +19,31 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.test_batching import assert_same
-from tests.test_imports import loaded_after
-from tests.test_threads import OddError, until_error
+from tests.test_imports import find_loaded_modules
+from tests.test_threads import OddError, collect_until_error
 from tokjax import LengthBuckets, batched, compose, pipeline
 
 TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\ud800", "it's"] * 4
 
 
-def halved(number):
+def halve(number):
     return 12 // number
 
 
-def odd(number):
+def is_odd(number):
     raise OddError("no", number)
 
 
-def labelled(batch):
+def add_labels(batch):
     labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask)
     return tokjax.CausalLMBatch(batch.ids, batch.attention_mask, labels)
 
 
-def process_and(value):
+def get_process_and(value):
     return os.getpid(), value
 
 
-def masked(numbered, seed):
+def mask_numbered(numbered, seed):
     number, batch = numbered
     draws = np.random.default_rng([seed, number]).random(batch.ids.shape)
     return batch._replace(ids=np.where(draws < 0.5, 0, batch.ids).astype(np.int32))
@@ -54,7 +54,7 @@ def to_batch(tokenizer):
     return pipeline(
         ("tokens", partial(tokjax.encode_batch_result, tokenizer)),
         ("padded", partial(tokjax.collate_padded_batch, pad_id=0, buckets=LengthBuckets([8, 32]))),
-        ("labels", labelled),
+        ("labels", add_labels),
     )
 
 
@@ -66,7 +66,7 @@ def expected(tokenizer):
         )
         for some in batched(TEXTS, 5)
     ]
-    return [labelled(batch) for batch in padded]
+    return [add_labels(batch) for batch in padded]
 
 
 def assert_all_same(expected, batches):
@@ -87,8 +87,8 @@ def test_composition_is_associative(functions, text):
     for function in functions:
         expected = function(expected)
     assert compose(*functions)(text) == expected
-    for cut in range(len(functions) + 1):
-        assert compose(compose(*functions[:cut]), compose(*functions[cut:]))(text) == expected
+    for truncated in range(len(functions) + 1):
+        assert compose(compose(*functions[:truncated]), compose(*functions[truncated:]))(text) == expected
 
 
 def test_a_pipeline_is_a_value():
@@ -99,7 +99,10 @@ def test_a_pipeline_is_a_value():
     assert hash(longer) == hash(pickle.loads(pickle.dumps(longer)))
     assert pickle.loads(pickle.dumps(longer)) == longer
     assert repr(longer) == "Pipeline(stripped -> loud)"
-    assert repr(compose(partial(int, base=2), LengthBuckets([4]).rung_of)) == "Pipeline(int -> rung_of)"
+    assert (
+        repr(compose(partial(int, base=2), LengthBuckets([4]).get_padded_lengths))
+        == "Pipeline(int -> get_padded_lengths)"
+    )
     with pytest.raises(AttributeError):
         longer.steps = ()
 
@@ -111,7 +114,7 @@ def test_from_texts_to_batches(to_batch, expected):
 
 def test_steps_on_a_device(to_batch, expected):
     moved = to_batch.then("on the device", partial(jax.tree.map, jnp.asarray)).then(
-        "again", jax.jit(labelled)
+        "again", jax.jit(add_labels)
     )
     for batch, on_device in zip(expected, moved.map(batched(TEXTS, 5)), strict=True):
         assert_same(batch, on_device, jax.Array)
@@ -142,24 +145,24 @@ def test_in_executors(kind, to_batch, expected):
     with makers[kind]() as executor:
         assert_all_same(expected, to_batch.map(batched(TEXTS, 5), workers=2, executor=executor))
         assert_all_same(expected, executor.map(to_batch, list(batched(TEXTS, 5))))
-        [(process, value)] = compose(process_and).map([3], executor=executor)
+        [(process, value)] = compose(get_process_and).map([3], executor=executor)
         assert value == 3
         assert (process == os.getpid()) == (kind == "threads")
         with pytest.raises(ZeroDivisionError) as caught:
-            list(pipeline(("half", halved)).map([3, 2, 0], executor=executor))
+            list(pipeline(("half", halve)).map([3, 2, 0], executor=executor))
         expected_error = OddError if kind == "threads" else RuntimeError
-        with pytest.raises(expected_error, match="no and 3") as told:
-            list(pipeline(("odd", odd)).map([3], executor=executor))
-        assert ("does not unpickle" in str(told.value)) == (kind != "threads")
-        assert list(compose(halved).map([3], executor=executor)) == [4]
+        with pytest.raises(expected_error, match="no and 3") as reported:
+            list(pipeline(("odd", is_odd)).map([3], executor=executor))
+        assert ("does not unpickle" in str(reported.value)) == (kind != "threads")
+        assert list(compose(halve).map([3], executor=executor)) == [4]
     assert caught.value.__notes__ == [
         "in step 'half' of a pipeline",
         "item 2 of the stream, counted from 0",
     ]
-    assert told.value.__notes__ == ["in step 'odd' of a pipeline", "item 0 of the stream, counted from 0"]
+    assert reported.value.__notes__ == ["in step 'odd' of a pipeline", "item 0 of the stream, counted from 0"]
 
 
-def test_functions_of_a_notebook_in_loky():
+def test_notebook_functions_in_loky():
     with loky.ProcessPoolExecutor(1) as executor:
         assert list(compose(lambda x: x + 1).map([1, 2], executor=executor)) == [2, 3]
 
@@ -191,11 +194,11 @@ def test_what_does_not_pickle(monkeypatch):
         ThreadPoolExecutor(1) as executor,
         pytest.raises(tokjax.InvalidArgumentError, match="step 'added' does not pickle .*functools.partial"),
     ):
-        pipeline(("half", halved), ("added", lambda x: x + 1)).map([1], executor=executor)
+        pipeline(("half", halve), ("added", lambda x: x + 1)).map([1], executor=executor)
 
 
 def test_errors_say_where():
-    inner = pipeline(("half", halved))
+    inner = pipeline(("half", halve))
     outer = pipeline(("number", int), ("inner", inner))
     with pytest.raises(ZeroDivisionError) as caught:
         list(outer.map(["3", "2", "0"]))
@@ -231,22 +234,22 @@ def test_an_error_in_the_stream_comes_last(count, workers):
         raise OSError("gone")
 
     expected = [str(i) for i in range(count)], "gone"
-    assert until_error(compose(str).map(source(), workers=workers)) == expected
+    assert collect_until_error(compose(str).map(source(), workers=workers)) == expected
 
 
 def test_streams_are_read_as_they_are_asked_for():
-    taken = []
-    source = (taken.append(i) or i for i in itertools.count())
+    selected = []
+    source = (selected.append(i) or i for i in itertools.count())
     results = compose(str).map(source)
-    assert taken == []
+    assert selected == []
     assert [next(results) for _ in range(3)] == ["0", "1", "2"]
-    assert taken == [0, 1, 2]
+    assert selected == [0, 1, 2]
     ahead = compose(str).map(source, workers=2)
     assert [next(ahead) for _ in range(20)] == [str(i) for i in range(3, 23)]
-    assert len(taken) == 23 + 4
+    assert len(selected) == 23 + 4
 
 
-def test_workers_work_at_a_time():
+def test_number_of_active_workers():
     barrier = threading.Barrier(3, timeout=20)
     assert len(list(compose(lambda _: barrier.wait()).map(range(9), workers=3))) == 9
 
@@ -266,11 +269,11 @@ def test_batched_reads_no_more_than_it_needs():
 
 def test_randomness_is_a_function_of_seed_and_number(to_batch):
     batches = list(to_batch.map(batched(TEXTS, 5)))
-    masking = compose(partial(masked, seed=7))
+    masking = compose(partial(mask_numbered, seed=7))
     first = list(masking.map(enumerate(batches)))
     assert_all_same(first, masking.map(enumerate(batches), workers=4))
     assert_same(first[3], masking((3, batches[3])), np.ndarray)
-    other = compose(partial(masked, seed=8))((3, batches[3]))
+    other = compose(partial(mask_numbered, seed=8))((3, batches[3]))
     assert (other.ids != first[3].ids).any()
 
 
@@ -301,7 +304,7 @@ def test_on_grains_loader(workers, to_batch, expected):
     assert_all_same(expected, loader)
 
 
-def test_what_goes_through(to_batch):
+def test_supported_values(to_batch):
     lines = to_batch.describe(TEXTS[:3]).splitlines()
     assert [" ".join(line.split()) for line in lines] == [
         "(example) list of 3",
@@ -330,7 +333,7 @@ def test_what_goes_through(to_batch):
     assert len({line.rindex("    ") for line in lines}) == 1
 
 
-def test_what_goes_through_in_other_forms(tokenizer):
+def test_converted_values(tokenizer):
     def described(value):
         return [line.split(maxsplit=1) for line in pipeline().describe(value).splitlines()]
 
@@ -350,7 +353,7 @@ def test_what_goes_through_in_other_forms(tokenizer):
         ["offsets", f"int64 ({len(result)}, 2)"],
     ]
     with pytest.raises(ZeroDivisionError) as caught:
-        pipeline(("half", halved)).describe(0)
+        pipeline(("half", halve)).describe(0)
     assert caught.value.__notes__ == ["in step 'half' of a pipeline"]
 
 
@@ -368,11 +371,11 @@ def test_what_goes_through_in_other_forms(tokenizer):
         (lambda: batched([], 0), "size must be at least 1, not 0"),
     ],
 )
-def test_what_is_refused(call, message):
+def test_invalid_pipelines_are_rejected(call, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         call()
 
 
 def test_pipelines_load_nothing_heavy():
     code = "import tokjax; assert list(tokjax.compose(len).map(['abc'])) == [3]"
-    assert loaded_after(code) == []
+    assert find_loaded_modules(code) == []

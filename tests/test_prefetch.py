@@ -56,21 +56,21 @@ print(next(batches).shape)
 
 
 class TestErrors:
-    def test_of_the_state(self):
+    def test_errors_of_the_state(self):
         class Source:
-            taken = 0
+            received = 0
 
             def __iter__(self):
                 return self
 
             def __next__(self):
-                self.taken += 1
+                self.received += 1
                 return np.zeros(2)
 
             def get_state(self):
-                if self.taken > 2:
+                if self.received > 2:
                     raise RuntimeError("the state is broken")
-                return {"taken": self.taken}
+                return {"taken": self.received}
 
         batches, found = tokjax.prefetch_to_device(Source()), []
 
@@ -87,7 +87,7 @@ class TestErrors:
         assert str(found[-1]) == "the state is broken"
         assert batches.get_state() == {"taken": 2}
 
-    def test_of_the_first_state(self):
+    def test_errors_of_the_first_state(self):
         class Source:
             def __iter__(self):
                 return self
@@ -113,8 +113,14 @@ class TestErrors:
 def test_numbers_are_replicated():
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("data",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
-    given = {"step": 7, "rate": 0.5, "scale": np.float32(2), "rows": np.arange(4, dtype=np.int32), "no": None}
-    batch = next(tokjax.prefetch_to_device([given], sharding=sharding))
+    passed = {
+        "step": 7,
+        "rate": 0.5,
+        "scale": np.float32(2),
+        "rows": np.arange(4, dtype=np.int32),
+        "no": None,
+    }
+    batch = next(tokjax.prefetch_to_device([passed], sharding=sharding))
     assert (int(batch["step"]), float(batch["rate"]), float(batch["scale"])) == (7, 0.5, 2.0)
     assert all(batch[name].sharding.is_fully_replicated for name in ("step", "rate", "scale"))
     assert batch["rows"].sharding == sharding

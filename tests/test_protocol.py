@@ -13,7 +13,7 @@ class LetterTokenizer:
     """One id a lower-case ASCII letter; knows nothing else."""
 
 
-@tokjax.vocabulary_of.register
+@tokjax.get_vocabulary.register
 def _(tokenizer: LetterTokenizer) -> tokjax.Vocabulary:
     letters = {bytes([c]): c - 97 for c in range(97, 123)}
     return tokjax.make_vocabulary(letters, {"<eos>": 26}, {"eos": "<eos>"})
@@ -22,13 +22,13 @@ def _(tokenizer: LetterTokenizer) -> tokjax.Vocabulary:
 @tokjax.encode_texts.register
 def _(tokenizer: LetterTokenizer, texts, *, add_special_tokens=True, **options) -> tokjax.TokenizationBatch:
     rows = [[ord(c) - 97 for c in text] + [26] * add_special_tokens for text in texts]
-    table = tokjax.vocabulary_of(tokenizer)
+    table = tokjax.get_vocabulary(tokenizer)
     return tokjax.TokenizationBatch(
-        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("letters"), table.strings_of
+        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("letters"), table.get_token_strings
     )
 
 
-def test_the_rest_comes_for_free(tmp_path):
+def test_default_functions(tmp_path):
     tokenizer = LetterTokenizer()
     result = tokjax.encode_result(tokenizer, "abc")
     assert result.tokens == ("a", "b", "c", "<eos>")
@@ -62,7 +62,7 @@ def test_the_rest_comes_for_free(tmp_path):
         lambda: tokjax.fingerprint("gpt2"),
     ],
 )
-def test_what_is_no_tokenizer(call):
+def test_non_tokenizers_are_rejected(call):
     with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"register your own type with @tokjax\."):
         call()
 

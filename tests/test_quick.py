@@ -3,8 +3,8 @@ import pytest
 import tiktoken
 
 import tokjax
-from tests.huggingface_tokenizers import pair_of
-from tests.sentence_models import sentence_models
+from tests.huggingface_tokenizers import make_pair
+from tests.train_sentencepiece_models import train_sentencepiece_models
 
 
 def test_quick_tokenize(tokenizer):
@@ -46,9 +46,9 @@ def test_quick_causal_lm_batch(tokenizer, plain_tokenizer):
     assert batch.ids.tolist() == [[low, eos, pad], [low, low_, eos]]
     assert batch.attention_mask.tolist() == [[1, 1, 0], [1, 1, 1]]
     assert batch.labels.tolist() == [[eos, -100, -100], [low_, eos, -100]]
-    given = tokjax.quick_causal_lm_batch(tokenizer, ["low", "low low"], pad_id=7, ignore_index=-1)
-    assert given.ids[0, 2] == 7
-    assert given.labels.tolist() == [[eos, -1, -1], [low_, eos, -1]]
+    passed = tokjax.quick_causal_lm_batch(tokenizer, ["low", "low low"], pad_id=7, ignore_index=-1)
+    assert passed.ids[0, 2] == 7
+    assert passed.labels.tolist() == [[eos, -1, -1], [low_, eos, -1]]
     only_eos = tokjax.byte_level_bpe(
         dict(tokenizer.vocabulary.ordinary), special_tokens={"</s>": 999}, eos_token="</s>"
     )
@@ -100,16 +100,16 @@ def test_columns_that_are_not_wanted(tokenizer):
     quick = tokjax.quick_tokenize(tokenizer, "low", return_offsets=False, return_masks=False)
     assert quick.token_pieces == ("low", "<|endoftext|>")
     assert {quick.offsets, quick.attention_mask, quick.token_type_ids, quick.special_tokens_mask} == {None}
-    cut = tokjax.quick_tokenize(tokenizer, "low low", max_length=2, truncation_side="left")
-    assert cut.token_pieces == (" low", "<|endoftext|>")
+    truncated = tokjax.quick_tokenize(tokenizer, "low low", max_length=2, truncation_side="left")
+    assert truncated.token_pieces == (" low", "<|endoftext|>")
 
 
 def test_texts_that_are_views_already():
     wordpiece = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "low"])
     assert tokjax.quick_tokenize(wordpiece, "LOW").token_pieces == ("[CLS]", "low", "[SEP]")
-    given = tokjax.quick_tokenize(wordpiece, "LOW", apply_tokenization_view=False)
-    assert given.token_pieces == ("[CLS]", "[UNK]", "[SEP]")
-    assert given.tokenization_text == "LOW"
+    passed = tokjax.quick_tokenize(wordpiece, "LOW", apply_tokenization_view=False)
+    assert passed.token_pieces == ("[CLS]", "[UNK]", "[SEP]")
+    assert passed.tokenization_text == "LOW"
 
 
 def test_special_tokens_in_texts(tokenizer):
@@ -128,11 +128,11 @@ def test_special_tokens_in_texts(tokenizer):
 class TestWhatTheyTake:
     """What `load_tokenizer` takes, and objects of other libraries."""
 
-    def same(self, given, tokenizer, text="low lower", **options):
+    def same(self, passed, tokenizer, text="low lower", **options):
         expected = tokjax.encode(tokenizer, text).tolist()
-        assert tokjax.quick_tokenize(given, text, **options).token_ids.tolist() == expected
-        assert tokjax.quick_encode_batch(given, [text], **options).results[0].ids.tolist() == expected
-        assert tokjax.quick_causal_lm_batch(given, [text], pad_id=0, **options).ids[0].tolist() == expected
+        assert tokjax.quick_tokenize(passed, text, **options).token_ids.tolist() == expected
+        assert tokjax.quick_encode_batch(passed, [text], **options).results[0].ids.tolist() == expected
+        assert tokjax.quick_causal_lm_batch(passed, [text], pad_id=0, **options).ids[0].tolist() == expected
 
     def test_files_and_directories(self, tmp_path, tokenizer):
         for directory, kind in (("hf", "huggingface"), ("gpt2", "gpt2")):
@@ -158,17 +158,17 @@ class TestWhatTheyTake:
             tokjax.encode(custom, "ab")
 
     def test_objects_of_other_libraries(self):
-        theirs, ours = pair_of("GPT-2")
+        theirs, ours = make_pair("GPT-2")
         self.same(theirs, ours)
-        sentence_piece = sentence_models()["unigram"]
-        bare = tokjax.from_sentencepiece(sentence_piece.processor)
-        self.same(sentence_piece.processor, bare)
+        sentence_piece = train_sentencepiece_models()["unigram"]
+        plain = tokjax.from_sentencepiece(sentence_piece.processor)
+        self.same(sentence_piece.processor, plain)
         tiktoken = pytest.importorskip("tiktoken")
         ranks = {bytes([i]): i for i in range(256)} | {b"lo": 256}
         encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
         self.same(encoding, tokjax.from_tiktoken(encoding))
 
-    def test_what_they_do_not(self, tokenizer):
+    def test_rejected_inputs(self, tokenizer):
         with pytest.raises(
             tokjax.InvalidArgumentError, match="format='gpt2' is for paths, not for a ByteLevel"
         ):

@@ -20,7 +20,7 @@ def write(path, texts, **options):
     tokjax.write_dataset(texts, FIELD, path, shard_size=1, **options)
 
 
-def text_of(dataset, row):
+def read_text(dataset, row):
     return tokjax.decode(FIELD.tokenizer, dataset[row], skip_special_tokens=True)
 
 
@@ -49,15 +49,15 @@ def replace_at(monkeypatch, module, name, path, *, when="before"):
 
 
 @pytest.mark.parametrize("verify", [True, False])
-@pytest.mark.parametrize("name", ["open_regular", "get_identity", "sha256_of"])
+@pytest.mark.parametrize("name", ["open_regular", "get_identity", "compute_sha256"])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_dataset_that_is_replaced_while_a_shard_is_opened(old, monkeypatch, name, when, verify):
     """Whatever happened before, what is read is of the dataset that was opened, or nothing is."""
     dataset = tokjax.open_dataset(old, verify_on_touch=verify)
-    assert text_of(dataset, 0) == "aaaa"
+    assert read_text(dataset, 0) == "aaaa"
     called = replace_at(monkeypatch, dataset_files, name, old, when=when)
     try:
-        found = text_of(dataset, 1)
+        found = read_text(dataset, 1)
     except tokjax.DatasetCorruptError as error:
         found = str(error)
     assert found == "bbbb" or "was replaced by another dataset after it was opened" in found
@@ -72,12 +72,12 @@ def test_a_dataset_that_is_replaced_while_it_is_opened(old, monkeypatch, name, w
     assert called
     if (name, when) == ("read_manifest_and_identity", "after"):
         with pytest.raises(tokjax.DatasetCorruptError, match="was replaced by another dataset"):
-            text_of(dataset, 1)
+            read_text(dataset, 1)
     else:
-        assert text_of(dataset, 1) == "dddd"
+        assert read_text(dataset, 1) == "dddd"
 
 
-def test_a_dataset_of_other_shapes_takes_its_place_while_it_is_opened(old, monkeypatch):
+def test_dataset_with_other_shapes_replaced_while_opened(old, monkeypatch):
     """The manifest that was read does not fit any more, so the new one is opened."""
     read = opening.read_manifest_and_identity
 
@@ -88,7 +88,7 @@ def test_a_dataset_of_other_shapes_takes_its_place_while_it_is_opened(old, monke
         return found
 
     monkeypatch.setattr(opening, "read_manifest_and_identity", replaced)
-    assert [text_of(tokjax.open_dataset(old), row) for row in range(3)] == ["longer than that", "d", "more"]
+    assert [read_text(tokjax.open_dataset(old), row) for row in range(3)] == ["longer than that", "d", "more"]
 
 
 def test_a_dataset_that_is_away_between_two_renames(old, monkeypatch):
@@ -96,7 +96,7 @@ def test_a_dataset_that_is_away_between_two_renames(old, monkeypatch):
     old.rename(away)
     naps = []
     monkeypatch.setattr(opening.time, "sleep", lambda _: naps.append(1) or away.rename(old))
-    assert text_of(tokjax.open_dataset(old), 1) == "bbbb"
+    assert read_text(tokjax.open_dataset(old), 1) == "bbbb"
     assert naps == [1]
 
 
@@ -115,7 +115,7 @@ def test_a_dataset_that_is_deleted_while_it_is_opened(old, monkeypatch):
 
 def test_a_shard_that_another_file_replaces_is_compared_again(old, monkeypatch):
     dataset = tokjax.open_dataset(old)
-    assert text_of(dataset, 1) == "bbbb"
+    assert read_text(dataset, 1) == "bbbb"
     monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.open_shards.OpenShards())
     shard, contents = old / SHARD, (old / SHARD).read_bytes()
     status = shard.stat()
@@ -123,7 +123,7 @@ def test_a_shard_that_another_file_replaces_is_compared_again(old, monkeypatch):
     shard.write_bytes(altered)
     os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))  # (as if nothing had happened)
     with pytest.raises(tokjax.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
-        text_of(dataset, 1)
+        read_text(dataset, 1)
 
 
 class TestMarks:
@@ -145,7 +145,7 @@ class TestMarks:
         assert len(hashed) == len(dataset.manifest.all_files)
         hashed.clear()
         again = pickle.loads(pickle.dumps(dataset))
-        assert text_of(again, 1) == "bbbb"
+        assert read_text(again, 1) == "bbbb"
         assert again.tokenizer is not None
         assert hashed == []
 
@@ -155,30 +155,30 @@ class TestMarks:
         sent = pickle.dumps(dataset)
         hashed.clear()
         (old / SHARD).touch()
-        assert text_of(pickle.loads(sent), 1) == "bbbb"
+        assert read_text(pickle.loads(sent), 1) == "bbbb"
         assert hashed == [SHARD]
         (old / SHARD).write_bytes((old / "shard-00000.tokens.npy").read_bytes())
         with pytest.raises(tokjax.DatasetCorruptError, match="was altered"):
-            text_of(pickle.loads(sent), 1)
+            read_text(pickle.loads(sent), 1)
 
     def test_the_manifest_is_not_read_again(self, old, monkeypatch):
         dataset = tokjax.open_dataset(old)
         monkeypatch.setattr(dataset_files, "read_manifest_and_identity", None)
-        assert text_of(pickle.loads(pickle.dumps(dataset)), 1) == "bbbb"
+        assert read_text(pickle.loads(pickle.dumps(dataset)), 1) == "bbbb"
 
 
 class TestCopies:
     def test_do_not_change(self, old):
         mapped, copied = tokjax.open_dataset(old), tokjax.open_dataset(old, memory_map=False)
-        assert text_of(mapped, 1) == text_of(copied, 1) == "bbbb"
+        assert read_text(mapped, 1) == read_text(copied, 1) == "bbbb"
         with (old / SHARD).open("r+b") as file:
             file.truncate(0)
-        assert text_of(copied, 1) == "bbbb"
+        assert read_text(copied, 1) == "bbbb"
 
     def test_pickle(self, old):
         copied = pickle.loads(pickle.dumps(tokjax.open_dataset(old, memory_map=False)))
         assert not copied._files.memory_map
-        assert text_of(copied, 0) == "aaaa"
+        assert read_text(copied, 0) == "aaaa"
 
     @pytest.mark.parametrize("memory_map", [True, False])
     def test_survive_what_ends_a_process_with_mapped_files(self, old, memory_map):
@@ -214,14 +214,14 @@ class TestWhatIsNoFile:
             with pytest.raises(tokjax.DatasetCorruptError, match=r"manifest\.json is not a regular file"):
                 read(old)
         write(old, ["new"], overwrite=True)
-        assert text_of(tokjax.open_dataset(old), 0) == "new"
+        assert read_text(tokjax.open_dataset(old), 0) == "new"
 
     @pytest.mark.parametrize("name", [SHARD, "tokenizer.tokjax.json"])
     def test_another_file(self, old, kind, name):
         dataset = tokjax.open_dataset(old)
         self.put(old / name, kind)
         with pytest.raises(tokjax.DatasetCorruptError, match=rf"{name} can't be read: not a regular file"):
-            text_of(dataset, 1), dataset.tokenizer
+            read_text(dataset, 1), dataset.tokenizer
         with pytest.raises(tokjax.DatasetCorruptError):
             tokjax.open_dataset(old)
         with pytest.raises(tokjax.DatasetError):
@@ -242,10 +242,10 @@ class TestWhatIsNoFile:
         (begun / "progress.jsonl").touch()
         self.put(begun / "progress.jsonl", kind)
         write(old, ["new"], overwrite=True)
-        assert text_of(tokjax.open_dataset(old), 0) == "new"
+        assert read_text(tokjax.open_dataset(old), 0) == "new"
 
 
-def test_a_path_that_leads_in_a_circle(tmp_path):
+def test_circular_symlink(tmp_path):
     (tmp_path / "data").symlink_to("data")
     with pytest.raises(tokjax.DatasetIncompleteError, match="no dataset at .*data"):
         tokjax.open_dataset(tmp_path / "data")

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 import tokjax
-from tests.library_spans import assert_contract, assert_spans_agree
-from tests.tokenizer_definitions import BYTE_PIECES, definitions, texts
-from tokjax.pretokenize.bytes_to_unicode import from_stand_ins
+from tests.definition_strategies import BYTE_PIECES, definitions, texts
+from tests.span_checks import assert_contract, assert_spans_agree
+from tokjax.pretokenize.bytes_to_unicode import map_unicode_to_bytes
 
 
 class Definition:
@@ -27,7 +27,7 @@ class Definition:
         return json.dumps(self.parts)
 
 
-def of_library(function, *arguments, **options):
+def call_library(function, *arguments, **options):
     """What a function of the library returns; `None` if it raises an error, or panics."""
     try:
         return function(*arguments, **options)
@@ -37,9 +37,9 @@ def of_library(function, *arguments, **options):
         return None
 
 
-def library_tokenizer(definition):
+def load_library_tokenizer(definition):
     """The library's tokenizer, or `None` where it can't read the definition."""
-    made = of_library(Tokenizer.from_str, json.dumps(definition))
+    made = call_library(Tokenizer.from_str, json.dumps(definition))
     if made is None:
         return None
     made.no_padding()
@@ -54,29 +54,29 @@ def is_ambiguous(definition):
     added = {
         token["content"]
         for token in definition["added_tokens"]
-        if token["special"] or from_stand_ins(token["content"]) is None
+        if token["special"] or map_unicode_to_bytes(token["content"]) is None
     }
     model = definition["model"]
     forms = {form for form, _ in model["vocab"]} if model["type"] == "Unigram" else model["vocab"].keys()
     return '"ByteLevel"' in steps and {"Ġ", " "} <= forms - added - {model.get("unk_token")}
 
 
-def sequences_in(definition, encoding, text, pair):
+def get_sequences(definition, encoding, text, pair):
     """Of which text each token is, -1 for inserted ones; after two processors the library's own are wrong."""
     processor = definition["post_processor"]
     if processor and processor["type"] == "Sequence":
         inserting = [part for part in processor["processors"] if part["type"] != "ByteLevel"]
-        library = library_tokenizer(definition | {"post_processor": (inserting or [None])[0]})
+        library = load_library_tokenizer(definition | {"post_processor": (inserting or [None])[0]})
         encoding = library.encode(text, pair)
     inserted = np.array(encoding.special_tokens_mask, bool)
-    return np.where(inserted, -1, or_minus_one(encoding.sequence_ids)).tolist()
+    return np.where(inserted, -1, fill_none(encoding.sequence_ids)).tolist()
 
 
-def or_minus_one(numbers):
+def fill_none(numbers):
     return [-1 if number is None else number for number in numbers]
 
 
-def spans_in_text(ours, text, result, sequence):
+def get_text_spans(ours, text, result, sequence):
     """The byte spans in a text of the tokens that come from it."""
     chosen = np.flatnonzero(result.sequence_ids == sequence)
     spans = result.offsets[chosen]
@@ -92,7 +92,7 @@ def is_random(definition, expected, text, pair):
     """
     if len({token["content"].lower() for token in definition["added_tokens"] if token["normalized"]}) < 2:
         return False
-    again = (library_tokenizer(definition).encode(text, pair) for _ in range(8))
+    again = (load_library_tokenizer(definition).encode(text, pair) for _ in range(8))
     return any(encoding.ids != expected.ids for encoding in again)
 
 
@@ -108,7 +108,7 @@ def has_byte_affix(model):
     return bool(model["end_of_word_suffix"] or model["continuing_subword_prefix"])
 
 
-def bare_ids(library, text):
+def encode_plain(library, text):
     return library.encode(text, add_special_tokens=False).ids
 
 
@@ -118,13 +118,13 @@ def check_tokens(definition, library, ours, ids):
     steps = json.dumps([definition[name] for name in ("normalizer", "pre_tokenizer", "decoder")])
     for id_ in {*ids} - added:
         form = library.id_to_token(id_)
-        data = from_stand_ins(form) if '"ByteLevel"' in steps else None
+        data = map_unicode_to_bytes(form) if '"ByteLevel"' in steps else None
         assert tokjax.id_to_bytes(ours, id_) == (form.encode() if data is None else data)
 
 
 def check_decoded(library, ours, ids, skip):
     """What ids are decoded to is the library's."""
-    expected = of_library(library.decode, ids, skip_special_tokens=skip)
+    expected = call_library(library.decode, ids, skip_special_tokens=skip)
     if expected is None:
         with pytest.raises(tokjax.InvalidArgumentError, match="can't decode these ids"):
             tokjax.decode(ours, ids, skip_special_tokens=skip)
@@ -144,7 +144,7 @@ def check_decoded(library, ours, ids, skip):
 
 def check(definition, text, pair, ids):
     """Raise `AssertionError` if ours differs from the library."""
-    library = library_tokenizer(definition)
+    library = load_library_tokenizer(definition)
     if library is None:
         return "library rejects"
     if is_ambiguous(definition):
@@ -153,11 +153,11 @@ def check(definition, text, pair, ids):
         return "two tokens with the same bytes"
     with tokjax.limits(text_growth=1 << 30):  # several precompiled normalizers exceed the default
         ours = tokjax.from_huggingface(Definition(definition))
-    if pair is not None and not tokjax.vocabulary_of(ours).template.pair:
+    if pair is not None and not tokjax.get_vocabulary(ours).template.pair:
         with pytest.raises(tokjax.UnsupportedTokenizerError, match="can't encode pairs"):
             tokjax.encode_result(ours, text, pair, allowed_special="all")
         pair = None
-    expected = of_library(library.encode, text, pair)
+    expected = call_library(library.encode, text, pair)
     if expected is not None and is_random(definition, expected, text, pair):
         return "library is random"
     if expected is None:
@@ -167,16 +167,16 @@ def check(definition, text, pair, ids):
     result = tokjax.encode_result(ours, text, pair, allowed_special="all")
     assert result.ids.tolist() == expected.ids
     alone = tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False)
-    assert alone.tolist() == bare_ids(library, text)
+    assert alone.tolist() == encode_plain(library, text)
     check_tokens(definition, library, ours, result.ids.tolist())
     assert result.token_type_ids.tolist() == expected.type_ids
-    sequences = sequences_in(definition, expected, text, pair)
+    sequences = get_sequences(definition, expected, text, pair)
     assert result.sequence_ids.tolist() == sequences
     special = [*tokjax.special_tokens(ours).values()]
     mask = np.isin(result.ids, special) | (result.sequence_ids < 0)
     assert result.special_tokens_mask.tolist() == mask.astype(int).tolist()
     for sequence, given_text in enumerate([text] if pair is None else [text, pair]):
-        spans = spans_in_text(ours, given_text, result, sequence)
+        spans = get_text_spans(ours, given_text, result, sequence)
         theirs = [span for span, of in zip(expected.offsets, sequences, strict=True) if of == sequence]
         composes = getattr(ours, "normalizer", None) == "nfc" and not is_normalized("NFC", given_text)
         if composes:  # (of characters that were composed, the library's spans have only the first)
@@ -188,7 +188,7 @@ def check(definition, text, pair, ids):
             assert_spans_agree(given_text, spans, theirs)
     assert (result.offsets[result.sequence_ids < 0] == 0).all()
     if not isinstance(ours, tokjax.MetaspaceBPE) or ours.split_words:
-        assert result.word_ids.tolist() == or_minus_one(expected.word_ids)
+        assert result.word_ids.tolist() == fill_none(expected.word_ids)
     for row in (result.ids.tolist(), [id_ for id_ in ids if library.id_to_token(id_) is not None]):
         for skip in (False, True):
             check_decoded(library, ours, row, skip)

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
-from tests.strategies import hard_texts
-from tests.token_layouts import (
+from tests.text_strategies import hard_texts
+from tests.token_strategies import (
     LABELS,
     SCHEMES,
     array,
-    as_ids,
     blank_texts,
-    ragged_of,
+    draw_token_rows,
+    get_word_ids,
+    make_ragged_rows,
     schemes,
-    token_rows,
-    words_of,
+    tags_to_ids,
 )
 
 
@@ -37,7 +37,7 @@ def char_to_token_loop(encoding, spans, tagset):
             if token is not None and token not in tokens:
                 tokens.append(token)
         for token in tokens:
-            labels[token] = tagset.id_of(("B-" if token == tokens[0] else "I-") + label)
+            labels[token] = tagset.get_id(("B-" if token == tokens[0] else "I-") + label)
     return labels
 
 
@@ -75,16 +75,16 @@ def test_the_round_trip(tokenizer, text, data, scheme, strict):
     assert (read == spans) is not touching
 
 
-@given(token_rows(), st.data(), schemes, st.booleans(), st.booleans())
+@given(draw_token_rows(), st.data(), schemes, st.booleans(), st.booleans())
 def test_spans_from_any_labels(tokens, data, scheme, strict, first_subword_only):
     tagset = tokjax.TagSet(LABELS, scheme)
     tags = data.draw(
         st.lists(st.sampled_from([*tagset.tags, None]), min_size=len(tokens), max_size=len(tokens))
     )
-    words = words_of(tokens)
+    words = get_word_ids(tokens)
     read = tokjax.spans_from_labels(
         array(tokens),
-        np.array(as_ids(tagset, tags), np.int32),
+        np.array(tags_to_ids(tagset, tags), np.int32),
         tagset,
         strict=strict,
         first_subword_only=first_subword_only,
@@ -95,7 +95,7 @@ def test_spans_from_any_labels(tokens, data, scheme, strict, first_subword_only)
     if first_subword_only:
         counted = [i for k, i in enumerate(counted) if not k or words[counted[k - 1]] != words[i]]
     found = [tags[i] for i in counted]
-    chunks = oracle.strict_chunks(found, scheme) if strict else oracle.lenient_chunks(found)
+    chunks = oracle.parse_strict_chunks(found, scheme) if strict else oracle.parse_lenient_chunks(found)
     expected = []
     for first, last, label in chunks:
         end = counted[last]
@@ -105,7 +105,7 @@ def test_spans_from_any_labels(tokens, data, scheme, strict, first_subword_only)
     assert read == expected
 
 
-@given(st.lists(token_rows(), max_size=4), st.data(), schemes)
+@given(st.lists(draw_token_rows(), max_size=4), st.data(), schemes)
 def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
     tagset = tokjax.TagSet(LABELS, scheme)
     n = sum(map(len, rows))
@@ -115,18 +115,18 @@ def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
         tokjax.spans_from_labels(array(row), tags[start : start + len(row)], tagset)
         for row, start in zip(rows, splits.tolist(), strict=False)
     ]
-    assert tokjax.spans_from_labels(ragged_of(rows), tags, tagset) == alone
-    ragged = ragged_of(rows)
+    assert tokjax.spans_from_labels(make_ragged_rows(rows), tags, tagset) == alone
+    ragged = make_ragged_rows(rows)
     padded = tokjax.collate_padded_batch(ragged._replace(ids=tags), pad_id=0)  # padding is told by its span
     assert tokjax.spans_from_labels(padded.offsets, padded.ids, tagset) == alone
     assert tokjax.spans_from_labels(jnp.asarray(padded.offsets), jnp.asarray(padded.ids), tagset) == alone
 
 
-@given(token_rows(), blank_texts, st.data(), st.booleans())
-def test_white_space_is_passed_over(tokens, text, data, first_subword_only):
+@given(draw_token_rows(), blank_texts, st.data(), st.booleans())
+def test_whitespace_is_skipped(tokens, text, data, first_subword_only):
     tagset, offsets = tokjax.TagSet(LABELS), array(tokens)
     tags = data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=len(tokens), max_size=len(tokens)))
-    words = words_of(tokens) if first_subword_only else None
+    words = get_word_ids(tokens) if first_subword_only else None
     read = partial(
         tokjax.spans_from_labels,
         tag_ids=np.array(tags, np.int32),
@@ -144,19 +144,19 @@ def test_spans_without_their_white_space():
     assert read(texts=["New York."]) == [(5, 9, "PER")]
 
 
-def test_labels_that_are_refused():
+def test_invalid_labels_are_rejected():
     offsets, tagset = array([(1, 4), (4, 9)]), tokjax.TagSet(LABELS)
     batch = np.array([[(1, 4), (4, 6), (6, 9)], [(1, 2), (2, 3), (3, 4)]])
-    for places, shape in (
+    for positions, shape in (
         (offsets, (1,)),
         (batch, (3, 2)),
         (batch, (5,)),
-        (ragged_of([[(1, 2)] * 2]), (1, 2)),
+        (make_ragged_rows([[(1, 2)] * 2]), (1, 2)),
     ):
         with pytest.raises(
             tokjax.InvalidArgumentError, match=rf"tag_ids has shape {re.escape(str(shape))}, and the tokens"
         ):
-            tokjax.spans_from_labels(places, np.zeros(shape, int), tagset)
+            tokjax.spans_from_labels(positions, np.zeros(shape, int), tagset)
     assert tokjax.spans_from_labels(batch, np.array([1, 0, 0, 0, 0, 3]), tagset) == [
         [(1, 4, "PER")],
         [(3, 4, "ORG")],

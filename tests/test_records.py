@@ -18,7 +18,7 @@ def batch(tokenizer):
     return tokjax.encode_batch_result(tokenizer, ["hello world", "", "naïve \n"])
 
 
-def columns(result):
+def get_columns(result):
     return [
         getattr(result, f)
         for f in (
@@ -47,12 +47,12 @@ def test_attributes_can_not_be_set(result, batch):
 
 
 def test_arrays_are_read_only(result, batch):
-    for array in (*columns(result), *batch.ragged, *columns(batch[0])):
+    for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
 
 
-def test_writing_to_what_was_given_changes_nothing():
+def test_inputs_are_copied():
     ids = np.array([1, 2, 3], np.int32)
     window = ids[:2]
     older = ids[:]
@@ -96,18 +96,18 @@ def test_equality_looks_at_values(result, batch, tokenizer):
 
 
 def test_pickle_and_copy(result, batch):
-    for twin in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
-        assert twin == result
-        assert not any(column.flags.writeable for column in columns(twin))
-    for twin in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
-        assert twin == batch
-        assert twin[0] == batch[0]
-        assert not twin.ids.flags.writeable
+    for copied in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert copied == result
+        assert not any(column.flags.writeable for column in get_columns(copied))
+    for copied in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert copied == batch
+        assert copied[0] == batch[0]
+        assert not copied.ids.flags.writeable
     assert len(pickle.dumps(batch)) < 3000  # not the vocabulary
 
 
 def test_no_array_can_be_made_writable(result, batch):
-    for array in (*columns(result), *batch.ragged, *columns(batch[0])):
+    for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
         with pytest.raises(ValueError, match="cannot set WRITEABLE"):
             array.flags.writeable = True
 
@@ -122,7 +122,7 @@ def test_batches_of_other_tokens_are_not_equal():
     assert left[0] != right[0]
 
 
-def test_repr_says_what_is_there(result, batch):
+def test_repr_lists_columns(result, batch):
     assert "tokens: {'hell': " in repr(result) or "tokens: {'h" in repr(result)
     assert "columns: offsets, attention_mask" in repr(result)
     assert repr(batch).startswith("TokenizationBatch(3 texts, ")

@@ -23,7 +23,7 @@ ARRAY = re.compile(r"\b(NDArray|ndarray|ArrayLike|Array)\b")
 SHAPE = re.compile(r"`\([^`]*\)`|\bshapes?\b|\b(one|same) (dimension|shape)|\bscalar")
 
 
-def public_members(name, value):
+def iter_public_members(name, value):
     """The value, and what a class has under public names, of its own or from classes of tokjax above it."""
     yield name, value
     if inspect.isclass(value):
@@ -39,7 +39,7 @@ MEMBERS = {
     member: value
     for name, owner in PUBLIC.items()
     if inspect.isclass(owner) or inspect.isfunction(owner)
-    for member, value in public_members(name, owner)
+    for member, value in iter_public_members(name, owner)
     if value.__module__.startswith("tokjax")
 }
 
@@ -67,10 +67,14 @@ def test_the_check_sees_a_missing_shape():
     def without(ids: NDArray[np.int32]) -> None:
         """Take some ids."""
 
-    def told(ids: NDArray[np.int32]) -> None:
+    def with_shapes(ids: NDArray[np.int32]) -> None:
         """Take some ids of shape `(n,)`."""
 
-    def of_no_arrays(name: str) -> None:
+    def without_arrays(name: str) -> None:
         """Take a name."""
 
-    assert [lacks_shape(function) for function in (without, told, of_no_arrays)] == [True, False, False]
+    assert [lacks_shape(function) for function in (without, with_shapes, without_arrays)] == [
+        True,
+        False,
+        False,
+    ]

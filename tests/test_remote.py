@@ -8,8 +8,8 @@ import pytest
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.test_cli import output_of
-from tests.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stopping
+from tests.test_cli import get_output
+from tests.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stop_after_documents
 from tokjax.trainer import count_pretokens
 
 fsspec = pytest.importorskip("fsspec")
@@ -17,38 +17,38 @@ fsspec = pytest.importorskip("fsspec")
 
 @pytest.fixture(params=["memory", "file"])
 def url(request, tmp_path):
-    place = f"/{uuid.uuid4().hex}" if request.param == "memory" else f"{tmp_path}/remote"
-    return f"{request.param}://{place}"
+    position = f"/{uuid.uuid4().hex}" if request.param == "memory" else f"{tmp_path}/remote"
+    return f"{request.param}://{position}"
 
 
-def files_at(url):
+def read_files(url):
     system, root = fsspec.core.url_to_fs(url)
     return {path.rsplit("/", 1)[-1]: system.cat_file(path) for path in system.ls(root, detail=False)}
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_it_is_as_one_that_is_here(url, name, tmp_path):
+def test_remote_dataset_equals_local(url, name, tmp_path):
     written = tokjax.write_dataset(TEXTS, FIELDS[name], url, **OPTIONS)
     assert written.path == url
     tokjax.write_dataset(TEXTS, FIELDS[name], tmp_path / "here", **OPTIONS)
     here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert files_at(url) == here
-    there, local = tokjax.open_dataset(url), tokjax.open_dataset(tmp_path / "here")
-    assert [list(row) for row in there] == [list(row) for row in local]
-    assert there.field == FIELDS[name]
-    there.verify()
-    again = pickle.loads(pickle.dumps(there))
+    assert read_files(url) == here
+    present, local = tokjax.open_dataset(url), tokjax.open_dataset(tmp_path / "here")
+    assert [list(row) for row in present] == [list(row) for row in local]
+    assert present.field == FIELDS[name]
+    present.verify()
+    again = pickle.loads(pickle.dumps(present))
     assert list(again[3]) == list(local[3])
-    assert url in repr(there)
+    assert url in repr(present)
 
 
 def test_files_are_fetched_when_they_are_needed(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept")
-    [kept] = (tmp_path / "kept").iterdir()
-    assert not list(kept.iterdir())
+    [remaining] = (tmp_path / "kept").iterdir()
+    assert not list(remaining.iterdir())
     first = dataset.read(0, 10)
-    assert [path.name for path in kept.iterdir()] == ["shard-00000.tokens.npy"]
+    assert [path.name for path in remaining.iterdir()] == ["shard-00000.tokens.npy"]
     system, root = fsspec.core.url_to_fs(url)
     system.rm_file(f"{root}/shard-00000.tokens.npy")
     assert tokjax.open_dataset(url, download_dir=tmp_path / "kept").read(0, 10).tolist() == first.tolist()
@@ -67,7 +67,7 @@ def test_what_was_fetched_before_is_fetched_again_if_it_has_changed(url, tmp_pat
             assert list(other) == texts * 2
 
 
-def test_where_urls_are_not_taken(url, tmp_path):
+def test_urls_are_rejected_elsewhere(url, tmp_path):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
     for call in (
         lambda: tokjax.merge_datasets([url], tmp_path / "x"),
@@ -87,10 +87,10 @@ def test_commands(tmp_path):
         tokjax.save_tokenizer(FIELDS["packed"].tokenizer, tmp_path / "t.json"),
     )
     text.write_text("low</s>lower</s>")
-    output_of("pack", text, "-t", tokenizer, "-o", url)
+    get_output("pack", text, "-t", tokenizer, "-o", url)
     assert len(tokjax.open_dataset(url)) == 2
-    assert "files are as they were written" in output_of("verify", url)
-    assert "PackedTokenField" in output_of("stats", url)
+    assert "files are as they were written" in get_output("verify", url)
+    assert "PackedTokenField" in get_output("stats", url)
 
 
 def test_an_altered_file(url):
@@ -104,11 +104,11 @@ def test_an_altered_file(url):
         dataset.read(0, dataset.num_tokens)
 
 
-def test_a_writer_that_is_stopped_goes_on(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     for stop in (20, 45):
         with pytest.raises(StoppedError):
-            tokjax.write_dataset(stopping(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
+            tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
         with pytest.raises(tokjax.DatasetIncompleteError, match="its writer did not finish; run"):
             tokjax.open_dataset(url)
     with pytest.raises(tokjax.DatasetMismatchError, match="was begun from another source"):
@@ -116,14 +116,14 @@ def test_a_writer_that_is_stopped_goes_on(url, tmp_path, monkeypatch):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "here", **OPTIONS)
     here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert files_at(url) == here
+    assert read_files(url) == here
 
 
 @pytest.mark.parametrize("damage", ["source", "shard"])
-def test_what_a_writer_left_that_is_of_no_use(url, monkeypatch, damage):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
-        tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     texts, message = ["other", *TEXTS], "was begun from another source"
     if damage == "shard":
         texts, message = TEXTS, r"shard-00000\.tokens\.npy, .* is not there as it was; to begin anew"
@@ -139,14 +139,14 @@ def test_what_a_writer_left_that_is_of_no_use(url, monkeypatch, damage):
 
 
 def test_an_unfinished_write_leaves_nothing_to_one_that_replaces_it(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
-        tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
-    assert "shard-00003.tokens.npy" in files_at(url)
+        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    assert "shard-00003.tokens.npy" in read_files(url)
     tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], url, overwrite=True, **OPTIONS)
     tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], tmp_path / "here", **OPTIONS)
     here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
-    assert files_at(url) == here
+    assert read_files(url) == here
 
 
 def test_messages_name_the_url(url, tmp_path):
@@ -169,9 +169,9 @@ def test_messages_name_the_url(url, tmp_path):
 
 
 def test_a_damaged_record_of_an_unfinished_write(url, monkeypatch):
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
     with pytest.raises(StoppedError):
-        tokjax.write_dataset(stopping(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
     system, root = fsspec.core.url_to_fs(url)
     record = f"{root}/progress.jsonl"
     system.pipe_file(record, system.cat_file(record).replace(b'"type_id": 42', b'"type_id": 43', 1))
@@ -181,7 +181,7 @@ def test_a_damaged_record_of_an_unfinished_write(url, monkeypatch):
         tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
 
 
-def test_urls_that_nothing_reads(monkeypatch, tmp_path):
+def test_unknown_url_schemes(monkeypatch, tmp_path):
     for call in (
         lambda: tokjax.open_dataset("zzz://a/b"),
         lambda: tokjax.write_dataset(TEXTS, FIELDS["raw"], "zzz://a/b"),
@@ -201,7 +201,7 @@ def test_urls_that_nothing_reads(monkeypatch, tmp_path):
         tokjax.open_dataset("nosuch://a/b")
 
 
-def test_what_is_there_already(url):
+def test_existing_datasets(url):
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
     tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)  # (the same again)
     with pytest.raises(tokjax.DatasetExistsError, match="to replace it, pass overwrite=True"):

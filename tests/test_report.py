@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.hypothesis_profiles import get_max_examples
 from tests.oracles import report as oracle
-from tests.profiles import examples
-from tests.strategies import any_strings, byte_strings, hard_texts
-from tokjax.reports import measuring
+from tests.text_strategies import any_strings, byte_strings, hard_texts
+from tokjax.reports import vocabulary_report
 
 BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
 ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
@@ -21,7 +21,7 @@ all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=
 
 
 @dataclass(frozen=True)
-class KnownWords:
+class VocabularyStub:
     """A type of someone else's: white-space separated words, among them unknown ones; white space is lost."""
 
     words: tuple[bytes, ...] = (b"hello", b"low", b"lower", b"a")
@@ -29,36 +29,36 @@ class KnownWords:
     unknown: int = 99
 
 
-@tokjax.vocabulary_of.register
-def _(tokenizer: KnownWords):
+@tokjax.get_vocabulary.register
+def _(tokenizer: VocabularyStub):
     ids = {word: 2 * i for i, word in enumerate(tokenizer.words)}  # (ids have holes)
     return tokjax.make_vocabulary(ids, {"[UNK]": 99, "[CLS]": 101}, {"unk": "[UNK]", "bos": "[CLS]"})
 
 
 @tokjax.encode_texts.register
-def _(tokenizer: KnownWords, texts, *, add_special_tokens=True, **options):
+def _(tokenizer: VocabularyStub, texts, *, add_special_tokens=True, **options):
     assert len(texts) <= tokenizer.most_at_once
-    table = tokjax.vocabulary_of(tokenizer)
+    table = tokjax.get_vocabulary(tokenizer)
     rows = [
         [101] * add_special_tokens
         + [table.ordinary.get(word, tokenizer.unknown) for word in tokjax.to_utf8(text).split()]
         for text in texts
     ]
     return tokjax.TokenizationBatch(
-        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("words"), table.strings_of
+        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("words"), table.get_token_strings
     )
 
 
-def report_of(tokenizer, texts, **options):
+def make_report(tokenizer, texts, **options):
     return tokjax.vocabulary_report(tokenizer, texts, progress=False, **options)
 
 
 def check_use(use, tokenizer, texts, **special):
-    vocabulary = tokjax.vocabulary_of(tokenizer)
+    vocabulary = tokjax.get_vocabulary(tokenizer)
     options = {"disallowed_special": (), **special}
     rows = [tokjax.encode(tokenizer, text, **options, add_special_tokens=False).tolist() for text in texts]
-    expected = oracle.token_use(texts, rows, vocabulary)
-    size = oracle.text_size(texts)
+    expected = oracle.compute_token_use(texts, rows, vocabulary)
+    size = oracle.compute_text_size(texts)
     assert {name: getattr(use.text, name) for name in size} == size
     longest, frequent = expected.pop("longest"), expected.pop("most_frequent")
     assert [(t.id, t.nbytes, t.times) for t in use.longest()] == longest
@@ -74,23 +74,23 @@ def check_use(use, tokenizer, texts, **special):
 
 @given(texts=all_texts)
 def test_every_number(texts, tokenizer):
-    for each in (tokenizer, BYTES, KnownWords()):
-        report = report_of(each, iter(texts))
+    for each in (tokenizer, BYTES, VocabularyStub()):
+        report = make_report(each, iter(texts))
         check_use(report.use(), each, texts)
         assert report.use() == report.use("tokenizer", "text")
 
 
-@examples(40)
+@get_max_examples(40)
 @given(first=all_texts, second=all_texts)
 def test_kinds_and_others_side_by_side(first, second, tokenizer):
-    report = report_of(
+    report = make_report(
         tokenizer,
         {"1": iter(first), "2": iter(second)},
         name="t",
-        against={"bytes": BYTES, "w": KnownWords()},
+        against={"bytes": BYTES, "w": VocabularyStub()},
     )
     assert (report.tokenizers, report.kinds) == (("t", "bytes", "w"), ("1", "2"))
-    for name, each in (("t", tokenizer), ("bytes", BYTES), ("w", KnownWords())):
+    for name, each in (("t", tokenizer), ("bytes", BYTES), ("w", VocabularyStub())):
         check_use(report.use(name, "1"), each, first)
         check_use(report.use(name, "2"), each, second)
         check_use(report.use(name), each, first + second)
@@ -101,19 +101,19 @@ def test_special_tokens_in_texts(texts, recognised, tokenizer):
     """They are ordinary text, unless they are allowed."""
     texts = [*texts, "a<|endoftext|>b<|pad|>"]
     special = {"allowed_special": "all"} if recognised else {}
-    check_use(report_of(tokenizer, iter(texts), **special).use(), tokenizer, texts, **special)
+    check_use(make_report(tokenizer, iter(texts), **special).use(), tokenizer, texts, **special)
 
 
 def test_disallowed_special_tokens(tokenizer):
     with pytest.raises(
         tokjax.DisallowedSpecialTokenError, match="the text holds the special token '<|pad|>'"
     ):
-        report_of(tokenizer, ["a<|pad|>"], disallowed_special="all")
+        make_report(tokenizer, ["a<|pad|>"], disallowed_special="all")
 
 
-def test_nothing_to_measure(tokenizer):
+def test_empty_texts(tokenizer):
     for texts in ([], [""]):
-        use = report_of(tokenizer, texts).use()
+        use = make_report(tokenizer, texts).use()
         assert use.text == tokjax.TextSize()
         assert (use.tokens, use.unused_share, use.single_use_share) == (0, 1.0, 0.0)
         for name in ("bytes_per_token", "characters_per_token", "tokens_per_word", "bits_per_token"):
@@ -124,15 +124,15 @@ def test_nothing_to_measure(tokenizer):
 
 
 def test_text_without_tokens_and_tokens_without_words():
-    blank = report_of(KnownWords(), [" \n"]).use()
-    assert (blank.tokens, blank.text.nbytes) == (0, 2)
-    assert math.isnan(blank.bytes_per_token)
-    assert math.isnan(blank.bits_per_byte)
-    assert math.isnan(report_of(BYTES, [" \n"]).use().tokens_per_word)
+    space = make_report(VocabularyStub(), [" \n"]).use()
+    assert (space.tokens, space.text.nbytes) == (0, 2)
+    assert math.isnan(space.bytes_per_token)
+    assert math.isnan(space.bits_per_byte)
+    assert math.isnan(make_report(BYTES, [" \n"]).use().tokens_per_word)
 
 
 def test_one_token_over_and_over_has_no_entropy():
-    use = report_of(BYTES, ["aaaa"]).use()
+    use = make_report(BYTES, ["aaaa"]).use()
     assert str(use.bits_per_token) == "0.0"
     assert use.bits_per_byte == 0.0
 
@@ -145,12 +145,12 @@ def test_entropy_goes_by_the_counts_alone():
     assert len({use.bits_per_token for use in uses}) == 1
 
 
-def test_byte_fallback_counts_only_where_it_is_whole():
+def test_byte_fallback_must_be_complete():
     fallback = {b"<0x%02X>" % i: i for i in range(256)}
     counts = np.zeros(258, np.int64)
     counts[[0x41, 0xFF, 256, 257]] = 1, 2, 4, 8
-    whole = tokjax.make_vocabulary({**fallback, b"a": 256, b"low": 257})
-    assert tokjax.TokenUse(whole, tokjax.TextSize(), counts).single_byte_share == 7 / 15
+    full = tokjax.make_vocabulary({**fallback, b"a": 256, b"low": 257})
+    assert tokjax.TokenUse(full, tokjax.TextSize(), counts).single_byte_share == 7 / 15
     del fallback[b"<0x00>"]
     part = tokjax.make_vocabulary({**fallback, b"a": 256, b"low": 257})
     assert tokjax.TokenUse(part, tokjax.TextSize(), counts).single_byte_share == 4 / 15
@@ -159,36 +159,36 @@ def test_byte_fallback_counts_only_where_it_is_whole():
 @given(texts=all_texts)
 def test_batches_change_nothing_and_are_small(texts, tokenizer):
     with pytest.MonkeyPatch.context() as patch:
-        whole = report_of(KnownWords(), iter(texts), against={"t": tokenizer})
+        full = make_report(VocabularyStub(), iter(texts), against={"t": tokenizer})
         patch.setattr("tokjax.encoding.bulk._BATCH_BYTES", 1)
-        one_by_one = report_of(KnownWords(most_at_once=1), iter(texts), against={"t": tokenizer})
-    assert one_by_one.uses == whole.uses
+        one_by_one = make_report(VocabularyStub(most_at_once=1), iter(texts), against={"t": tokenizer})
+    assert one_by_one.uses == full.uses
 
 
 @given(text=hard_texts, size=st.integers(1, 5))
 def test_words_of_long_texts(text, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "_SPLIT_AT_ONCE", size)
-        assert measuring.size_of([text]).words == len(text.split())
+        patch.setattr(vocabulary_report, "_CHARACTERS_PER_SPLIT", size)
+        assert vocabulary_report.compute_text_size([text]).words == len(text.split())
 
 
 def test_files_and_separators(tmp_path, tokenizer, corpus):
     (tmp_path / "a.txt").write_text("<|endoftext|>".join(corpus), newline="")
     (tmp_path / "b.txt").write_text("b")
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
-    report = report_of(tokenizer, {"files": paths, "one": str(paths[1])}, separator="<|endoftext|>")
-    expected = report_of(tokenizer, {"files": [*corpus, "b"], "one": ["b"]})
+    report = make_report(tokenizer, {"files": paths, "one": str(paths[1])}, separator="<|endoftext|>")
+    expected = make_report(tokenizer, {"files": [*corpus, "b"], "one": ["b"]})
     assert report == expected
     assert report.use(kind="files").text.documents == len(corpus) + 1
-    assert report_of(tokenizer, paths).use().text.documents == 2
+    assert make_report(tokenizer, paths).use().text.documents == 2
 
 
 def test_records_are_values(tokenizer, corpus):
-    report = report_of(tokenizer, corpus)
+    report = make_report(tokenizer, corpus)
     again = pickle.loads(pickle.dumps(report))
     assert again == report
     assert hash(again) == hash(report)
-    assert report != report_of(tokenizer, corpus[1:])
+    assert report != make_report(tokenizer, corpus[1:])
     assert report.use() != 1
     with pytest.raises(FrozenInstanceError):
         report.kinds = ()
@@ -198,10 +198,10 @@ def test_records_are_values(tokenizer, corpus):
 
 
 def test_uses_add_up_where_they_can(tokenizer, corpus):
-    first, second = report_of(tokenizer, corpus[:2]).use(), report_of(tokenizer, corpus[2:]).use()
-    assert first + second == report_of(tokenizer, corpus).use()
+    first, second = make_report(tokenizer, corpus[:2]).use(), make_report(tokenizer, corpus[2:]).use()
+    assert first + second == make_report(tokenizer, corpus).use()
     with pytest.raises(tokjax.InvalidArgumentError, match="uses of two vocabularies, of 500 and 256 ids"):
-        first + report_of(BYTES, corpus).use()
+        first + make_report(BYTES, corpus).use()
     for wrong in (first, first.text):
         with pytest.raises(TypeError):
             wrong + 1
@@ -213,7 +213,7 @@ def test_progress(tokenizer, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "measuring" in shown.err
     assert shown.out == ""
-    report_of(tokenizer, ["a"])
+    make_report(tokenizer, ["a"])
     assert capsys.readouterr().err == ""
 
 
@@ -240,19 +240,19 @@ def test_progress(tokenizer, tmp_path, capsys):
 )
 def test_errors(texts, options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
-        report_of(BYTES, texts, **options)
+        make_report(BYTES, texts, **options)
 
 
 def test_errors_of_tokenizers():
     with pytest.raises(tokjax.UnsupportedTokenizerError, match="no implementation for 'str'"):
-        report_of("gpt2", ["a"])
+        make_report("gpt2", ["a"])
     for no_token in (1, 102, -1):
         with pytest.raises(tokjax.UnknownTokenError, match=f"the vocabulary has no id {no_token} "):
-            report_of(KnownWords(unknown=no_token), ["low what"])
+            make_report(VocabularyStub(unknown=no_token), ["low what"])
 
 
 def test_as_many_tokens_as_are_asked_for(tokenizer, corpus):
-    use = report_of(tokenizer, corpus).use()
+    use = make_report(tokenizer, corpus).use()
     for listed in (use.longest, use.most_frequent):
         assert listed(3) == listed()[:3]
         assert listed(0) == ()
@@ -262,7 +262,7 @@ def test_as_many_tokens_as_are_asked_for(tokenizer, corpus):
 
 
 def test_names_that_a_report_does_not_have(tokenizer):
-    report = report_of(tokenizer, ["a"])
+    report = make_report(tokenizer, ["a"])
     with pytest.raises(tokjax.InvalidArgumentError, match=r"no tokenizer 'x'; it has \['tokenizer'\]"):
         report.use("x")
     with pytest.raises(tokjax.InvalidArgumentError, match=r"no kind of text 'x'; it has \['text'\]"):
@@ -276,7 +276,7 @@ def test_the_sentence_of_the_seed():
     ranks = {bytes([i]): i for i in range(256)}
     ranks |= {word.encode(): 256 + i for i, word in enumerate(dict.fromkeys(words))}
     of_words = tokjax.byte_level_bpe(ranks, pattern=r"\s?\S+")
-    report = report_of(of_words, [text], name="words", against={"bytes": BYTES})
+    report = make_report(of_words, [text], name="words", against={"bytes": BYTES})
     assert report.use("words").text == tokjax.TextSize(documents=1, nbytes=81, characters=81, words=15)
     assert report.use("words").tokens == 15
     assert report.use("words").bytes_per_token == pytest.approx(5.4)

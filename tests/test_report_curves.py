@@ -7,9 +7,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.profiles import examples
-from tests.strategies import any_strings, byte_strings, hard_texts
-from tests.test_report import KnownWords
+from tests.hypothesis_profiles import get_max_examples
+from tests.test_report import VocabularyStub
+from tests.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.reports import curves as curves_module
 
 RANKS = {bytes([i]): i for i in range(256)}
@@ -17,32 +17,35 @@ BYTES = tokjax.byte_level_bpe(RANKS)
 all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=6)
 
 
-def curves_of(tokenizer, texts, **options):
+def compute_curves(tokenizer, texts, **options):
     return tokjax.size_curves(tokenizer, texts, progress=False, **options)
 
 
-def cut(tokenizer, size):
+def truncate_vocabulary(tokenizer, size):
     """The tokenizer that `size` ids make, without special tokens."""
     ranks = {token: id_ for token, id_ in tokenizer.vocabulary.ordinary.items() if id_ < size}
     return tokjax.byte_level_bpe(ranks, pattern=tokenizer.pattern, normalizer=tokenizer.normalizer)
 
 
-def num_tokens(tokenizer, size, texts):
+def count_tokens_with_size(tokenizer, size, texts):
     texts = [tokjax.normalize(tokenizer, text) for text in texts]
-    return sum(len(tokjax.encode_result(cut(tokenizer, size), t, assume_normalized=True).ids) for t in texts)
+    return sum(
+        len(tokjax.encode_result(truncate_vocabulary(tokenizer, size), t, assume_normalized=True).ids)
+        for t in texts
+    )
 
 
 @given(texts=all_texts)
-def test_a_curve_is_that_of_the_cut_vocabularies(texts, tokenizer):
-    (curve,) = curves_of(tokenizer, iter(texts), sizes=[256, 257, 258, 259, 260, 300, 499, 500])
+def test_curve_matches_truncated_vocabularies(texts, tokenizer):
+    (curve,) = compute_curves(tokenizer, iter(texts), sizes=[256, 257, 258, 259, 260, 300, 499, 500])
     assert curve.sizes == (256, 257, 258, 259, 260, 300, 499, 500)
-    assert curve.tokens == tuple(num_tokens(tokenizer, size, texts) for size in curve.sizes)
+    assert curve.tokens == tuple(count_tokens_with_size(tokenizer, size, texts) for size in curve.sizes)
     assert curve.nbytes == sum(len(tokjax.to_utf8(text)) for text in texts)
     for found, tokens in zip(curve.bytes_per_token, curve.tokens, strict=True):
         assert math.isnan(found) if not tokens else found == curve.nbytes / tokens
 
 
-@examples(40)
+@get_max_examples(40)
 @given(first=all_texts, second=all_texts)
 @example(first=["e\u0301 \u00e9"], second=["e\u0301e\u0301"])
 def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):
@@ -54,7 +57,7 @@ def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):
         "qwen2 too": tokjax.byte_level_bpe(ordinary, pattern="qwen2"),
         "own": tokjax.byte_level_bpe(ordinary, pattern=r"(?<=a)b|[^\s]+|\s+"),
     }
-    found = curves_of(
+    found = compute_curves(
         tokenizer,
         {"1": iter(first), "2": iter(second)},
         name="t",
@@ -68,11 +71,11 @@ def test_several_tokenizers_and_kinds_each_read_once(first, second, tokenizer):
         each = tokenizer if curve.tokenizer == "t" else against[curve.tokenizer]
         texts = first if curve.kind == "1" else second
         assert curve.sizes == ((256,) if each is BYTES else (256, 400))
-        assert curve.tokens == tuple(num_tokens(each, size, texts) for size in curve.sizes)
+        assert curve.tokens == tuple(count_tokens_with_size(each, size, texts) for size in curve.sizes)
         assert curve.nbytes == sum(len(tokjax.to_utf8(text)) for text in texts)
 
 
-def test_words_are_counted_once_for_tokenizers_that_agree_in_them(tokenizer, monkeypatch):
+def test_pretokens_are_counted_once_per_split(tokenizer, monkeypatch):
     counted = []
     count = curves_module.count_pretokens
 
@@ -81,27 +84,27 @@ def test_words_are_counted_once_for_tokenizers_that_agree_in_them(tokenizer, mon
         return count(texts, **options)
 
     monkeypatch.setattr(curves_module, "count_pretokens", counting)
-    curves_of(tokenizer, ["low lower"], against={"bytes": BYTES})
+    compute_curves(tokenizer, ["low lower"], against={"bytes": BYTES})
     assert counted == ["gpt2"]
 
 
 @given(texts=all_texts)
-def test_words_in_many_parts(texts, tokenizer):
-    (whole,) = curves_of(tokenizer, iter(texts))
+def test_pretokens_in_many_batches(texts, tokenizer):
+    (full,) = compute_curves(tokenizer, iter(texts))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(curves_module, "_WORDS_AT_ONCE", 2)
-        (in_parts,) = curves_of(tokenizer, iter(texts))
-    assert in_parts == whole
+        (in_parts,) = compute_curves(tokenizer, iter(texts))
+    assert in_parts == full
 
 
-def test_the_sizes_that_are_taken(tokenizer):
-    (curve,) = curves_of(tokenizer, ["low"])
+def test_accepted_sizes(tokenizer):
+    (curve,) = compute_curves(tokenizer, ["low"])
     assert curve.sizes == (256, 500)
     shifted = {bytes([i]): i + 10 for i in range(256)} | {b"lo": 300, b"low": 5000}
-    (curve,) = curves_of(tokjax.byte_level_bpe(shifted), ["low"])
+    (curve,) = compute_curves(tokjax.byte_level_bpe(shifted), ["low"])
     assert curve.sizes == (266, 512, 1024, 2048, 4096, 5001)
     assert curve.tokens == (3, 2, 2, 2, 2, 1)
-    (curve,) = curves_of(tokenizer, ["low"], sizes=[9999, 500, 256, 500, 8])
+    (curve,) = compute_curves(tokenizer, ["low"], sizes=[9999, 500, 256, 500, 8])
     assert curve.sizes == (256, 500)
 
 
@@ -110,7 +113,7 @@ def test_a_curve_is_that_of_smaller_training(corpus):
     from tokjax.trainer import train_bpe
 
     options = {"special_tokens": ["<|endoftext|>"], "progress": False}
-    (curve,) = curves_of(
+    (curve,) = compute_curves(
         train_bpe(corpus, vocab_size=400, **options).tokenizer, corpus, sizes=[270, 330, 400]
     )
     for size, found in zip(curve.sizes, curve.bytes_per_token, strict=True):
@@ -121,8 +124,8 @@ def test_a_curve_is_that_of_smaller_training(corpus):
 def test_files(tmp_path, tokenizer, corpus):
     (tmp_path / "a.txt").write_text("<|endoftext|>".join(corpus), newline="")
     options = {"against": {"cl100k": tokjax.byte_level_bpe(RANKS, pattern="cl100k")}}
-    of_file = curves_of(tokenizer, tmp_path / "a.txt", separator="<|endoftext|>", **options)
-    assert of_file == curves_of(tokenizer, corpus, **options)
+    of_file = compute_curves(tokenizer, tmp_path / "a.txt", separator="<|endoftext|>", **options)
+    assert of_file == compute_curves(tokenizer, corpus, **options)
 
 
 def test_progress(tokenizer, capsys):
@@ -130,7 +133,7 @@ def test_progress(tokenizer, capsys):
     shown = capsys.readouterr()
     assert "encoding words" in shown.err
     assert shown.out == ""
-    curves_of(tokenizer, ["low"])
+    compute_curves(tokenizer, ["low"])
     assert capsys.readouterr().err == ""
 
 
@@ -149,7 +152,7 @@ def test_progress(tokenizer, capsys):
         ({"separator": ""}, "InvalidArgumentError", "separator is the empty string"),
         ({"threads": 0}, "InvalidArgumentError", "threads must be at least 1"),
         (
-            {"against": {"w": KnownWords()}},
+            {"against": {"w": VocabularyStub()}},
             "UnsupportedTokenizerError",
             "tokenizer 'w' is a KnownWords, and only a byte-level BPE vocabulary can be cut to a smaller one",
         ),
@@ -157,11 +160,11 @@ def test_progress(tokenizer, capsys):
 )
 def test_errors(tokenizer, options, error, message):
     with pytest.raises(getattr(tokjax, error), match=message):
-        curves_of(tokenizer, ["a"], name="t", **options)
+        compute_curves(tokenizer, ["a"], name="t", **options)
 
 
 def test_a_source_that_is_none_is_refused_before_another_is_read(tokenizer):
     texts = iter(["low"])
     with pytest.raises(tokjax.InvalidArgumentError, match="is not a file"):
-        curves_of(tokenizer, {"1": texts, "2": "no/such/file"})
+        compute_curves(tokenizer, {"1": texts, "2": "no/such/file"})
     assert next(texts) == "low"

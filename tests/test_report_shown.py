@@ -12,11 +12,17 @@ import pytest
 from rich.console import Console
 
 import tokjax
-from tests.test_report import BYTES, KnownWords
+from tests.test_report import BYTES, VocabularyStub
 from tokjax._util.optional_imports import import_optional
-from tokjax.reports.numbers import OF_TEXT, OF_USE, OF_VOCABULARY, LengthBin, length_bins
+from tokjax.reports.metrics import (
+    TEXT_METRICS,
+    USE_METRICS,
+    VOCABULARY_METRICS,
+    LengthBin,
+    compute_length_bins,
+)
 
-EVIL = "<script>alert(1)</script>"
+HOSTILE_NAME = "<script>alert(1)</script>"
 
 
 @pytest.fixture(scope="module")
@@ -25,7 +31,7 @@ def report(tokenizer, corpus):
         tokenizer,
         {"en": corpus[:3], "others": corpus[3:]},
         name="trained",
-        against={"bytes": BYTES, "words": KnownWords()},
+        against={"bytes": BYTES, "words": VocabularyStub()},
         progress=False,
     )
 
@@ -42,12 +48,15 @@ def curves(tokenizer, corpus):
 
 
 @pytest.fixture(scope="module")
-def evil():
+def hostile_report():
     """Names and tokens that would steer a page, a terminal or a plot if they were not taken for text."""
-    ranks = {bytes([i]): i for i in range(256)} | {EVIL.encode(): 256, b"\x1b[2J\xe2\x80\xae[red]": 257}
+    ranks = {bytes([i]): i for i in range(256)} | {
+        HOSTILE_NAME.encode(): 256,
+        b"\x1b[2J\xe2\x80\xae[red]": 257,
+    }
     tokenizer = tokjax.byte_level_bpe(ranks, pattern=r"\S+")
-    texts = {f"$\\frac$ {EVIL}": [EVIL] * 9, "_日本\x00\x1b[2J": ["\x1b[2J\u202e[red]"] * 9}
-    options = {"name": f'"{EVIL}', "against": {"_{{ 7 * 6 }}[red]": tokenizer}, "progress": False}
+    texts = {f"$\\frac$ {HOSTILE_NAME}": [HOSTILE_NAME] * 9, "_日本\x00\x1b[2J": ["\x1b[2J\u202e[red]"] * 9}
+    options = {"name": f'"{HOSTILE_NAME}', "against": {"_{{ 7 * 6 }}[red]": tokenizer}, "progress": False}
     return (
         tokjax.vocabulary_report(tokenizer, texts, **options),
         tokjax.size_curves(tokenizer, texts, **options),
@@ -55,20 +64,20 @@ def evil():
 
 
 @pytest.fixture(scope="module")
-def nothing():
+def empty_report():
     empty = tokjax.vocabulary_report(BYTES, [], progress=False), tokjax.size_curves(BYTES, [], progress=False)
     assert empty[0].use().tokens == 0
     return empty
 
 
-def printed(tables):
+def print_tables(tables):
     console = Console(width=80)
     with console.capture() as captured:
         console.print(*tables)
     return captured.get()
 
 
-def saved(report, curves, path):
+def save_page(report, curves, path):
     assert tokjax.save_report_html(report, path, curves=curves) == path
     return path.read_text("utf-8")
 
@@ -107,13 +116,13 @@ class Page(html.parser.HTMLParser):
 
 
 def test_tables(report, curves):
-    shown = printed(tokjax.report_tables(report, curves))
+    shown = print_tables(tokjax.report_tables(report, curves))
     assert max(map(len, shown.splitlines())) <= 80
     assert "…" not in shown.split("tokens of trained")[0]  # no number and no label is cut
     numbers = shown[shown.index("numbers") :]
     block = numbers[numbers.index("\nothers ") : numbers.index("\nall together")]
     uses = [report.use(name, "others") for name in report.tokenizers]
-    for number in OF_USE:
+    for number in USE_METRICS:
         row = re.search(rf"^  {number.label} +([^a-z]*)$", block, re.MULTILINE)
         assert row.group(1).split() == [number.shown(use) for use in uses], number.label
     for curve in curves:
@@ -123,7 +132,7 @@ def test_tables(report, curves):
 
 
 def test_tables_of_tokens(report):
-    shown = printed(tokjax.report_tables(report))
+    shown = print_tables(tokjax.report_tables(report))
     of_words = shown[shown.index("tokens of words") :]
     assert re.search(r"hello +5 +0 +\[UNK\] +\d+", of_words)
     lengths = of_words[of_words.index("lengths") :]
@@ -136,11 +145,11 @@ def test_many_tokenizers_come_in_several_tables(tokenizer):
     report = tokjax.vocabulary_report(tokenizer, ["low"], against=against, progress=False)
     numbers = [table for table in tokjax.report_tables(report) if str(table.title) == "numbers"]
     assert [len(table.columns) - 1 for table in numbers] == [4, 2]
-    assert max(map(len, printed(numbers).splitlines())) <= 80
+    assert max(map(len, print_tables(numbers).splitlines())) <= 80
 
 
-def test_names_and_tokens_do_not_steer_a_terminal(evil):
-    shown = printed(tokjax.report_tables(*evil))
+def test_tables_escape_names_and_tokens(hostile_report):
+    shown = print_tables(tokjax.report_tables(*hostile_report))
     assert "[red]" in shown
     assert "\\x1b[2J" in shown
     assert not set(shown) & set("\x1b\x00\u202e")
@@ -153,8 +162,8 @@ def test_json(report, curves):
         for name in report.tokenizers:
             use = report.use(name, kind)
             found = described["overall"][name] if kind is None else described["uses"][kind][name]
-            assert {number.name: found[number.name] for number in OF_USE} == {
-                number.name: getattr(use, number.name) for number in OF_USE
+            assert {number.name: found[number.name] for number in USE_METRICS} == {
+                number.name: getattr(use, number.name) for number in USE_METRICS
             }
             assert found["used_lengths"] == use.used_lengths.tolist()
             assert found["most_frequent"] == [token._asdict() for token in use.most_frequent()]
@@ -174,39 +183,39 @@ def test_json(report, curves):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_nothing_is_shown_as_such(nothing, tmp_path):
-    described = json.loads(json.dumps(tokjax.report_to_json(*nothing), allow_nan=False))
+def test_empty_report_is_shown(empty_report, tmp_path):
+    described = json.loads(json.dumps(tokjax.report_to_json(*empty_report), allow_nan=False))
     assert described["overall"]["tokenizer"]["bytes_per_token"] is None
     assert described["curves"][0]["bytes_per_token"] == [None]
-    assert re.search(r"bytes per token +–\n", printed(tokjax.report_tables(*nothing)))
-    page = Page(saved(*nothing, tmp_path / "nothing.html"))
+    assert re.search(r"bytes per token +–\n", print_tables(tokjax.report_tables(*empty_report)))
+    page = Page(save_page(*empty_report, tmp_path / "nothing.html"))
     assert ["bytes per token", "–"] in page.rows
     assert not any("nan" in text for text in page.texts)
 
 
 @pytest.mark.usefixtures("matplotlib")
 def test_the_page_has_every_number(report, curves, tmp_path):
-    page = Page(saved(report, curves, tmp_path / "report.html"))
+    page = Page(save_page(report, curves, tmp_path / "report.html"))
     assert "trained, bytes, words" in page.texts
     rows = iter(page.rows)
     for heading, numbers, uses in (
-        ("vocabulary", OF_VOCABULARY, [report.use(name) for name in report.tokenizers]),
-        *((kind, OF_USE, [report.use(n, kind) for n in report.tokenizers]) for kind in report.kinds),
-        ("all together", OF_USE, [report.use(name) for name in report.tokenizers]),
+        ("vocabulary", VOCABULARY_METRICS, [report.use(name) for name in report.tokenizers]),
+        *((kind, USE_METRICS, [report.use(n, kind) for n in report.tokenizers]) for kind in report.kinds),
+        ("all together", USE_METRICS, [report.use(name) for name in report.tokenizers]),
     ):
         assert [heading] in rows
         for number in numbers:
             assert next(rows) == [number.label, *map(number.shown, uses)]
     for kind in report.kinds:
-        assert [kind, *(number.shown(report.use(kind=kind).text) for number in OF_TEXT)] in page.rows
+        assert [kind, *(number.shown(report.use(kind=kind).text) for number in TEXT_METRICS)] in page.rows
     assert ["hello", "5", "0"] in page.rows
     assert page.tags.count("svg") == 4
-    assert Page(saved(report, (), tmp_path / "report.html")).tags.count("svg") == 3
+    assert Page(save_page(report, (), tmp_path / "report.html")).tags.count("svg") == 3
 
 
 @pytest.mark.usefixtures("matplotlib")
 def test_the_page_loads_nothing(report, curves, tmp_path):
-    text = saved(report, curves, tmp_path / "report.html")
+    text = save_page(report, curves, tmp_path / "report.html")
     assert "http" not in text.replace("http-equiv", "")
     assert "@import" not in text
     page = Page(text)
@@ -220,8 +229,8 @@ def test_the_page_loads_nothing(report, curves, tmp_path):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_what_is_referred_to_is_there_once(report, curves, tmp_path):
-    page = Page(saved(report, curves, tmp_path / "report.html"))
+def test_page_ids_are_unique(report, curves, tmp_path):
+    page = Page(save_page(report, curves, tmp_path / "report.html"))
     ids = [value for name, value in page.attributes if name == "id"]
     assert len(ids) == len(set(ids)) > 0
     referred = [value[1:] for name, value in page.attributes if name in ("href", "xlink:href")]
@@ -233,24 +242,24 @@ def test_what_is_referred_to_is_there_once(report, curves, tmp_path):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_names_and_tokens_do_not_steer_a_page(evil, tmp_path):
-    text = saved(*evil, tmp_path / "evil.html")
-    assert EVIL not in text
+def test_page_escapes_names_and_tokens(hostile_report, tmp_path):
+    text = save_page(*hostile_report, tmp_path / "evil.html")
+    assert HOSTILE_NAME not in text
     page = Page(text)
     assert "script" not in page.tags
-    assert EVIL in page.texts  # as the text of a token
-    assert any(f'"{EVIL}' in heading for heading in page.texts)
+    assert HOSTILE_NAME in page.texts  # as the text of a token
+    assert any(f'"{HOSTILE_NAME}' in heading for heading in page.texts)
     assert any("{{ 7 * 6 }}" in heading for heading in page.texts)
-    assert f"$\\frac$ {EVIL}" in page.texts  # in a plot
+    assert f"$\\frac$ {HOSTILE_NAME}" in page.texts  # in a plot
     assert not set(text) & set("\x1b\x00\u202e")
 
 
 def test_one_report_gives_the_same_bytes_and_changes_no_settings(report, curves, tmp_path, matplotlib):
     with matplotlib.rc_context({"lines.linewidth": 20, "font.size": 30}):
         before = dict(matplotlib.rcParams)
-        first = saved(report, curves, tmp_path / "1.html")
+        first = save_page(report, curves, tmp_path / "1.html")
         assert dict(matplotlib.rcParams) == before
-    assert saved(report, curves, tmp_path / "2.html") == first
+    assert save_page(report, curves, tmp_path / "2.html") == first
 
 
 @pytest.mark.usefixtures("matplotlib")
@@ -269,12 +278,12 @@ def test_many_kinds_and_tokenizers(tmp_path):
     against = {f"number {i}": BYTES for i in range(9)}
     options = {"against": against, "progress": False}
     report = tokjax.vocabulary_report(BYTES, texts, **options)
-    page = Page(saved(report, tokjax.size_curves(BYTES, texts, **options), tmp_path / "many.html"))
+    page = Page(save_page(report, tokjax.size_curves(BYTES, texts, **options), tmp_path / "many.html"))
     assert page.texts.count("kind 6") == 4  # in the texts' table, the numbers, and two plots
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_a_page_is_whole_or_absent(report, tmp_path, monkeypatch):
+def test_page_is_written_atomically(report, tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match="there is no such directory"):
         tokjax.save_report_html(report, tmp_path / "no" / "report.html")
     (tmp_path / "report.html").write_text("old")
@@ -298,7 +307,7 @@ def test_without_the_extra(report, tmp_path, monkeypatch):
         import_optional("no_such_library.part", extra="report", purpose="x")
 
 
-def test_a_fault_inside_an_optional_library_is_not_hidden(tmp_path, monkeypatch):
+def test_optional_library_bugs_are_raised(tmp_path, monkeypatch):
     (tmp_path / "half_installed.py").write_text("import no_such_part")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_part"):
@@ -307,7 +316,7 @@ def test_a_fault_inside_an_optional_library_is_not_hidden(tmp_path, monkeypatch)
 
 def test_the_docs_define_every_number():
     page = (Path(__file__).parents[1] / "docs" / "vocabulary-report.md").read_text("utf-8")
-    for numbers, prefix in ((OF_TEXT, "text."), (OF_VOCABULARY, ""), (OF_USE, "")):
+    for numbers, prefix in ((TEXT_METRICS, "text."), (VOCABULARY_METRICS, ""), (USE_METRICS, "")):
         for number in numbers:
             assert f"| {number.label} | `{prefix}{number.name}` |" in page
 
@@ -316,7 +325,7 @@ def test_bins_of_lengths():
     lengths = [1, 2, 16, 17, 24, 25, 32, 33, 64, 65, 128, 129, 400]
     ordinary = {bytes([i % 256]) * n: i for i, n in enumerate(lengths)}
     use = tokjax.TokenUse(tokjax.make_vocabulary(ordinary), tokjax.TextSize(), np.arange(len(lengths)))
-    bins = length_bins(use)
+    bins = compute_length_bins(use)
     assert [each.label for each in bins if each.of_vocabulary] == [
         *("1", "2", "16", "17–24", "25–32", "33–64", "65–128", "129+")
     ]
@@ -328,4 +337,4 @@ def test_bins_of_lengths():
         LengthBin(129, None, 2, 11 + 12),
     ]
     short = tokjax.TokenUse(tokjax.make_vocabulary({b"abc": 0}), tokjax.TextSize(), np.ones(1, np.int64))
-    assert [each.label for each in length_bins(short)] == ["1", "2", "3"]
+    assert [each.label for each in compute_length_bins(short)] == ["1", "2", "3"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.profiles import examples
+from tests.hypothesis_profiles import get_max_examples
 from tokjax.datasets import shards as shards_module
 
 TOKENIZER = tokjax.byte_level_bpe(
@@ -32,46 +32,46 @@ TEXTS = [f"{i} {text}" for i in range(10) for text in CORPUS]
 OPTIONS = {"shard_size": 150}
 
 
-def files_of(path):
+def read_files(path):
     return {entry.name: entry.read_bytes() for entry in path.iterdir()}
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def complete_dataset(tmp_path_factory):
     """What writers write that nothing stops."""
     directory = tmp_path_factory.mktemp("whole")
     for name, field in FIELDS.items():
         tokjax.write_dataset(TEXTS, field, directory / name, **OPTIONS)
-    return {name: files_of(directory / name) for name in FIELDS}
+    return {name: read_files(directory / name) for name in FIELDS}
 
 
 class StoppedError(Exception):
     pass
 
 
-def stopping(texts, after, error=StoppedError):
+def stop_after_documents(texts, after, error=StoppedError):
     """Texts, and then an error."""
     yield from texts[:after]
     raise error
 
 
 @fields
-@examples(25)
+@get_max_examples(25)
 @given(
     stops=st.lists(st.integers(0, len(TEXTS)), max_size=4),
     kind=st.sampled_from([StoppedError, KeyboardInterrupt]),
 )
-def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
+def test_a_source_that_breaks_off(name, complete_dataset, tmp_path_factory, stops, kind):
     path = tmp_path_factory.mktemp("stopped") / "data"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+        patch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
         for stop in stops:
             with pytest.raises(kind):
-                tokjax.write_dataset(stopping(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
+                tokjax.write_dataset(stop_after_documents(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
             with pytest.raises(tokjax.DatasetIncompleteError):
                 tokjax.open_dataset(path)
         tokjax.write_dataset(iter(TEXTS), FIELDS[name], path, **OPTIONS)
-    assert files_of(path) == whole[name]
+    assert read_files(path) == complete_dataset[name]
     assert [entry.name for entry in path.parent.iterdir()] == ["data"]
 
 
@@ -79,15 +79,15 @@ def test_a_source_that_breaks_off(name, whole, tmp_path_factory, stops, kind):
 @pytest.mark.parametrize("shard_size", [4, 7])  # (that a text just fills, and that two overfill)
 def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
     texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 4)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 4)
     with pytest.raises(StoppedError):
-        tokjax.write_dataset(stopping(texts, stop), FIELDS["raw"], tmp_path / "data", **options)
+        tokjax.write_dataset(stop_after_documents(texts, stop), FIELDS["raw"], tmp_path / "data", **options)
     finished = stop if shard_size == 4 else stop // 2 * 2
     assert (tmp_path / "data.incomplete").exists() == (finished > 0)
     encoded = []
     encode = tokjax.datasets.document_encoding.encode_documents
     monkeypatch.setattr(
-        "tokjax.datasets.shard_filling.encode_documents",
+        "tokjax.datasets.shard_writing.encode_documents",
         lambda field, documents, **options: (
             encoded.extend(documents.doc_ids) or encode(field, documents, **options)
         ),
@@ -97,12 +97,14 @@ def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shar
     assert list(tokjax.open_dataset(tmp_path / "data")) == texts
 
 
-class TestAnotherRun:
+class TestInterruptedRun:
     @pytest.fixture
     def begun(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", 60)
+        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
         with pytest.raises(StoppedError):
-            tokjax.write_dataset(stopping(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS)
+            tokjax.write_dataset(
+                stop_after_documents(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS
+            )
         return tmp_path / "data"
 
     def test_with_another_source(self, begun):
@@ -125,7 +127,7 @@ class TestAnotherRun:
         assert tokjax.open_dataset(begun).chunk_tokens == 7
 
     @pytest.mark.parametrize("damage", ["plan", "shard", "record"])
-    def test_begins_anew_with_an_iterator_that_is_not_read_yet(self, begun, damage):
+    def test_restarts_with_unread_iterator(self, begun, damage):
         incomplete, field = begun.with_name("data.incomplete"), FIELDS["packed"]
         if damage == "plan":
             field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
@@ -135,7 +137,7 @@ class TestAnotherRun:
         tokjax.write_dataset(iter(TEXTS), field, begun, overwrite=True, **OPTIONS)
         assert len(tokjax.open_dataset(begun)) == len(TEXTS)
 
-    def test_can_not_begin_anew_with_an_iterator_of_another_source(self, begun):
+    def test_cannot_restart_with_consumed_iterator(self, begun):
         with pytest.raises(
             tokjax.DatasetMismatchError,
             match=r"another source \(.*\); pass the same one, or one that can be read again: an iterator",
@@ -154,7 +156,7 @@ class TestAnotherRun:
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
 
     @pytest.mark.parametrize("damage", ["source", "shard", "record"])
-    def test_begins_anew_if_it_may_replace_what_is_there(self, begun, damage):
+    def test_restarts_with_overwrite(self, begun, damage):
         texts, incomplete = TEXTS, begun.with_name("data.incomplete")
         if damage == "source":
             texts = ["other", *TEXTS]
@@ -180,30 +182,30 @@ class TestAnotherRun:
         ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
         record = begun.with_name("data.incomplete") / "progress.jsonl"
-        whole = record.read_text()
-        record.write_text(whole.replace("shard-00000", "shard-00001", 1))
+        complete_dataset = record.read_text()
+        record.write_text(complete_dataset.replace("shard-00000", "shard-00001", 1))
         with pytest.raises(tokjax.DatasetCorruptError, match=r"progress\.jsonl was altered"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        record.write_text(whole.replace("{", "", 1))
+        record.write_text(complete_dataset.replace("{", "", 1))
         with pytest.raises(tokjax.DatasetCorruptError, match=r"progress\.jsonl is damaged"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
 
-    def test_after_a_line_of_the_record_was_cut(self, begun, whole):
+    def test_truncated_progress_record(self, begun, complete_dataset):
         record = begun.with_name("data.incomplete") / "progress.jsonl"
         record.write_bytes(record.read_bytes()[:-3])
         tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        assert files_of(begun) == whole["packed"]
+        assert read_files(begun) == complete_dataset["packed"]
 
-    def test_after_the_manifest_was_written(self, begun, whole, monkeypatch):
+    def test_after_the_manifest_was_written(self, begun, complete_dataset, monkeypatch):
         def killed(*_):
             raise KeyboardInterrupt
 
-        monkeypatch.setattr("tokjax._util.directories._move_into_place", killed)
+        monkeypatch.setattr("tokjax._util.directories._move_to_target", killed)
         with pytest.raises(KeyboardInterrupt):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
         monkeypatch.undo()
         tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
-        assert files_of(begun) == whole["packed"]
+        assert read_files(begun) == complete_dataset["packed"]
 
 
 def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
@@ -216,10 +218,10 @@ def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
     monkeypatch.undo()
     tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
     tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "fresh", **OPTIONS)
-    assert files_of(tmp_path / "data") == files_of(tmp_path / "fresh")
+    assert read_files(tmp_path / "data") == read_files(tmp_path / "fresh")
 
 
-class TestAFinishedDataset:
+class TestFinishedDataset:
     def test_that_is_damaged_is_written_again_only_when_asked(self, path):
         shard = path / "shard-00001.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
@@ -230,7 +232,7 @@ class TestAFinishedDataset:
         tokjax.open_dataset(path).verify()
 
     def test_that_is_replaced_while_it_is_open(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.open_shards._MOST_OPEN", 2)
+        monkeypatch.setattr("tokjax.datasets.open_shards._MAX_OPEN", 2)
         path = tmp_path / "data"
         tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
         dataset = tokjax.open_dataset(path)
@@ -246,7 +248,7 @@ class TestAFinishedDataset:
 
     def test_is_not_written_again(self, path, monkeypatch):
         before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
-        monkeypatch.setattr("tokjax.datasets.shard_filling.encode_documents", None)  # (nothing is encoded)
+        monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", None)  # (nothing is encoded)
         again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
         assert again.num_documents == len(TEXTS)
         assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
@@ -269,7 +271,7 @@ class TestAFinishedDataset:
             tokjax.write_dataset(TEXTS, other, path, **OPTIONS)
 
 
-def test_a_full_disk(tmp_path, monkeypatch, whole):
+def test_a_full_disk(tmp_path, monkeypatch, complete_dataset):
     """The third shard does not fit; once there is room, the writer goes on."""
     write = shards_module.write_array
 
@@ -284,15 +286,15 @@ def test_a_full_disk(tmp_path, monkeypatch, whole):
     monkeypatch.undo()
     assert (tmp_path / "data.incomplete" / "shard-00001.tokens.npy").is_file()
     tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
-    assert files_of(tmp_path / "data") == whole["packed"]
+    assert read_files(tmp_path / "data") == complete_dataset["packed"]
 
 
 WRITER = """
 import sys
 import tokjax
 from tests.test_resuming import FIELDS, OPTIONS, TEXTS
-import tokjax.datasets.shard_filling
-tokjax.datasets.shard_filling._BATCH_SIZE = 60
+import tokjax.datasets.shard_writing
+tokjax.datasets.shard_writing._BATCH_SIZE = 60
 name, path = sys.argv[1:]
 print("ready", flush=True)
 tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
@@ -325,7 +327,7 @@ def test_killed_writers(name, tmp_path):
             tokjax.open_dataset(path)
     assert kills > 3
     tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "whole", shard_size=150)
-    assert files_of(path) == files_of(tmp_path / "whole")
+    assert read_files(path) == read_files(tmp_path / "whole")
 
 
 def test_another_writer_at_the_same_time(tmp_path):
@@ -338,15 +340,15 @@ def test_another_writer_at_the_same_time(tmp_path):
 
 
 class TestExecutors:
-    def test_processes(self, tmp_path, whole, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 200)
+    def test_processes(self, tmp_path, complete_dataset, monkeypatch):
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
             for name, field in FIELDS.items():
                 tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
-                assert files_of(tmp_path / name) == whole[name]
+                assert read_files(tmp_path / name) == complete_dataset[name]
 
-    def test_a_process_that_is_killed(self, tmp_path, whole, monkeypatch):
-        monkeypatch.setattr("tokjax.datasets.shard_filling._EXECUTOR_BATCH_SIZE", 200)
+    def test_a_process_that_is_killed(self, tmp_path, complete_dataset, monkeypatch):
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
         with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
             worker = executor.submit(os.getpid).result()
 
@@ -361,8 +363,8 @@ class TestExecutors:
                     texts(), FIELDS["packed"], tmp_path / "data", executor=executor, **OPTIONS
                 )
         tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
-        assert files_of(tmp_path / "data") == whole["packed"]
+        assert read_files(tmp_path / "data") == complete_dataset["packed"]
 
-    def test_what_is_none(self, tmp_path):
+    def test_invalid_arguments(self, tmp_path):
         with pytest.raises(tokjax.InvalidArgumentError, match="must be a concurrent.futures.Executor"):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", executor=4)

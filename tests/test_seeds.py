@@ -25,11 +25,11 @@ def results(core):
 
 
 def test_what_offsets_refer_to(core):
-    given = tokjax.encode_result(core, "hello world", assume_normalized=True)
-    assert given.metadata.offsets_reference == "input_text"
+    passed = tokjax.encode_result(core, "hello world", assume_normalized=True)
+    assert passed.metadata.offsets_reference == "input_text"
     default = tokjax.encode_result(core, "hello world")
     assert default.metadata.offsets_reference == "tokenizer_normalized_text"
-    assert np.array_equal(given.offsets, default.offsets)
+    assert np.array_equal(passed.offsets, default.offsets)
 
 
 def test_an_item_of_a_batch_is_the_text_alone(core, results):

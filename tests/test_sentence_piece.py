@@ -10,28 +10,28 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.oracles.sentence_piece import spans_of_pieces
-from tests.sentence_models import NAMES, fuzz, sentence_models
-from tests.strategies import hard_texts
-from tests.test_imports import loaded_after
+from tests.oracles.sentencepiece_spans import compute_piece_spans
+from tests.test_imports import find_loaded_modules
+from tests.text_strategies import hard_texts
+from tests.train_sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
 from tokjax.models import sentencepiece
-from tokjax.models.sentencepiece_files import fields_of
+from tokjax.models.sentencepiece_files import iter_fields
 
 
 @pytest.fixture(scope="module")
 def models():
-    return sentence_models()
+    return train_sentencepiece_models()
 
 
-def result_of(tokenizer, text, **options):
+def encode_text(tokenizer, text, **options):
     options = {"disallowed_special": (), "add_special_tokens": False} | options
     return tokjax.encode_result(tokenizer, text, **options)
 
 
-def slow_spans(name, tokenizer, text):
+def compute_spans_slowly(name, tokenizer, text):
     mark = " " if name == "plain spaces" else "\u2581"
     prefix = name not in ("identity", "suffixes")
-    spans = spans_of_pieces(tokenizer.processor, tokjax.to_utf8(text), mark=mark, prefix=prefix)
+    spans = compute_piece_spans(tokenizer.processor, tokjax.to_utf8(text), mark=mark, prefix=prefix)
     reach = 0
     for start, stop in spans:  # (none begins before those before it end)
         yield [max(start, reach), reach := max(stop, reach)]
@@ -42,19 +42,19 @@ def slow_spans(name, tokenizer, text):
 def test_ids_are_the_librarys(models, name, text):
     tokenizer = models[name]
     expected = tokenizer.processor.encode(tokjax.to_utf8(text), out_type=int)
-    assert result_of(tokenizer, text).ids.tolist() == expected
+    assert encode_text(tokenizer, text).ids.tolist() == expected
     assert (
         tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
     )
-    assert result_of(tokenizer, text, return_offsets=False).ids.tolist() == expected
+    assert encode_text(tokenizer, text, return_offsets=False).ids.tolist() == expected
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(text=fuzz)
 def test_spans_are_those_of_the_slow_way(models, name, text):
-    offsets = result_of(models[name], text).offsets
+    offsets = encode_text(models[name], text).offsets
     tokjax.assert_offsets_contract(text, offsets)
-    assert (offsets - 1).tolist() == list(slow_spans(name, models[name], text))
+    assert (offsets - 1).tolist() == list(compute_spans_slowly(name, models[name], text))
     assert tokjax.offsets_are_nonoverlapping(offsets)
 
 
@@ -63,8 +63,8 @@ def test_spans_are_those_of_the_slow_way(models, name, text):
 def test_spans_start_where_the_library_says(models, name, text):
     tokenizer = models[name]
     serialized = tokenizer.processor.encode(tokjax.to_utf8(text), out_type="serialized_proto")
-    pieces = [dict(fields_of(value)) for number, value in fields_of(serialized) if number == 2]
-    spans = (result_of(tokenizer, text).offsets - 1).tolist()
+    pieces = [dict(iter_fields(value)) for number, value in iter_fields(serialized) if number == 2]
+    spans = (encode_text(tokenizer, text).offsets - 1).tolist()
     reach = 0
     for piece, (start, stop) in zip(pieces, spans, strict=True):
         if not tokenizer.processor.is_byte(piece[2]):
@@ -76,8 +76,8 @@ def test_spans_start_where_the_library_says(models, name, text):
 @pytest.mark.parametrize("name", ["identity", "identity, bytes"])
 @given(text=hard_texts)
 def test_spans_cover_a_text_that_is_not_changed(models, name, text):
-    result = result_of(models[name], text)
-    covered = [place for start, stop in result.offsets.tolist() for place in range(start, stop)]
+    result = encode_text(models[name], text)
+    covered = [position for start, stop in result.offsets.tolist() for position in range(start, stop)]
     assert covered == list(range(1, len(text.encode()) + 1))
 
 
@@ -92,7 +92,7 @@ def test_a_batch_is_its_texts(models, name, texts):
 
 
 def test_characters_that_became_others(models):
-    result = result_of(models["unigram with bytes"], "a½ …")
+    result = encode_text(models["unigram with bytes"], "a½ …")
     assert dict(zip(result.tokens, result.offsets.tolist(), strict=True)) == {
         "▁a": [1, 2],
         "1": [2, 4],
@@ -108,7 +108,7 @@ def test_characters_that_became_others(models):
 
 
 def test_bytes_of_a_character_have_their_own_spans(models):
-    result = result_of(models["bpe with bytes"], "𐍈 𐍈")
+    result = encode_text(models["bpe with bytes"], "𐍈 𐍈")
     assert result.tokens == ("▁", "<0xF0>", "<0x90>", "<0x8D>", "<0x88>") * 2
     assert result.offsets.tolist() == [[1, 1], *([k, k + 1] for k in range(1, 10))]
     assert result.word_ids.tolist() == [0] * 5 + [1] * 5
@@ -118,28 +118,28 @@ def test_bytes_of_a_character_have_their_own_spans(models):
 
 def test_white_space_that_is_left_out(models):
     tokenizer = models["char"]
-    result = result_of(tokenizer, "  a \t b  ")
+    result = encode_text(tokenizer, "  a \t b  ")
     assert result.tokens == ("▁", "a", "▁", "b")
     assert result.offsets.tolist() == [[3, 3], [3, 4], [4, 7], [7, 8]]
-    assert len(result_of(tokenizer, " \n ")) == 0
+    assert len(encode_text(tokenizer, " \n ")) == 0
 
 
-def test_what_is_no_utf8(models):
+def test_invalid_utf8(models):
     tokenizer = models["bpe"]
-    result = result_of(tokenizer, b"a\xff\xfeb")
+    result = encode_text(tokenizer, b"a\xff\xfeb")
     unknown = result.ids == tokjax.unk_id(tokenizer)
     assert result.offsets[unknown].tolist() == [[2, 4]]
     assert result.special_tokens_mask.tolist() == unknown.astype(int).tolist()
-    by_bytes = result_of(models["unigram with bytes"], b"\xff\xfe")
+    by_bytes = encode_text(models["unigram with bytes"], b"\xff\xfe")
     assert by_bytes.tokens == ("▁", *("<0xEF>", "<0xBF>", "<0xBD>") * 2)
     assert by_bytes.offsets.tolist() == [[1, 1], [1, 2], *[[2, 2]] * 2, [2, 3], *[[3, 3]] * 2]
-    assert result_of(tokenizer, "a\ud800b") == result_of(tokenizer, "a\ufffdb")
-    assert result_of(tokenizer, "\ud83d\ude42") == result_of(tokenizer, "🙂")
+    assert encode_text(tokenizer, "a\ud800b") == encode_text(tokenizer, "a\ufffdb")
+    assert encode_text(tokenizer, "\ud83d\ude42") == encode_text(tokenizer, "🙂")
 
 
 def test_words(models):
     def words(name, text):
-        result = result_of(models[name], text)
+        result = encode_text(models[name], text)
         found = {}
         for token, word in zip(result.tokens, result.word_ids.tolist(), strict=True):
             found[word] = found.get(word, "") + token
@@ -164,9 +164,9 @@ def test_decoding_is_the_librarys(models, name, data):
     ]
     assert tokjax.decode_batch(tokenizer, rows) == [text.decode() if text else "" for text in expected]
     special = set(tokjax.special_tokens(tokenizer).values())
-    kept = [[id_ for id_ in row if id_ not in special] for row in rows]
+    remaining = [[id_ for id_ in row if id_ not in special] for row in rows]
     assert tokjax.decode_batch(tokenizer, rows, skip_special_tokens=True) == [
-        tokjax.decode(tokenizer, row) for row in kept
+        tokjax.decode(tokenizer, row) for row in remaining
     ]
 
 
@@ -192,7 +192,7 @@ def test_the_view_is_the_text(models):
     assert tokjax.map_offsets_to_input(tokenizer, text, offsets).tolist() == offsets.tolist()
 
 
-def test_nothing_is_put_around_a_text_unless_asked_for(models):
+def test_special_tokens_only_on_request(models):
     proto = models["all roles"].model_proto
     assert tokjax.encode_result(models["all roles"], "low").ids.tolist() == models[
         "all roles"
@@ -219,13 +219,13 @@ def test_special_tokens_in_texts(models):
     with pytest.raises(tokjax.DisallowedSpecialTokenError, match="'</s>' at character 1"):
         tokjax.encode_result(tokenizer, text)
     result = tokjax.encode_result(tokenizer, text, allowed_special="all")
-    place = result.tokens.index("</s>")
-    assert result.offsets[place].tolist() == [3, 7]
-    assert result.special_tokens_mask[place] == 1
+    position = result.tokens.index("</s>")
+    assert result.offsets[position].tolist() == [3, 7]
+    assert result.special_tokens_mask[position] == 1
     encode = tokenizer.processor.encode
     assert result.ids.tolist() == [*encode("é"), 2, *encode("low")]
     assert result.offsets[-1, 1] == 10
-    assert 2 not in result_of(tokenizer, text).ids
+    assert 2 not in encode_text(tokenizer, text).ids
 
 
 def test_the_vocabulary(models):
@@ -272,7 +272,7 @@ def test_threads_share_one(models):
     assert results == [tokjax.encode_result(models["bpe"], text) for text in texts]
 
 
-def test_a_file_that_is_cut(models, tmp_path):
+def test_truncated_file(models, tmp_path):
     proto, path = models["all roles"].model_proto, tmp_path / "cut.model"
     for size in [0, 1, 2, 5, 100, *range(300, len(proto), 997), *range(len(proto) - 200, len(proto) - 2, 13)]:
         path.write_bytes(proto[:size])
@@ -293,7 +293,7 @@ def test_a_file_of_another_kind(content):
         tokjax.sentencepiece(content)
 
 
-def test_what_is_no_model(models):
+def test_invalid_model(models):
     with pytest.raises(tokjax.InvalidArgumentError, match=r"pass processor.serialized_model_proto\(\)"):
         tokjax.sentencepiece(models["bpe"].processor)
 
@@ -309,13 +309,15 @@ def test_a_tokenizer_file_with_another_model(models):
 
 
 def test_the_library_is_loaded_when_a_model_is():
-    assert loaded_after("import tokjax; tokjax.sentencepiece; tokjax.sample_encode; tokjax.trainer") == []
+    assert (
+        find_loaded_modules("import tokjax; tokjax.sentencepiece; tokjax.sample_encode; tokjax.trainer") == []
+    )
 
 
 @given(data=st.binary(max_size=40))
 def test_a_message_is_read_or_refused(data):
     try:
-        fields = list(fields_of(data))
+        fields = list(iter_fields(data))
     except ValueError:
         return
     assert all(isinstance(value, (int, bytes)) for _, value in fields)

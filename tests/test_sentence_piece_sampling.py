@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given
 
 import tokjax
-from tests.sentence_models import fuzz, sentence_models
+from tests.train_sentencepiece_models import fuzz, train_sentencepiece_models
 
 
 @pytest.fixture(scope="module")
 def models():
-    return sentence_models()
+    return train_sentencepiece_models()
 
 
 class TestSampling:
     TEXT = "the apparent meaning, the inner ½ meaning…"
 
     @pytest.mark.parametrize("name", ["unigram", "unigram with bytes", "bpe", "suffixes"])
-    def test_a_seed_says_all(self, models, name):
+    def test_sampling_is_deterministic(self, models, name):
         def draw(seed):
             return tokjax.sample_encode(models[name], self.TEXT, alpha=0.2, seed=seed)
 
@@ -32,7 +32,7 @@ class TestSampling:
             assert tokjax.decode(models[name], result.ids, skip_special_tokens=True) == best
             assert result.offsets.max() == len(self.TEXT.encode()) + 1
 
-    def test_without_chance_it_is_the_best_way(self, models):
+    def test_disabled_sampling_gives_best_segmentation(self, models):
         for name, alpha in (("bpe", 0.0), ("unigram", 1e6)):
             tokenizer = models[name]
             sampled = tokjax.sample_encode(tokenizer, self.TEXT, alpha=alpha, seed=1)
@@ -50,7 +50,7 @@ class TestSampling:
         [best] = tokjax.nbest_encode(tokenizer, text, 1)
         assert best.offsets.shape == (*best.ids.shape, 2)
 
-    def test_the_likeliest_ways(self, models):
+    def test_nbest_segmentations(self, models):
         tokenizer = models["unigram"]
         ranked = tokjax.nbest_encode(tokenizer, self.TEXT, 5)
         assert ranked[0] == tokjax.encode_result(tokenizer, self.TEXT)
@@ -77,21 +77,21 @@ class TestSampling:
                 assert result == expected
                 assert (id_ in result.ids) == ("allowed_special" in options)
 
-    def test_the_likeliest_ways_of_several_stretches(self, models):
+    def test_nbest_of_several_segments(self, models):
         """As many as all ways of each stretch make together, the likeliest first."""
         tokenizer = models["unigram"]
         first, second = "low", " inner"
         options = {"add_special_tokens": False}
         alone = [list(tokjax.nbest_encode(tokenizer, text, 512, **options)) for text in (first, second)]
-        whole = tokjax.nbest_encode(tokenizer, f"{first}</s>{second}", 512, allowed_special="all", **options)
-        assert len(whole) == min(512, len(alone[0]) * len(alone[1]))
+        full = tokjax.nbest_encode(tokenizer, f"{first}</s>{second}", 512, allowed_special="all", **options)
+        assert len(full) == min(512, len(alone[0]) * len(alone[1]))
         id_ = tokjax.token_to_id(tokenizer, "</s>")
         likely = [[*alone[0][0].ids.tolist(), id_, *row.ids.tolist()] for row in alone[1]]
-        order = [row.ids.tolist() for row in whole]
+        order = [row.ids.tolist() for row in full]
         assert order[0] == likely[0]
-        places = [order.index(ids) for ids in likely if ids in order]
-        assert len(places) > 1
-        assert places == sorted(places)
+        positions = [order.index(ids) for ids in likely if ids in order]
+        assert len(positions) > 1
+        assert positions == sorted(positions)
 
     @pytest.mark.parametrize(
         ("name", "options", "message"),
@@ -109,7 +109,7 @@ class TestSampling:
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             tokjax.sample_encode(models[name], "low", **({"alpha": 0.1, "seed": 1} | options))
 
-    def test_the_likeliest_ways_of_what_has_none(self, models, tokenizer):
+    def test_nbest_without_candidates(self, models, tokenizer):
         with pytest.raises(tokjax.InvalidArgumentError, match="needs a model of type unigram, and"):
             tokjax.nbest_encode(models["bpe"], "low", 2)
         with pytest.raises(tokjax.InvalidArgumentError, match="nbest_size must be from 1 to 512, not 0"):

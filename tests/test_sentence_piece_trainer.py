@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.strategies import hard_texts
+from tests.text_strategies import hard_texts
 from tokjax.trainer import Trained, train_sentencepiece
 from tokjax.trainer.sentencepiece import sentences
-from tokjax.trainer.sentencepiece.sentences import Tally, cut_line, lines_of_corpus, read_sentences, sampled
+from tokjax.trainer.sentencepiece.sentences import (
+    Tally,
+    open_line_corpus,
+    read_sentences,
+    sample_sentences,
+    split_line,
+)
 
 TEXTS = CORPUS * 3
 LINES = [line.rstrip("\r") for text in TEXTS for line in text.split("\n") if line.rstrip("\r")]
@@ -38,13 +44,13 @@ def train_by_library(lines, **options):
     return library.SentencePieceProcessor(model_proto=written.getvalue())
 
 
-def pieces_of(processor):
+def get_pieces(processor):
     ids = list(range(len(processor)))
     return list(zip(processor.id_to_piece(ids), processor.get_score(ids), strict=True))
 
 
-def sentences_of(source, *, special=(), longest=4192, long_lines="split"):
-    chunks = lines_of_corpus(source, special).chunks
+def split_sentences(source, *, special=(), longest=4192, long_lines="split"):
+    chunks = open_line_corpus(source, special).chunks
     tally, read = Tally(), []
     sentences = read_sentences(chunks, special, longest, long_lines, tally, read.append)
     return list(sentences), tally, sum(read)
@@ -56,7 +62,7 @@ def test_it_is_what_the_library_trains(model_type, normalization):
     options = {"model_type": model_type, "vocab_size": SIZES[model_type]}
     ours = train(normalization=normalization, **options)
     theirs = train_by_library(LINES, normalization_rule_name=normalization, **options)
-    assert pieces_of(ours.tokenizer.processor) == pieces_of(theirs)
+    assert get_pieces(ours.tokenizer.processor) == get_pieces(theirs)
     assert isinstance(ours, Trained)
     assert ours.tokenizer.model_type == model_type
     assert ours.tokenizer.normalization == normalization
@@ -89,7 +95,7 @@ def test_options_reach_the_library():
         max_sentence_length=4192,
         **options,
     )
-    assert pieces_of(ours.tokenizer.processor) == pieces_of(theirs)
+    assert get_pieces(ours.tokenizer.processor) == get_pieces(theirs)
     assert list(tokjax.special_tokens(ours.tokenizer).items()) == [
         ("[UNK]", 0),
         ("<s>", 1),
@@ -154,29 +160,29 @@ def test_bytes_per_token_is_measured(monkeypatch):
 
 def test_long_lines_are_split():
     line = "one two three four five six seven eight"
-    sentences, tally, read = sentences_of([f"{line}\nshort"], longest=16)
+    sentences, tally, read = split_sentences([f"{line}\nshort"], longest=16)
     assert sentences == [b"one two three", b"four five six", b"seven eight", b"short"]
     assert tally.notes(16) == [f"lines over 16 bytes, split into 3 sentences ({len(line)} bytes): 1"]
     assert read == len(line) + 6
-    sentences, _, _ = sentences_of(["é" * 20], longest=17)
+    sentences, _, _ = split_sentences(["é" * 20], longest=17)
     assert sentences == ["é".encode() * n for n in (8, 8, 4)]
 
 
 def test_long_lines_are_dropped_and_counted():
     line = "one two three four five six seven eight"
-    sentences, tally, _ = sentences_of([line, "short", line], longest=16, long_lines="drop")
+    sentences, tally, _ = split_sentences([line, "short", line], longest=16, long_lines="drop")
     assert sentences == [b"short"]
     assert tally.notes(16) == [f"lines over 16 bytes, left out ({2 * len(line)} bytes): 2"]
     trained = train([*LINES, "x" * 5000], long_lines="drop", model_type="bpe")
-    assert pieces_of(trained.tokenizer.processor) == pieces_of(
+    assert get_pieces(trained.tokenizer.processor) == get_pieces(
         train_by_library([*LINES, "x" * 5000], vocab_size=300, model_type="bpe")
     )
     assert "lines over 4,192 bytes, left out (5,000 bytes): 1" in trained.stats.notes
 
 
-def test_a_line_of_just_the_limit_is_kept():
-    assert sentences_of(["a" * 16], longest=16)[0] == [b"a" * 16]
-    assert sentences_of(["a" * 17], longest=16)[0] == [b"a" * 16, b"a"]
+def test_line_at_the_limit_is_used():
+    assert split_sentences(["a" * 16], longest=16)[0] == [b"a" * 16]
+    assert split_sentences(["a" * 17], longest=16)[0] == [b"a" * 16, b"a"]
     in_two = train(["ab" * 2500], vocab_size=12)
     assert in_two.stats.notes[1] == "lines over 4,192 bytes, split into 2 sentences (5,000 bytes): 1"
 
@@ -184,25 +190,25 @@ def test_a_line_of_just_the_limit_is_kept():
 @given(line=hard_texts, longest=st.integers(16, 40))
 def test_no_part_is_too_long_and_nothing_is_lost(line, longest):
     data = line.encode()
-    parts = list(cut_line(data, longest))
+    parts = list(split_line(data, longest))
     assert max(map(len, parts)) <= longest
     for part in parts:
         part.decode()
 
-    def without_blanks(text):
+    def remove_spaces(text):
         return text.replace(b" ", b"").replace(b"\t", b"")
 
-    assert without_blanks(b"".join(parts)) == without_blanks(data)
+    assert remove_spaces(b"".join(parts)) == remove_spaces(data)
     assert 0 <= len(data) - sum(map(len, parts)) <= len(parts) - 1
 
 
 def test_a_very_long_line_takes_linear_time():
-    assert sum(map(len, cut_line(b"a" * 3_000_000, 16))) == 3_000_000
+    assert sum(map(len, split_line(b"a" * 3_000_000, 16))) == 3_000_000
 
 
-def test_what_the_library_would_mangle():
+def test_unsupported_characters():
     texts = ["a\ud800b\udfff", b"c\xff\xfed", "e\0f", "g\u2585h", "\ud83d\ude42", "\ufffd"]
-    sentences, tally, _ = sentences_of(texts)
+    sentences, tally, _ = split_sentences(texts)
     assert sentences == [
         "a\ufffdb\ufffd".encode(),
         "c\ufffd\ufffdd".encode(),
@@ -224,7 +230,7 @@ def test_what_the_library_would_mangle():
 
 
 def test_special_tokens_split_the_text():
-    sentences, tally, _ = sentences_of(["ab<x>cd\nef", b"<x><y>gh"], special=("<x>", "<y>"))
+    sentences, tally, _ = split_sentences(["ab<x>cd\nef", b"<x><y>gh"], special=("<x>", "<y>"))
     assert sentences == [b"ab", b"cd", b"ef", b"gh"]
     assert (tally.documents, tally.nbytes) == (3, 9)
     trained = train(["ab<x>" * 50], special_tokens=["<x>"], vocab_size=8, model_type="bpe")
@@ -234,13 +240,13 @@ def test_special_tokens_split_the_text():
 
 def test_some_of_the_sentences():
     lines = [str(i).encode() for i in range(1000)]
-    some = sampled(lines, 50, seed=3)
-    assert some == sampled(lines, 50, seed=3)
-    assert some != sampled(lines, 50, seed=4)
+    some = sample_sentences(lines, 50, seed=3)
+    assert some == sample_sentences(lines, 50, seed=3)
+    assert some != sample_sentences(lines, 50, seed=4)
     assert len(set(some)) == 50
     assert set(some) <= set(lines)
-    assert sampled(lines, 2000, seed=3) == lines
-    chosen = np.array([int(line) for seed in range(40) for line in sampled(lines, 50, seed=seed)])
+    assert sample_sentences(lines, 2000, seed=3) == lines
+    chosen = np.array([int(line) for seed in range(40) for line in sample_sentences(lines, 50, seed=seed)])
     assert 450 < chosen.mean() < 550
     stats = train(max_sentences=5, vocab_size=150, seed=1).stats
     assert stats.notes[0].startswith("sentences trained on: 5 (")
@@ -300,10 +306,10 @@ def test_options_that_make_no_sense(options, message):
 def test_the_vocab_size_that_is_named_is_enough():
     with pytest.raises(tokjax.InvalidArgumentError, match="need") as error:
         train(vocab_size=20)
-    least = int(str(error.value).split("need ")[1].split(":")[0])
-    assert tokjax.vocab_size(train(vocab_size=least).tokenizer) == least
+    minimum = int(str(error.value).split("need ")[1].split(":")[0])
+    assert tokjax.vocab_size(train(vocab_size=minimum).tokenizer) == minimum
     with pytest.raises(tokjax.InvalidArgumentError):
-        train(vocab_size=least - 1)
+        train(vocab_size=minimum - 1)
 
 
 @pytest.mark.parametrize("source", [[], [""], ["\n\n"], ["x" * 100]])
@@ -313,7 +319,7 @@ def test_no_text(source):
 
 
 @pytest.mark.parametrize("failure", [KeyError("gone"), KeyboardInterrupt(), OSError("disk")])
-def test_what_a_source_raises_comes_through(failure):
+def test_source_errors_propagate(failure):
     def texts():
         yield from TEXTS
         raise failure

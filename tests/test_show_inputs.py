@@ -10,20 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.test_show import BYTES, PAD, labels_of, lines_of, rows_of
+from tests.test_show import BYTES, PAD, get_lines, make_labels, make_rows
 
-NOT_KNOWN = "padding is not known: the batch has no attention mask and no segment ids"
+UNKNOWN_PADDING = "padding is not known: the batch has no attention mask and no segment ids"
 
 
 @pytest.fixture
 def packed():
-    return tokjax.pack_blocks(rows_of("ab c", "de", "f\n"), block_size=7, pad_id=PAD)
+    return tokjax.pack_blocks(make_rows("ab c", "de", "f\n"), block_size=7, pad_id=PAD)
 
 
-def seen(batch, **options):
+def render_batch(batch, **options):
     """What is to be seen of a batch, but for its title."""
     shown = tokjax.show_batch(batch, BYTES, **options)
-    return [([piece.text for piece in row.pieces], row.waste) for row in shown.rows], shown.notes
+    return [([piece.text for piece in row.pieces], row.padding_text) for row in shown.rows], shown.notes
 
 
 packings = st.builds(
@@ -41,11 +41,11 @@ packings = st.builds(
 
 @given(packings)
 def test_views_of_packed_blocks_look_like_the_blocks(packed):
-    labels = labels_of(packed)
-    assert seen(packed.to_maxtext()) == seen(packed, labels=labels)
-    assert seen(packed.to_levanter()) == seen(packed, loss_mask=labels != -100)
+    labels = make_labels(packed)
+    assert render_batch(packed.to_maxtext()) == render_batch(packed, labels=labels)
+    assert render_batch(packed.to_levanter()) == render_batch(packed, loss_mask=labels != -100)
     for feature in ("tokens", "text", "targets", "ids"):
-        assert seen(packed.to_grain(feature)) == seen(packed)
+        assert render_batch(packed.to_grain(feature)) == render_batch(packed)
 
 
 @given(packings)
@@ -55,7 +55,7 @@ def test_segments_are_found_by_positions(packed):
         "position_ids": packed.positions,
         "attention_mask": packed.attention_mask,
     }
-    assert seen(columns) == seen(packed)
+    assert render_batch(columns) == render_batch(packed)
 
 
 def test_positions_that_go_on_or_jump():
@@ -64,16 +64,16 @@ def test_positions_that_go_on_or_jump():
         "attention_mask": np.array([[0, 1, 1, 1, 0], [1] * 5]),
         "positions": np.array([[0, 0, 1, 5, 0], [4, 5, 0, 0, 1]]),
     }
-    assert lines_of(batch, BYTES)[2:4] == ["0 ▯ 1│b c 2│d ▯ 2 of 5", "1 1│a b 2│c 3│d e 0 of 5"]
+    assert get_lines(batch, BYTES)[2:4] == ["0 ▯ 1│b c 2│d ▯ 2 of 5", "1 1│a b 2│c 3│d e 0 of 5"]
 
 
 def test_transformers_name_them_otherwise(packed):
-    assert lines_of(packed.to_huggingface(), BYTES) == [
+    assert get_lines(packed.to_huggingface(), BYTES) == [
         "dict: 2 rows of 7 places",
         "row tokens padding",
         "0 1│⟨a⟩ b ␣ c </s> 2│⟨d⟩ e ? of 7",
         "1 1│⟨</s>⟩ 2│⟨f⟩ ↵ </s> 3│⟨<pad>⟩ 4│⟨<pad>⟩ 5│⟨<pad>⟩ ? of 7",
-        NOT_KNOWN,
+        UNKNOWN_PADDING,
         "labels count at 7 of 14 places",
         "n│ segment n ⟨x⟩ label ignored",
     ]
@@ -84,7 +84,7 @@ def test_what_transformers_tokenizers_give():
     padded = transformers.BatchEncoding(
         {"input_ids": [[97, 98], [99, 0]], "attention_mask": [[1, 1], [1, 0]]}
     )
-    assert lines_of(padded, BYTES) == [
+    assert get_lines(padded, BYTES) == [
         "BatchEncoding: 2 rows of 2 places",
         "row tokens padding",
         "0 a b 0 of 2",
@@ -93,7 +93,7 @@ def test_what_transformers_tokenizers_give():
         "▯ padding",
     ]
     unequal = transformers.BatchEncoding({"input_ids": [[97, 98], [99]], "labels": [[-100, 98], [99]]})
-    assert lines_of(unequal, BYTES)[:5] == [
+    assert get_lines(unequal, BYTES)[:5] == [
         "BatchEncoding: 2 rows",
         "row tokens padding",
         "0 ⟨a⟩ b 0 of 2",
@@ -101,31 +101,35 @@ def test_what_transformers_tokenizers_give():
         "padding 0 of 3 places (0.0%)",
     ]
     one = transformers.BatchEncoding({"input_ids": [97, 98], "attention_mask": [1, 1]})
-    assert lines_of(one, BYTES)[2] == "0 a b 0 of 2"
+    assert get_lines(one, BYTES)[2] == "0 a b 0 of 2"
 
 
 @pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
 def test_arrays_are_rows_of_ids(kind):
-    assert lines_of(kind([[97, 98], [99, 0]]), BYTES) == [
+    assert get_lines(kind([[97, 98], [99, 0]]), BYTES) == [
         "array: 2 rows of 2 places",
         "row tokens padding",
         "0 a b ? of 2",
         r"1 c \x00 ? of 2",
-        NOT_KNOWN,
+        UNKNOWN_PADDING,
     ]
-    assert lines_of(kind([97, 98]), BYTES, labels=[98, -100])[2] == "0 a ⟨b⟩ ? of 2"
+    assert get_lines(kind([97, 98]), BYTES, labels=[98, -100])[2] == "0 a ⟨b⟩ ? of 2"
 
 
-def test_padding_that_is_not_known_is_not_counted():
+def test_unknown_padding_is_not_counted():
     masked = tokjax.MaskedLMBatch(np.array([[97, 98]]), np.array([[-100, 99]]))
-    assert lines_of(masked, BYTES)[2:5] == ["0 ⟨a⟩ b ? of 2", NOT_KNOWN, "labels count at 1 of 2 places"]
+    assert get_lines(masked, BYTES)[2:5] == [
+        "0 ⟨a⟩ b ? of 2",
+        UNKNOWN_PADDING,
+        "labels count at 1 of 2 places",
+    ]
 
 
 def test_padding_of_negative_segments():
     batch = {"tokens": np.array([[97, 98, 99, 0]]), "segment_ids": np.array([[0, 0, 1, -1]])}
-    assert lines_of(batch, BYTES)[2] == "0 0│a b 1│c ▯ 1 of 4"
+    assert get_lines(batch, BYTES)[2] == "0 0│a b 1│c ▯ 1 of 4"
     with_mask = batch | {"attention_mask": np.array([[1, 1, 0, 0]])}
-    assert lines_of(with_mask, BYTES)[2] == "0 0│a b ▯×2 2 of 4"
+    assert get_lines(with_mask, BYTES)[2] == "0 0│a b ▯×2 2 of 4"
 
 
 def test_other_names_and_holders():
@@ -136,38 +140,38 @@ def test_other_names_and_holders():
         tokens: np.ndarray
         loss_weight: np.ndarray
 
-    assert lines_of(Example(ids, mask / 2), BYTES)[:3] == [
+    assert get_lines(Example(ids, mask / 2), BYTES)[:3] == [
         "Example: 1 row of 3 places",
         "row tokens padding",
         "0 a b ⟦c⟧ ? of 3",
     ]
     seq2seq = tokjax.DenoisingBatch(ids, mask, ids, ids[:, :2], mask[:, :2])
-    assert lines_of(seq2seq, BYTES)[2:5] == [
+    assert get_lines(seq2seq, BYTES)[2:5] == [
         "0 a b ▯ 1 of 3",
         "padding 1 of 3 places (33.3%)",
         "labels of shape (1, 2) are not shown: ids have shape (1, 3)",
     ]
     both = {"inputs": ids, "inputs_mask": mask, "targets": ids, "targets_mask": [[0, 1, 0]]}
-    assert lines_of(both, BYTES)[2] == "0 ⟨a⟩ b ▯ 1 of 3"
-    assert lines_of(both, BYTES, labels=[[1, -100, 1]])[2] == "0 a ⟨b⟩ ▯ 1 of 3"
-    assert lines_of(rows_of("a", "bc")._asdict(), BYTES)[2:4] == ["0 a </s> 0 of 2", "1 b c </s> 0 of 3"]
-    assert lines_of({"ids": ids, "labels": None}, BYTES)[2] == "0 a b c ? of 3"
+    assert get_lines(both, BYTES)[2] == "0 ⟨a⟩ b ▯ 1 of 3"
+    assert get_lines(both, BYTES, labels=[[1, -100, 1]])[2] == "0 a ⟨b⟩ ▯ 1 of 3"
+    assert get_lines(make_rows("a", "bc")._asdict(), BYTES)[2:4] == ["0 a </s> 0 of 2", "1 b c </s> 0 of 3"]
+    assert get_lines({"ids": ids, "labels": None}, BYTES)[2] == "0 a b c ? of 3"
 
 
-def test_labels_given_take_the_place_of_those_of_another_shape():
+def test_labels_argument_replaces_other_shapes():
     batch = {"input_ids": [[97, 98]], "labels": [1]}
-    assert "labels of shape (1,) are not shown: ids have shape (1, 2)" in lines_of(batch, BYTES)
-    assert lines_of(batch, BYTES, labels=[[98, -100]])[2] == "0 a ⟨b⟩ ? of 2"
+    assert "labels of shape (1,) are not shown: ids have shape (1, 2)" in get_lines(batch, BYTES)
+    assert get_lines(batch, BYTES, labels=[[98, -100]])[2] == "0 a ⟨b⟩ ? of 2"
 
 
-KNOWN = "ids are known as 'ids', 'input_ids', 'inputs', 'tokens'; pass them as one of these"
+COLUMN_NAMES = "ids are known as 'ids', 'input_ids', 'inputs', 'tokens'; pass them as one of these"
 
 
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ({"text": 1, "\x1b": 2}, rf"no ids: it holds 'text', '\\x1b', and {KNOWN}"),
-        ({}, f"no ids: it holds nothing, and {KNOWN}"),
+        ({"text": 1, "\x1b": 2}, rf"no ids: it holds 'text', '\\x1b', and {COLUMN_NAMES}"),
+        ({}, f"no ids: it holds nothing, and {COLUMN_NAMES}"),
         (dict.fromkeys(range(20)), "it holds 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ..., and"),
         (tokjax.PrefixLMBatch(1, 2, 3), "it holds 'labels', 'prefix_mask', 'prefix_lengths', and"),
         ({"ids": np.zeros((1, 2))}, "ids must be integers, not float64"),
@@ -186,7 +190,7 @@ KNOWN = "ids are known as 'ids', 'input_ids', 'inputs', 'tokens'; pass them as o
         ({"ids": [[1]], "labels": [[0.5]]}, "labels must be integers, not float64"),
     ],
 )
-def test_what_is_refused(batch, message):
+def test_invalid_batches_are_rejected(batch, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.show_batch(batch, BYTES)
 
@@ -196,22 +200,22 @@ def test_traced_batches_are_refused(packed):
         return tokjax.show_batch(batch, BYTES, labels=labels)
 
     message = "show_batch looks at values, which are not known under jax.jit; call it outside"
-    for batch in (packed, packed.to_grain(), packed.ids, rows_of("a")):
+    for batch in (packed, packed.to_grain(), packed.ids, make_rows("a")):
         with pytest.raises(tokjax.InvalidArgumentError, match=message):
             jax.eval_shape(show, batch)
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
-        jax.eval_shape(lambda labels: show(packed, labels), labels_of(packed))
+        jax.eval_shape(lambda labels: show(packed, labels), make_labels(packed))
 
 
-def test_many_places_are_bounded():
-    most = 65_536
+def test_number_of_positions_is_bounded():
+    maximum = 65_536
     for rows, length, each in ((2000, 2048, 32), (130, 600, 504), (3, 600, 512)):
         shown = tokjax.show_batch(tokjax.TokenChunks(np.full((rows, length), 97)), BYTES, max_rows=2000)
         pieces = [row.pieces for row in shown.rows]
         assert len(pieces) == rows
         assert {len(row) for row in pieces} == {each + 1}
         assert {row[-1].text for row in pieces} == {f"and {length - each:,} places more"}
-        assert rows * each <= most
+        assert rows * each <= maximum
     short = tokjax.show_batch(tokjax.TokenChunks(np.full((4500, 2), 97)), BYTES, max_rows=5000)
     assert {len(row.pieces) for row in short.rows} == {2}
     assert (len(short.rows), short.notes[0]) == (4096, "and 404 rows more")

@@ -19,7 +19,7 @@ import tokjax
 from tokjax.corpus import readers
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.opening import HEAD_BYTES
-from tokjax.corpus.readers import file_chunks, stream_texts
+from tokjax.corpus.readers import iter_file_chunks, iter_stream_texts
 from tokjax.trainer import count_pretokens
 
 BINARY = bytes(range(256)) * 8
@@ -34,7 +34,7 @@ def documents(source, separator=None):
     return list(map(tokjax.to_utf8, tokjax.read_documents(source, separator)))
 
 
-def message_of(source, error=tokjax.SourceError):
+def get_message(source, error=tokjax.SourceError):
     """The error message for a source: the same for reading, counting and writing."""
     with pytest.raises(error) as raised:
         documents(source)
@@ -83,16 +83,16 @@ class TestContents:
         (tmp_path / name).write_bytes(contents)
         (tmp_path / "0.txt").write_text("text")
         if contents and "empty" not in message:
-            assert message in message_of([tmp_path / "0.txt", tmp_path / name])
-        assert message in message_of(name)
+            assert message in get_message([tmp_path / "0.txt", tmp_path / name])
+        assert message in get_message(name)
 
     def test_the_advice_is_followed(self, tmp_path):
         path = tmp_path / "a.bin"
         path.write_bytes(BINARY)
-        assert "pass [path.read_bytes()]" in message_of(path)
+        assert "pass [path.read_bytes()]" in get_message(path)
         assert documents([path.read_bytes()]) == [BINARY]
 
-    def test_a_character_that_the_head_cuts_is_fine(self, tmp_path):
+    def test_character_split_by_the_head(self, tmp_path):
         text = "a" * (HEAD_BYTES - 1) + "é"
         (tmp_path / "a.txt").write_text(text, "utf-8")
         assert documents(tmp_path / "a.txt") == [text.encode()]
@@ -101,10 +101,10 @@ class TestContents:
         for name in "ab":
             (tmp_path / name).touch()
         assert (
-            message_of([tmp_path / "a", tmp_path / "b"]) == "all 2 files are empty; there is nothing to read"
+            get_message([tmp_path / "a", tmp_path / "b"]) == "all 2 files are empty; there is nothing to read"
         )
 
-    def test_invalid_bytes_further_on_are_kept_and_counted(self, tmp_path, caplog):
+    def test_invalid_bytes_are_preserved_and_counted(self, tmp_path, caplog):
         caplog.set_level("WARNING", "tokjax")
         path = tmp_path / "a.txt"
         path.write_bytes(b"word " * HEAD_BYTES + b"<e>caf\xe9 caf\xe9<e>fine<e>\xff")
@@ -150,7 +150,7 @@ class TestPaths:
     def test_other_directories_get_a_hint(self, tmp_path, name, message):
         (tmp_path / name).parent.mkdir(parents=True)
         (tmp_path / name).write_text("x")
-        assert re.search(message, message_of("d", tokjax.InvalidArgumentError))
+        assert re.search(message, get_message("d", tokjax.InvalidArgumentError))
 
     def test_only_regular_files_are_opened(self, tmp_path):
         os.mkfifo("pipe")
@@ -162,11 +162,11 @@ class TestPaths:
             ("loop", "is a symbolic link that leads to itself"),
             ("broken", "is a symbolic link to nothing"),
         ):
-            assert message in message_of(name, tokjax.InvalidArgumentError)
+            assert message in get_message(name, tokjax.InvalidArgumentError)
         for name in ("pipe", "."):  # (as if the file had been replaced meanwhile)
             made = TextFiles((tmp_path / name,))
             with pytest.raises(tokjax.InvalidArgumentError, match=r"is a (pipe|directory)"):
-                list(file_chunks(made, [], 10, safe_cuts=False))
+                list(iter_file_chunks(made, [], 10, safe_splits=False))
 
     @pytest.mark.parametrize(
         ("name", "hint"),
@@ -183,7 +183,7 @@ class TestPaths:
     )
     def test_names_of_what_is_no_text(self, tmp_path, name, hint):
         (tmp_path / name).write_text("x")
-        assert hint in message_of(name, tokjax.InvalidArgumentError)
+        assert hint in get_message(name, tokjax.InvalidArgumentError)
         assert documents(text_files(name, format="text")) == [b"x"]
 
     def test_an_arrow_file_is_no_arrow_stream(self, tmp_path):
@@ -191,8 +191,8 @@ class TestPaths:
         for name, new in (("file", pa.ipc.new_file), ("stream", pa.ipc.new_stream)):
             with new(tmp_path / f"{name}.arrow", table.schema) as writer:
                 writer.write_table(table)
-        assert "pandas.read_feather('file.arrow')" in message_of("file.arrow", tokjax.InvalidArgumentError)
-        assert "Dataset.from_file('stream.arrow')" in message_of("stream.arrow", tokjax.InvalidArgumentError)
+        assert "pandas.read_feather('file.arrow')" in get_message("file.arrow", tokjax.InvalidArgumentError)
+        assert "Dataset.from_file('stream.arrow')" in get_message("stream.arrow", tokjax.InvalidArgumentError)
 
 
 class TestCompression:
@@ -203,7 +203,7 @@ class TestCompression:
         path = tmp_path / f"c.txt{suffix}"
         path.write_bytes(module.compress(text))
         assert count_pretokens(path, progress=False) == count_pretokens([text], progress=False)
-        chunks = list(file_chunks(text_files(path), [], 1000, safe_cuts=True))
+        chunks = list(iter_file_chunks(text_files(path), [], 1000, safe_splits=True))
         assert len(chunks) > 20
         assert sum(chunk.read_nbytes for chunk in chunks) == path.stat().st_size
         path.write_bytes(path.read_bytes()[:-30])
@@ -280,11 +280,11 @@ class TestStreams:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("tokjax.corpus.readers._STREAM_BLOCK", block)
             stream = io.BytesIO("<|>".join(texts).encode())
-            parts = b"".join(stream_texts(stream, "standard input", None, ["<|>"]))
+            parts = b"".join(iter_stream_texts(stream, "standard input", None, ["<|>"]))
         assert parts == "<|>".join(texts).encode()
 
     def test_a_stream_that_is_no_text(self):
         with pytest.raises(tokjax.SourceError, match="standard input: byte 0 is NUL"):
-            list(stream_texts(io.BytesIO(BINARY), "standard input", None, []))
+            list(iter_stream_texts(io.BytesIO(BINARY), "standard input", None, []))
         with pytest.raises(tokjax.SourceError, match="standard input, the line at byte 0: not JSON"):
-            list(stream_texts(io.BytesIO(b"{"), "standard input", "text", []))
+            list(iter_stream_texts(io.BytesIO(b"{"), "standard input", "text", []))

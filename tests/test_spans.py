@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 import tokjax
 from tests.oracles import alignment as oracle
-from tests.strategies import any_strings, byte_strings, hard_texts
-from tests.token_layouts import LABELS, array, ragged_of
+from tests.text_strategies import any_strings, byte_strings, hard_texts
+from tests.token_strategies import LABELS, array, make_ragged_rows
 from tokjax.core.utf8 import to_characters
 
 
@@ -26,16 +26,16 @@ def test_tag_sets():
         tagset = tokjax.TagSet(["PER", "ORG"], scheme)
         assert " ".join(tagset.tags) == tags
         assert len(tagset) == len(tagset.tags)
-        assert tagset.ids_of(tagset.tags).tolist() == list(range(len(tagset)))
-        assert tagset.tags_of([*range(len(tagset)), -100]) == [*tagset.tags, "_"]
+        assert tagset.get_ids(tagset.tags).tolist() == list(range(len(tagset)))
+        assert tagset.get_tags([*range(len(tagset)), -100]) == [*tagset.tags, "_"]
         assert pickle.loads(pickle.dumps(tagset)) == tagset == tokjax.TagSet(("PER", "ORG"), scheme)
         assert hash(tagset) == hash(tokjax.TagSet(("PER", "ORG"), scheme))
     with pytest.raises(tokjax.InvalidArgumentError, match="no tag 'B-DOG'; the tags are O, I-PER, I-ORG"):
-        tokjax.TagSet(["PER", "ORG"], "IO").id_of("B-DOG")
+        tokjax.TagSet(["PER", "ORG"], "IO").get_id("B-DOG")
     with pytest.raises(tokjax.InvalidArgumentError, match="7 is no tag: there are 7, from 0"):
-        tokjax.TagSet(LABELS).tags_of([7])
+        tokjax.TagSet(LABELS).get_tags([7])
     with pytest.raises(tokjax.InvalidArgumentError, match="ignore_index is 6, which is the tag 'I-A-B'"):
-        tokjax.TagSet(LABELS).tags_of([6], ignore_index=6)
+        tokjax.TagSet(LABELS).get_tags([6], ignore_index=6)
     for labels in ({"PER", "ORG"}, frozenset(LABELS)):
         for make in (tokjax.TagSet, lambda labels: tokjax.span_columns([], labels)):
             with pytest.raises(tokjax.InvalidArgumentError, match=r"labels is a set, .* sorted\(labels\)"):
@@ -45,9 +45,9 @@ def test_tag_sets():
 
 def test_tags_of_a_batch():
     ids = np.array([[0, 3, -100], [1, 2, 0]])
-    assert tokjax.TagSet(LABELS).tags_of(ids) == [["O", "B-ORG", "_"], ["B-PER", "I-PER", "O"]]
-    assert tokjax.TagSet(LABELS).tags_of(ids[:, :0]) == [[], []]
-    assert tokjax.TagSet(LABELS).tags_of([]) == []
+    assert tokjax.TagSet(LABELS).get_tags(ids) == [["O", "B-ORG", "_"], ["B-PER", "I-PER", "O"]]
+    assert tokjax.TagSet(LABELS).get_tags(ids[:, :0]) == [[], []]
+    assert tokjax.TagSet(LABELS).get_tags([]) == []
 
 
 nested_spans = st.lists(
@@ -61,14 +61,14 @@ nested_spans = st.lists(
 @given(nested_spans)
 def test_layers(spans):
     layers = tokjax.split_layers(spans)
-    assert layers == oracle.layers_of(spans)
+    assert layers == oracle.compute_layers(spans)
     assert sorted(span for layer in layers for span in layer) == sorted(spans)
     for layer in layers:
         tokjax.align_spans(array([]), layer, labels=LABELS)
 
 
 def test_layers_of_deep_nests():
-    nested = [(place, 400 - place, "PER") for place in range(1, 150)]
+    nested = [(position, 400 - position, "PER") for position in range(1, 150)]
     assert tokjax.split_layers(nested[::-1]) == [[span] for span in nested]
 
 
@@ -81,7 +81,7 @@ def test_layers_of_deep_nests():
         ([(3, 1, "A")], "must keep start < stop"),
     ],
 )
-def test_no_layers_of(spans, message):
+def test_layers_without_spans(spans, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.split_layers(spans)
 
@@ -90,9 +90,9 @@ def test_no_layers_of(spans, message):
 def test_characters_to_bytes_and_back(given_texts):
     texts, spans = [], []
     for text, random in given_texts:
-        places = sorted(random.choices(range(len(text) + 1), k=2))
+        positions = sorted(random.choices(range(len(text) + 1), k=2))
         texts.append(text)
-        spans.append([(*places, "PER")])
+        spans.append([(*positions, "PER")])
     in_bytes = tokjax.spans_from_characters(texts, spans)
     for text, [(start, stop, _)], [(first, last, label)] in zip(texts, spans, in_bytes, strict=True):
         assert tokjax.to_utf8(text)[first - 1 : last - 1] == tokjax.to_utf8(text[start:stop])
@@ -101,10 +101,10 @@ def test_characters_to_bytes_and_back(given_texts):
 
 
 @st.composite
-def placed(draw, count):
+def draw_spans(draw, count):
     """Spans of places from 0 to a count, and such as are nowhere, `None`."""
-    place = st.integers(0, count)
-    pairs = draw(st.lists(st.none() | st.tuples(place, place).map(sorted), max_size=4))
+    position = st.integers(0, count)
+    pairs = draw(st.lists(st.none() | st.tuples(position, position).map(sorted), max_size=4))
     return [None if pair is None else tuple(pair) for pair in pairs]
 
 
@@ -118,7 +118,7 @@ def test_many_texts_are_converted_as_each_alone(texts, data):
         spans = []
         for text in texts:
             count = length(text) if isinstance(text, bytes) or first else len(text)
-            pairs = data.draw(placed(count))
+            pairs = data.draw(draw_spans(count))
             spans.append(
                 [(nowhere,) * 2 if pair is None else (pair[0] + first, pair[1] + first) for pair in pairs]
             )
@@ -132,7 +132,7 @@ def test_many_texts_are_converted_as_each_alone(texts, data):
 
 @pytest.mark.parametrize("text", ["abc", "äbc", b"abc", "äbc".encode(), b"\x80bc", "\ud83d\ude42c"])
 @pytest.mark.parametrize("pair", [(0, 9), (2, 1), (-1, 1), (-2, -2), (1, 2**40)])
-def test_places_that_are_not_there(text, pair):
+def test_positions_out_of_range(text, pair):
     for convert, convert_one in (
         (tokjax.spans_from_characters, tokjax.char_to_byte_spans),
         (tokjax.spans_to_characters, tokjax.byte_to_char_spans),
@@ -159,27 +159,27 @@ white_texts = st.text(" \n\x1f\x85\xa0\u1680\u2003\u202f\u3000\u200ba中🙂", m
 @given(st.lists(white_texts | hard_texts | any_strings | st.binary(max_size=12), max_size=3))
 def test_trim_offsets(tokenizer, texts):
     batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
-    for row, (text, trimmed) in enumerate(zip(texts, _trimmed_rows(batch, texts), strict=True)):
-        white = oracle.white_bytes(tokjax.to_utf8(text))
+    for row, (text, trimmed) in enumerate(zip(texts, _trim_rows(batch, texts), strict=True)):
+        white = oracle.find_whitespace_bytes(tokjax.to_utf8(text))
         expected = [oracle.trimmed(tuple(token), white) for token in batch[row].offsets.tolist()]
         assert [*map(tuple, trimmed)] == expected
 
 
 def test_a_text_ends_where_the_next_begins():
     """The two halves of a U+2000 are no white space if they are of two texts."""
-    offsets = ragged_of([[(1, 4)], [(1, 2), (2, 3)]])
+    offsets = make_ragged_rows([[(1, 4)], [(1, 2), (2, 3)]])
     assert tokjax.trim_offsets(offsets, [b"a\xe2\x80", b"\x80b"]).tolist() == [[1, 4], [1, 2], [2, 3]]
 
 
 def test_trim_long_white_space():
-    for blank, width in ((" ", 1), ("\u3000", 3)):
-        text = f"{blank * 500}a{blank * 500}"
-        whole = array([(1, len(text.encode()) + 1), (1, 400 * width + 1)])
+    for space, width in ((" ", 1), ("\u3000", 3)):
+        text = f"{space * 500}a{space * 500}"
+        full = array([(1, len(text.encode()) + 1), (1, 400 * width + 1)])
         solid = 500 * width + 1
-        assert tokjax.trim_offsets(whole, [text]).tolist() == [[solid, solid + 1], [400 * width + 1] * 2]
+        assert tokjax.trim_offsets(full, [text]).tolist() == [[solid, solid + 1], [400 * width + 1] * 2]
 
 
-def _trimmed_rows(batch, texts):
+def _trim_rows(batch, texts):
     trimmed = tokjax.trim_offsets(batch, texts).tolist()
     splits = batch.row_splits.tolist()
     return [trimmed[start:stop] for start, stop in zip(splits, splits[1:], strict=False)]

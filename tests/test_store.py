@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
-from tests.profiles import examples
-from tests.strategies import hard_texts
+from tests.hypothesis_profiles import get_max_examples
+from tests.text_strategies import hard_texts
 from tokjax.datasets.manifest import MANIFEST_FILE
 
 BYTES = {bytes([i]): i for i in range(256)}
 
 
-def stream_of(tokenizer, texts):
+def build_stream(tokenizer, texts):
     """Ids of all documents with their EOS, the slow way."""
     return [
         id_
@@ -27,14 +27,14 @@ def stream_of(tokenizer, texts):
     ]
 
 
-@examples(40)
+@get_max_examples(40)
 @given(texts=st.lists(hard_texts, max_size=6), shard_size=st.integers(1, 60))
 def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_size):
     path = tmp_path_factory.mktemp("store") / "data"
     field = tokjax.PackedTokenField(tokenizer, chunk_tokens=8)
     counts = tokjax.write_dataset(texts, field, path, shard_size=shard_size)
     dataset = tokjax.open_dataset(path, tokenizer)
-    expected = stream_of(tokenizer, texts)
+    expected = build_stream(tokenizer, texts)
     assert dataset.num_tokens == counts.num_items == len(expected)
     assert dataset.num_documents == counts.num_documents == len(texts)
     assert counts.num_bytes == sum(len(text.encode()) for text in texts)
@@ -60,7 +60,7 @@ def test_the_files_are_plain(written, tokenizer, corpus):
     assert len(shards) == len(manifest["shards"]) > 2
     tokens = [np.load(shard, mmap_mode="r") for shard in shards]
     assert all(isinstance(part, np.memmap) and part.dtype == np.uint16 for part in tokens)
-    assert np.concatenate(tokens).tolist() == stream_of(tokenizer, corpus * 5)
+    assert np.concatenate(tokens).tolist() == build_stream(tokenizer, corpus * 5)
     assert manifest["plan"]["field"] == "PackedTokenField"
     assert manifest["plan"]["type_id"] == 42
     assert manifest["plan"]["tokenizer_fingerprint"] == tokjax.fingerprint(tokenizer)
@@ -71,7 +71,7 @@ def test_the_files_are_plain(written, tokenizer, corpus):
 
 def test_windows_go_over_shards(written, tokenizer, corpus):
     dataset = tokjax.open_dataset(written)
-    stream = stream_of(tokenizer, corpus * 5)
+    stream = build_stream(tokenizer, corpus * 5)
     starts = [0, 150, 199, len(stream) - 300]
     assert dataset.gather(starts, 300).tolist() == [stream[s : s + 300] for s in starts]
     assert dataset.gather(starts, 300).dtype == np.int32
@@ -160,7 +160,7 @@ def test_a_tokenizer_without_eos(plain_tokenizer):
         ([(0, None)], "document 0 must be str or bytes"),
     ],
 )
-def test_documents_that_are_no_documents(field, tmp_path, documents, message):
+def test_invalid_documents(field, tmp_path, documents, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         tokjax.write_dataset(documents, field, tmp_path / "data")
     assert not (tmp_path / "data").exists()
@@ -195,7 +195,9 @@ def test_options_of_other_integer_types(tokenizer, tmp_path):
 def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypatch):
     field = tokjax.PackedTokenField(tokenizer)
     liar = tokjax.TokenizationBatch(
-        tokjax.ragged_from_rows([[70_000]]), tokjax.ResultMetadata("liar"), tokenizer.vocabulary.strings_of
+        tokjax.ragged_from_rows([[70_000]]),
+        tokjax.ResultMetadata("liar"),
+        tokenizer.vocabulary.get_token_strings,
     )
     monkeypatch.setattr("tokjax.core.protocol.encode_texts", lambda *_, **__: liar)
     with pytest.raises(
@@ -205,8 +207,8 @@ def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypat
     assert not (tmp_path / "data").exists()
 
 
-class TestWhatIsThereAlready:
-    def test_is_kept(self, written, field):
+class TestExistingDataset:
+    def test_existing_dataset_is_not_replaced(self, written, field):
         before = (written / MANIFEST_FILE).read_bytes()
         with pytest.raises(tokjax.DatasetExistsError, match="pass overwrite=True"):
             tokjax.write_dataset(["other"], field, written)
@@ -217,7 +219,7 @@ class TestWhatIsThereAlready:
         assert tokjax.open_dataset(written).num_documents == 1
         assert sorted(p.name for p in written.parent.iterdir()) == ["data"]
 
-    def test_is_never_deleted_with_what_is_not_ours(self, written, field, tmp_path):
+    def test_other_files_are_not_deleted(self, written, field, tmp_path):
         (tmp_path / "app").mkdir()
         (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
         with pytest.raises(tokjax.DatasetExistsError, match="is no dataset, so it is not replaced"):
@@ -314,7 +316,7 @@ class TestWhatIsThereAlready:
 
 
 @pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])
-def test_what_is_no_field(field, tmp_path):
+def test_invalid_fields(field, tmp_path):
     with pytest.raises(tokjax.InvalidArgumentError, match="field must be a field, such as PackedTokenField"):
         tokjax.write_dataset(["a"], field, tmp_path / "data")
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import tokjax
 from tokjax._util import executors
 from tokjax._util.executors import map_in_workers
-from tokjax._util.threads import map_in_threads, num_threads
+from tokjax._util.threads import map_in_threads, resolve_num_threads
 
 SHARED = pickle.dumps(12)
 
@@ -33,7 +33,7 @@ class OddError(Exception):
         return OddError, self.args  # (as Exception does; Dask sees to those that leave it to that)
 
 
-def divided(shared, number):
+def divide_shared(shared, number):
     return shared // number
 
 
@@ -69,13 +69,13 @@ class Inline(Executor):
 
     def __init__(self, forgets=(), stop=None, pickles=False, loses=()):
         self.forgets, self.stop, self.pickles, self.loses, self.sent = forgets, stop, pickles, loses, []
-        executors._kept.cache_clear()
+        executors._worker_cache.cache_clear()
 
     def submit(self, function, /, *args):
         if len(self.sent) == self.stop:
             raise BrokenProcessPool("no more")
         if len(self.sent) in self.forgets:
-            executors._kept.cache_clear()
+            executors._worker_cache.cache_clear()
         self.sent.append(len(pickle.dumps((function, args))))
         future = Future()
         if len(self.sent) in self.loses:
@@ -86,7 +86,7 @@ class Inline(Executor):
         return future
 
 
-def until_error(results):
+def collect_until_error(results):
     """The results of an iterator, and the error that it ends with."""
     gathered = []
     try:
@@ -97,7 +97,7 @@ def until_error(results):
 
 
 def test_threads_are_at_least_one():
-    assert num_threads(None) >= 1
+    assert resolve_num_threads(None) >= 1
 
 
 @given(st.integers(0, 40), st.integers(1, 4))
@@ -120,23 +120,28 @@ def pool():
 @example([1], True, "threads", 1)
 @example([1, 2, 3, 4, 5, 6], True, "threads", 4)
 @example([1, 0], True, "workers", 1)
-def test_results_come_before_the_error_behind_them(pool, items, source_fails, where, at_once):
+def test_results_come_before_later_errors(pool, items, source_fails, where, concurrency):
     def source():
         yield from items
         if source_fails:
             raise OSError("no more")
 
     ways = {
-        "threads": partial(map_in_threads, partial(divided, 12), threads=at_once),
-        "executor": partial(map_in_threads, partial(divided, 12), threads=at_once, executor=pool),
-        "workers": partial(map_in_workers, divided, SHARED, at_once=at_once, executor=pool),
+        "threads": partial(map_in_threads, partial(divide_shared, 12), threads=concurrency),
+        "executor": partial(map_in_threads, partial(divide_shared, 12), threads=concurrency, executor=pool),
+        "workers": partial(map_in_workers, divide_shared, SHARED, concurrency=concurrency, executor=pool),
     }
-    assert until_error(ways[where](items=source())) == until_error(divided(12, item) for item in source())
+    assert collect_until_error(ways[where](items=source())) == collect_until_error(
+        divide_shared(12, item) for item in source()
+    )
 
 
 def test_an_executor_that_breaks_gives_what_is_done():
-    for run in (partial(map_in_threads, partial(divided, 12)), partial(map_in_workers, divided, SHARED)):
-        done, error = until_error(run(itertools.count(1), 2, executor=Inline(stop=7)))
+    for run in (
+        partial(map_in_threads, partial(divide_shared, 12)),
+        partial(map_in_workers, divide_shared, SHARED),
+    ):
+        done, error = collect_until_error(run(itertools.count(1), 2, executor=Inline(stop=7)))
         assert (done, error) == ([12, 6, 4, 3, 2, 2, 1], "no more")
 
 
@@ -159,61 +164,63 @@ def test_the_rest_of_a_source_can_be_used(threads):
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 20), st.integers(1, 3))
-def test_workers_may_forget(forgotten, count, at_once):
+def test_workers_may_lose_shared_state(forgotten, count, concurrency):
     executor = Inline(forgotten)
     numbers = range(1, count + 1)
-    results = map_in_workers(divided, SHARED, numbers, at_once, executor)
+    results = map_in_workers(divide_shared, SHARED, numbers, concurrency, executor)
     assert list(results) == [12 // number for number in numbers]
 
 
-def test_an_item_whose_answer_is_lost_is_sent_again(caplog):
+def test_lost_item_is_resent(caplog):
     executor = Inline(loses={3, 7})
     with caplog.at_level(logging.WARNING, "tokjax"):
-        assert list(map_in_workers(divided, SHARED, range(1, 7), 1, executor)) == [12, 6, 4, 3, 2, 2]
+        assert list(map_in_workers(divide_shared, SHARED, range(1, 7), 1, executor)) == [12, 6, 4, 3, 2, 2]
     assert len(executor.sent) == 8
     again = "an item is sent to a worker again; what the executor said: ValueError('the answer is lost')"
     assert caplog.messages == [again] * 2
 
 
-def test_an_item_whose_answer_is_lost_twice_raises():
+def test_item_lost_twice_raises():
     with pytest.raises(ValueError, match="the answer is lost"):
-        list(map_in_workers(divided, SHARED, [1], 1, Inline(loses={1, 2})))
+        list(map_in_workers(divide_shared, SHARED, [1], 1, Inline(loses={1, 2})))
 
 
 def test_nothing_is_sent_to_an_executor_that_is_broken():
     executor = Inline(loses={1})
     executor.lost = BrokenProcessPool("a process died")
     with pytest.raises(BrokenProcessPool, match="a process died"):
-        list(map_in_workers(divided, SHARED, [1], 1, executor))
+        list(map_in_workers(divide_shared, SHARED, [1], 1, executor))
     assert len(executor.sent) == 1
 
 
-def lengths_together(shared, text):
+def compute_total_length(shared, text):
     return len(shared) + len(text)
 
 
-def carriers(forgets, at_once):
+def make_executors(forgets, concurrency):
     """With how many of 200 items was sent what they share."""
     executor, large = Inline(forgets), 1 << 20
-    results = map_in_workers(lengths_together, pickle.dumps(b"." * large), ["abc"] * 200, at_once, executor)
+    results = map_in_workers(
+        compute_total_length, pickle.dumps(b"." * large), ["abc"] * 200, concurrency, executor
+    )
     assert list(results) == [large + 3] * 200
     assert len(executor.sent) >= 200
     return sum(nbytes > large for nbytes in executor.sent)
 
 
 def test_what_is_shared_is_sent_with_few_items():
-    assert carriers((), 1) == 3
-    assert carriers((), 4) == 9
+    assert make_executors((), 1) == 3
+    assert make_executors((), 4) == 9
     # Those on their way to a new worker are sent again, and as many behind the last of them carry it too.
-    assert carriers({100}, 4) == 9 + 9 + 17
+    assert make_executors({100}, 4) == 9 + 9 + 17
 
 
-def with_callback(error):
+def raise_in_callback(error):
     error.callback = lambda: None
     return error
 
 
-def failing(shared, kind):
+def raise_kind(shared, kind):
     """Raises an error with a note, and with another as its cause."""
     try:
         return shared // (kind == "fine")
@@ -225,7 +232,7 @@ def failing(shared, kind):
             "does not pickle": UnpicklableError("bad text"),
             "is a text": TextError("bad text"),
             "exits": ExitingError("bad text"),
-            "holds a function": with_callback(ValueError("bad text")),
+            "holds a function": raise_in_callback(ValueError("bad text")),
         }[kind]
         error.add_note("in step 'parse'")
         raise error from cause
@@ -240,7 +247,7 @@ def test_errors_come_out_as_they_went_in(kind, pickles, forgets, monkeypatch):
         monkeypatch.delitem(copyreg.dispatch_table, error, raising=False)
     items, executor = ["fine"] * 5 + [kind], Inline(forgets, pickles=pickles)
     with pytest.raises(ValueError, match="bad text") as caught:
-        list(map_in_workers(failing, SHARED, items, 1, executor))
+        list(map_in_workers(raise_kind, SHARED, items, 1, executor))
     assert type(caught.value) is (ValueError if kind == "plain" else json.JSONDecodeError)
     assert caught.value.__notes__ == ["in step 'parse'"]
     if pickles:
@@ -259,10 +266,10 @@ def test_errors_come_out_as_they_went_in(kind, pickles, forgets, monkeypatch):
         ("holds a function", "bad text"),
     ],
 )
-def test_errors_that_do_not_travel_are_told_of(kind, text, monkeypatch):
+def test_unpicklable_errors_are_described(kind, text, monkeypatch):
     monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
     with pytest.raises(RuntimeError) as caught:
-        list(map_in_workers(failing, SHARED, [kind], 1, Inline(pickles=True)))
+        list(map_in_workers(raise_kind, SHARED, [kind], 1, Inline(pickles=True)))
     message = str(caught.value)
     assert message.startswith("a worker raised an error that does not unpickle; what it said:\n\nTraceback")
     assert "ZeroDivisionError" in message
@@ -274,12 +281,12 @@ def test_errors_that_do_not_travel_are_told_of(kind, text, monkeypatch):
 def test_a_pickler_that_does_more_than_the_executors_is_used_for_errors():
     pytest.importorskip("cloudpickle")
     with pytest.raises(ValueError, match="bad text") as caught:
-        list(map_in_workers(failing, SHARED, ["holds a function"], 1, Inline(pickles=True)))
+        list(map_in_workers(raise_kind, SHARED, ["holds a function"], 1, Inline(pickles=True)))
     assert caught.value.callback() is None
     assert caught.value.__notes__ == ["in step 'parse'"]
 
 
-class TestExecutorsOfOthers:
+class TestCustomExecutors:
     @pytest.mark.parametrize(
         ("module", "advice"),
         [

@@ -6,13 +6,13 @@ from docs.traces.packing import best_fit_steps
 from docs.traces.showing import table, under
 from docs.traces.training import training_steps
 from tests.conftest import CORPUS
-from tests.oracles.training import train_naively
+from tests.oracles.naive_bpe import train_naively
 from tokjax.bpe.batch_merging import BatchMerger
-from tokjax.bpe.hash_tables import words_of
-from tokjax.bpe.pre_tokenizers import PatternCutter
-from tokjax.bpe.pretoken_cache import KnownWords
+from tokjax.bpe.hash_tables import make_pretokens
+from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
+from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.bpe.sequential_merging import merge_bytes
-from tokjax.pretokenize.patterns import word_splitter
+from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.trainer import count_pretokens, train_bpe
 
 WORDS = [b" lowest", b" widely", b" understanding", "naïve".encode()]
@@ -23,38 +23,39 @@ def rules():
 
 
 def test_rounds_of_merging_end_with_the_tokens():
-    *_, last = merging_rounds(BatchMerger(rules()), words_of(WORDS))
-    expected = [merge_bytes(word, rules()) for word in WORDS]
+    *_, last = merging_rounds(BatchMerger(rules()), make_pretokens(WORDS))
+    expected = [merge_bytes(pretoken, rules()) for pretoken in WORDS]
     shown = [
-        [part.decode("utf-8", "backslashreplace").replace(" ", "␣") for part in word] for word in expected
+        [part.decode("utf-8", "backslashreplace").replace(" ", "␣") for part in pretoken]
+        for pretoken in expected
     ]
-    assert [word.split("·") for word in last] == shown
+    assert [pretoken.split("·") for pretoken in last] == shown
 
 
-def test_a_sure_pair_has_a_lower_rank_than_what_could_take_its_halves():
-    joints = joints_of(BatchMerger(rules()), b"lower lower")
-    ranks = [{"never": 10**9}.get(joint.rank, joint.rank) for joint in joints]
+def test_safe_pair_has_lowest_adjacent_rank():
+    merge_bounds = joints_of(BatchMerger(rules()), b"lower lower")
+    ranks = [{"never": 10**9}.get(joint.rank, joint.rank) for joint in merge_bounds]
     around = [
-        min(10**9 if taken == "never" else taken for taken in (joint.left_taken, joint.right_taken))
-        for joint in joints
+        min(10**9 if selected == "never" else selected for selected in (joint.left_taken, joint.right_taken))
+        for joint in merge_bounds
     ]
-    sure = [joint.is_sure for joint in joints]
+    sure = [joint.is_sure for joint in merge_bounds]
     assert any(sure)
     assert all(rank <= other for rank, other, is_sure in zip(ranks, around, sure, strict=True) if is_sure)
 
 
 def test_every_stage_takes_time():
-    known = KnownWords(rules().whole, BatchMerger(rules()))
-    stages = seconds_by_stage(CORPUS * 100, PatternCutter(word_splitter("gpt2")), known)
+    known = PretokenCache(rules().atomic_ids, BatchMerger(rules()))
+    stages = seconds_by_stage(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), known)
     assert list(stages) == ["boundaries", "words", "ids"]
     assert min(stages.values()) > 0
 
 
 def test_the_steps_of_training_are_the_merges_of_one_at_a_time():
-    words = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
-    steps = list(training_steps(count_pretokens(words, progress=False), 100))
+    pretokens = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
+    steps = list(training_steps(count_pretokens(pretokens, progress=False), 100))
     merged = [pair for step in steps for turn, pair in sorted((c.turn, c.pair) for c in step) if turn]
-    naive = train_naively([word.encode() for word in words], 100)
+    naive = train_naively([pretoken.encode() for pretoken in pretokens], 100)
     assert merged == ["·".join(map(bytes.decode, pair)) for pair in naive]
     assert len(steps) < len(merged)
 

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.test_imports import loaded_after
+from tests.test_imports import find_loaded_modules
 from tokjax import LengthBuckets, limit_traces
 
 
-def embed(table, batch):
+def embed_batch(table, batch):
     labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask)
     return jnp.sum(table["w"][batch.ids], where=labels != -100)
 
 
-def padded(length, rows=2):
+def make_padded(length, rows=2):
     ragged = tokjax.ragged_from_rows([[1] * length] * rows)
     return tokjax.collate_padded_batch(ragged, pad_id=0, columns=())
 
@@ -28,33 +28,33 @@ def table():
     return {"w": jnp.ones(300)}
 
 
-def test_an_epoch_is_traced_once_a_rung(tmp_path, table):
+def test_epoch_is_traced_once_per_bucket(tmp_path, table):
     tokenizer = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
     lengths = np.random.default_rng(0).integers(1, 60, 300)
-    ladder = LengthBuckets.fit(lengths + 1, 4, multiple_of=4)
-    field = tokjax.BucketedTokenField(tokenizer, ladder, max_tokens=ladder[-1])
+    buckets = LengthBuckets.fit(lengths + 1, 4, multiple_of=4)
+    field = tokjax.BucketedTokenField(tokenizer, buckets, max_tokens=buckets[-1])
     tokjax.write_dataset(("x" * n for n in lengths.tolist()), field, tmp_path / "data")
     loader = tokjax.BucketedLoader(tokjax.open_dataset(tmp_path / "data"), batch_size=8)
-    guard = limit_traces(embed, ladder)
+    guard = limit_traces(embed_batch, buckets)
     step = jax.jit(guard)
     for batch in loader.repeat(2):
         step(table, batch)
-    assert len(guard.traces) == len(ladder)
-    assert {trace["batch.ids"] for trace in guard.traces} == {f"int32[8,{rung}]" for rung in ladder}
-    unpadded = padded(7, rows=8)
+    assert len(guard.traces) == len(buckets)
+    assert {trace["batch.ids"] for trace in guard.traces} == {f"int32[8,{boundary}]" for boundary in buckets}
+    unpadded = make_padded(7, rows=8)
     with pytest.raises(tokjax.TooManyTracesError, match=r"5: batch.ids int32\[8,7\], batch.attention_mask"):
         step(table, unpadded)
     step(table, loader.batch_at(0))  # what is compiled still runs
 
 
-def test_collation_in_rungs_is_traced_once_a_rung_used(table):
-    ladder = LengthBuckets([8, 16, 32, 64])
-    guard = limit_traces(embed, ladder)
+def test_collation_is_traced_once_per_used_bucket(table):
+    buckets = LengthBuckets([8, 16, 32, 64])
+    guard = limit_traces(embed_batch, buckets)
     step = jax.jit(guard)
     rng = np.random.default_rng(0)
     for _ in range(20):
         rows = [[1] * n for n in rng.integers(1, 30, 4).tolist()]
-        step(table, tokjax.collate_padded_batch(tokjax.ragged_from_rows(rows), pad_id=0, buckets=ladder))
+        step(table, tokjax.collate_padded_batch(tokjax.ragged_from_rows(rows), pad_id=0, buckets=buckets))
     used = {trace["batch.ids"] for trace in guard.traces}
     assert len(guard.traces) == len(used)
     assert used <= {"int32[4,8]", "int32[4,16]", "int32[4,32]"}
@@ -62,11 +62,11 @@ def test_collation_in_rungs_is_traced_once_a_rung_used(table):
 
 
 def test_what_the_error_says(table):
-    step = jax.jit(limit_traces(embed, 2, name="train_step"))
-    step(table, padded(4))
-    step(table, padded(8))
+    step = jax.jit(limit_traces(embed_batch, 2, name="train_step"))
+    step(table, make_padded(4))
+    step(table, make_padded(8))
     with pytest.raises(tokjax.TooManyTracesError) as caught:
-        step(table, padded(9)._replace(token_type_ids=np.zeros((2, 9), np.int32)))
+        step(table, make_padded(9)._replace(token_type_ids=np.zeros((2, 9), np.int32)))
     assert str(caught.value) == (
         "train_step was traced 3 times, and limit_traces allows 2: each trace compiles it anew. What "
         "differs:\n"
@@ -81,14 +81,14 @@ def test_what_the_error_says(table):
 
 
 def test_each_further_shape_is_refused_and_none_is_remembered(table):
-    guard = limit_traces(embed, 1)
+    guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
-    step(table, padded(4))
+    step(table, make_padded(4))
     for length in (5, 6, 5):
         with pytest.raises(tokjax.TooManyTracesError, match="embed was traced 2 times"):
-            step(table, padded(length))
+            step(table, make_padded(length))
     assert len(guard.traces) == 1
-    step(table, padded(4))
+    step(table, make_padded(4))
 
 
 def test_many_arguments_are_not_all_shown():
@@ -125,46 +125,48 @@ def test_inside_other_transformations(table):
     def loss(table, ids):
         return jnp.sum(table["w"][ids] ** 2)
 
-    of_gradient, of_row, of_scan = (limit_traces(loss, 1, name=name) for name in ("grad", "vmap", "scan"))
+    gradient_result, row_result, scan_result = (
+        limit_traces(loss, 1, name=name) for name in ("grad", "vmap", "scan")
+    )
 
     @partial(jax.jit, donate_argnums=0)
     def step(table, ids):
-        gradient = jax.grad(of_gradient)(table, ids)
-        by_row = jax.vmap(of_row, in_axes=(None, 0))(table, ids)
-        total, _ = jax.lax.scan(lambda sum_, row: (sum_ + of_scan(table, row), None), jnp.float32(0), ids)
+        gradient = jax.grad(gradient_result)(table, ids)
+        by_row = jax.vmap(row_result, in_axes=(None, 0))(table, ids)
+        total, _ = jax.lax.scan(lambda sum_, row: (sum_ + scan_result(table, row), None), jnp.float32(0), ids)
         return jax.tree.map(lambda p, g: p - 0.1 * g, table, gradient), by_row.sum() - total
 
     ids = jnp.ones((2, 4), jnp.int32)
     for _ in range(3):
         table, difference = step(table, ids)
         assert float(difference) == pytest.approx(0, abs=1e-5)
-    assert of_gradient.traces == ({"table['w']": "float32[300]", "ids": "int32[2,4]"},)
-    assert of_row.traces == of_scan.traces == ({"table['w']": "float32[300]", "ids": "int32[4]"},)
+    assert gradient_result.traces == ({"table['w']": "float32[300]", "ids": "int32[2,4]"},)
+    assert row_result.traces == scan_result.traces == ({"table['w']": "float32[300]", "ids": "int32[4]"},)
     with pytest.raises(tokjax.TooManyTracesError, match="grad was traced 2 times"):
         step(table, jnp.ones((3, 4), jnp.int32))
 
 
 def test_a_shape_looked_at_beforehand_is_the_same_trace(table):
-    guard = limit_traces(embed, 1)
+    guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
-    jax.eval_shape(step, table, padded(4))
-    step.lower(table, padded(4)).compile()
-    step(table, padded(4))
+    jax.eval_shape(step, table, make_padded(4))
+    step.lower(table, make_padded(4)).compile()
+    step(table, make_padded(4))
     assert len(guard.traces) == 1
 
 
 def test_results_are_those_of_the_function(table):
-    batch = padded(4)
-    guard = limit_traces(embed, 1)
-    assert (guard.__name__, guard.__wrapped__) == ("embed", embed)
-    assert float(jax.jit(guard)(table, batch=batch)) == float(embed(table, batch))
+    batch = make_padded(4)
+    guard = limit_traces(embed_batch, 1)
+    assert (guard.__name__, guard.__wrapped__) == ("embed", embed_batch)
+    assert float(jax.jit(guard)(table, batch=batch)) == float(embed_batch(table, batch))
 
 
 def test_what_is_not_traced_does_not_count(table):
-    guard = limit_traces(embed, 1)
+    guard = limit_traces(embed_batch, 1)
     with jax.disable_jit():
         for length in (3, 4, 5):
-            jax.jit(guard)(table, padded(length))
+            jax.jit(guard)(table, make_padded(length))
     assert guard.traces == ()
 
 
@@ -178,14 +180,14 @@ def test_a_trace_that_fails_compiles_nothing():
 
 
 def test_threads_share_one_count(table):
-    guard = limit_traces(embed, 1)
+    guard = limit_traces(embed_batch, 1)
     step = jax.jit(guard)
-    step(table, padded(4))
+    step(table, make_padded(4))
     refused = []
 
     def run():
         try:
-            step(table, padded(5))
+            step(table, make_padded(5))
         except tokjax.TooManyTracesError as error:
             refused.append(error)
 
@@ -201,18 +203,21 @@ def test_threads_share_one_count(table):
     ("call", "message"),
     [
         (lambda: limit_traces(3, 1), "limit_traces takes a function, not 3"),
-        (lambda: limit_traces(jax.jit(embed), 1), r"embed is jitted already.*jax.jit\(limit_traces\(step"),
-        (lambda: limit_traces(partial(jax.jit(embed)), 1), "is jitted already"),
+        (
+            lambda: limit_traces(jax.jit(embed_batch), 1),
+            r"embed is jitted already.*jax.jit\(limit_traces\(step",
+        ),
+        (lambda: limit_traces(partial(jax.jit(embed_batch)), 1), "is jitted already"),
         (lambda: limit_traces(max, 1), "max does not tell its arguments; call it in a function of your own"),
-        (lambda: limit_traces(embed, 0), "most must be at least 1, not 0"),
-        (lambda: limit_traces(embed, [4, 8]), r"most must be an integer, not \[4, 8\]"),
+        (lambda: limit_traces(embed_batch, 0), "most must be at least 1, not 0"),
+        (lambda: limit_traces(embed_batch, [4, 8]), r"most must be an integer, not \[4, 8\]"),
     ],
 )
-def test_what_is_refused(call, message):
+def test_invalid_arguments_are_rejected(call, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         call()
 
 
 def test_a_limit_loads_no_jax():
     code = "import tokjax; assert tokjax.limit_traces(lambda x: x + 1, 1)(2) == 3"
-    assert "jax" not in loaded_after(code)
+    assert "jax" not in find_loaded_modules(code)

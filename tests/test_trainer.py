@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 import tokjax
-from tests.oracles.incremental import train_incrementally
-from tests.oracles.training import split_words, train_naively
-from tests.profiles import examples
-from tests.strategies import hard_texts
-from tokjax.bpe.hash_tables import words_of
+from tests.hypothesis_profiles import get_max_examples
+from tests.oracles.incremental_bpe import train_incrementally
+from tests.oracles.naive_bpe import split_pretokens, train_naively
+from tests.text_strategies import hard_texts
+from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
 from tokjax.trainer.bpe import batched_merging, pair_table
-from tokjax.trainer.count_table import Counted
+from tokjax.trainer.pretoken_counter import CountedPretokens
 from tokjax.trainer.pretoken_counts import pretoken_counts
 
 
@@ -27,12 +27,12 @@ def train(source, vocab_size, **options):
     return train_bpe(source, vocab_size=vocab_size, progress=False, **options)
 
 
-def naive_merges(texts, num_tokens, special_tokens=(), pattern="gpt2", **options):
-    words = [word for text in texts for word in split_words(text, special_tokens, pattern)]
-    return train_naively(words, num_tokens, **options)
+def train_naive_merges(texts, num_tokens, special_tokens=(), pattern="gpt2", **options):
+    pretokens = [pretoken for text in texts for pretoken in split_pretokens(text, special_tokens, pattern)]
+    return train_naively(pretokens, num_tokens, **options)
 
 
-@examples(300)
+@get_max_examples(300)
 @given(
     st.lists(st.text("ab", max_size=12), max_size=8),
     st.integers(0, 25),
@@ -46,10 +46,10 @@ def test_tiny_alphabets(texts, num_tokens, min_frequency, longest, slow):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched_merging, "_SLOW_STEPS", slow)
         trained = train(texts, 256 + num_tokens, **options)
-    assert list(trained.merges) == naive_merges(texts, num_tokens, **options)
+    assert list(trained.merges) == train_naive_merges(texts, num_tokens, **options)
 
 
-counted_words = st.dictionaries(
+counted_pretokens = st.dictionaries(
     st.sampled_from(["abc", "abcdefgh"]).flatmap(lambda letters: st.text(letters, min_size=1, max_size=14)),
     st.sampled_from([1, 2, 3, 5, 9, 40, 41, 700]),
     min_size=1,
@@ -57,16 +57,16 @@ counted_words = st.dictionaries(
 )
 
 
-def counts_from(words):
+def make_counts(pretokens):
     """Words that stand so often, as if a corpus had been counted."""
-    texts = [word.encode() for word in words]
-    counted = Counted(words_of(texts), np.array(list(words.values()), np.int64))
+    texts = [pretoken.encode() for pretoken in pretokens]
+    counted = CountedPretokens(make_pretokens(texts), np.array(list(pretokens.values()), np.int64))
     return pretoken_counts(counted, "gpt2", (), 1, sum(map(len, texts)))
 
 
-@examples(600)
+@get_max_examples(600)
 @given(
-    counted_words,
+    counted_pretokens,
     st.integers(0, 60),
     st.integers(1, 4),
     st.sampled_from(["lexicographic", "huggingface"]),
@@ -74,16 +74,18 @@ def counts_from(words):
     st.sampled_from([1, 3, 512]),
     st.sampled_from([0, 1, 1000]),
 )
-def test_many_merges_a_step_are_one_at_a_time(words, num_tokens, min_frequency, tie_break, width, most, slow):
+def test_many_merges_a_step_are_one_at_a_time(
+    pretokens, num_tokens, min_frequency, tie_break, width, maximum, slow
+):
     """However many pairs are looked at, or merged, at a time."""
     options = {"min_frequency": min_frequency, "tie_break": tie_break}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched_merging, "_LEAST_WIDTH", width)
-        patch.setattr(batched_merging, "_MOST_AT_ONCE", most)
+        patch.setattr(batched_merging, "_MIN_WIDTH", width)
+        patch.setattr(batched_merging, "_MAX_BATCH", maximum)
         patch.setattr(batched_merging, "_SLOW_STEPS", slow)
-        patch.setattr(pair_table, "_MOST_PROMOTED", most)
-        merges = train(counts_from(words), 256 + num_tokens, **options).merges
-    counts = {word.encode(): count for word, count in words.items()}
+        patch.setattr(pair_table, "_MAX_PROMOTED", maximum)
+        merges = train(make_counts(pretokens), 256 + num_tokens, **options).merges
+    counts = {pretoken.encode(): count for pretoken, count in pretokens.items()}
     assert list(merges) == train_incrementally(counts, num_tokens, **options)
 
 
@@ -94,12 +96,12 @@ def test_many_merges_a_step_are_one_at_a_time(words, num_tokens, min_frequency, 
 )
 def test_any_text(texts, num_tokens, pattern):
     trained = train(texts, 256 + num_tokens, pattern=pattern)
-    assert list(trained.merges) == naive_merges(texts, num_tokens, pattern=pattern)
+    assert list(trained.merges) == train_naive_merges(texts, num_tokens, pattern=pattern)
 
 
 def test_a_corpus(corpus):
     trained = train(corpus * 3, 600)
-    expected = naive_merges(corpus * 3, 344)
+    expected = train_naive_merges(corpus * 3, 344)
     assert list(trained.merges) == expected
     assert trained.stats.exhausted == (len(expected) < 344)
 
@@ -127,15 +129,15 @@ def test_ids_are_bytes_then_special_tokens_then_merges(corpus):
 def test_encoding_the_corpus_follows_the_merges(corpus):
     """Ids by rank equal replaying the merges in their order."""
     trained = train(corpus, 400)
-    for word in split_words("".join(corpus), [], "gpt2"):
-        parts = [bytes([byte]) for byte in word]
+    for pretoken in split_pretokens("".join(corpus), [], "gpt2"):
+        parts = [bytes([byte]) for byte in pretoken]
         for left, right in trained.merges:
             i = 0
             while i < len(parts) - 1:
                 if (parts[i], parts[i + 1]) == (left, right):
                     parts[i : i + 2] = [left + right]
                 i += 1
-        ids = tokjax.encode(trained.tokenizer, word)
+        ids = tokjax.encode(trained.tokenizer, pretoken)
         assert [trained.vocab[i] for i in ids.tolist()] == parts
 
 
@@ -146,7 +148,7 @@ def test_the_statistics(corpus):
     nbytes = sum(len(t.encode()) for t in corpus)
     assert stats.documents == len(corpus)
     assert stats.bytes == nbytes
-    assert stats.unique_words == len({w for t in corpus for w in split_words(t, [], "gpt2")})
+    assert stats.unique_words == len({w for t in corpus for w in split_pretokens(t, [], "gpt2")})
     assert set(stats.seconds) == {"counting", "merging"}
     tokens = sum(len(tokjax.encode(trained.tokenizer, t, add_special_tokens=False)) for t in corpus)
     assert stats.bytes_per_token == pytest.approx(nbytes / tokens)
@@ -162,7 +164,7 @@ def test_special_tokens_split_and_never_merge():
     assert all(b"<" not in left + right for left, right in overlapping.merges)
 
 
-def test_a_character_of_several_bytes_is_a_word_that_merges():
+def test_multibyte_character_merges():
     assert train(["é"] * 3, 257).merges == ((b"\xc3", b"\xa9"),)
 
 
@@ -172,7 +174,7 @@ def test_bytes_that_are_no_text():
     assert trained.stats.bytes == 6
 
 
-def test_the_record_travels(trained):
+def test_result_pickles(trained):
     assert pickle.loads(pickle.dumps(trained)) == trained
     assert copy.deepcopy(trained) == trained
     assert hash(trained) == hash(pickle.loads(pickle.dumps(trained)))
@@ -206,7 +208,7 @@ def test_a_text_with_too_few_pairs(caplog):
         ({"eos_token": "<y>"}, "eos_token is '<y>'"),
     ],
 )
-def test_refusals(options, message):
+def test_invalid_arguments_are_rejected(options, message):
     with pytest.raises(tokjax.InvalidArgumentError, match=message):
         train_bpe(["text"], **{"vocab_size": 300, "progress": False} | options)
     with pytest.raises(
@@ -215,13 +217,13 @@ def test_refusals(options, message):
         train(["text", 3], 300)
 
 
-def byte_of_stand_in():
+def map_unicode_to_bytes():
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [i for i in range(256) if i not in printable]
     return {chr(i): i for i in printable} | {chr(256 + n): i for n, i in enumerate(others)}
 
 
-def huggingface_merges(texts, vocab_size):
+def train_huggingface_merges(texts, vocab_size):
     """The merges of Hugging Face's trainer, as pairs of bytes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -231,25 +233,27 @@ def huggingface_merges(texts, vocab_size):
     tokenizer.train_from_iterator(texts, trainer)
     import json
 
-    bytes_of = byte_of_stand_in()
+    bytes_by_id = map_unicode_to_bytes()
     merges = json.loads(tokenizer.to_str())["model"]["merges"]
-    return [tuple(bytes(bytes_of[c] for c in part) for part in pair) for pair in merges]
+    return [tuple(bytes(bytes_by_id[c] for c in part) for part in pair) for pair in merges]
 
 
-@examples(60)
+@get_max_examples(60)
 @given(st.lists(st.text("abé \n", max_size=12), min_size=1, max_size=8), st.integers(0, 25))
 def test_the_tie_break_of_huggingface(texts, num_tokens):
     ours = train(texts, 256 + num_tokens, tie_break="huggingface")
-    theirs = huggingface_merges(texts, 256 + num_tokens)
+    theirs = train_huggingface_merges(texts, 256 + num_tokens)
     assert list(ours.merges) == theirs
 
 
 def test_the_tie_break_of_huggingface_on_a_corpus(corpus):
-    assert list(train(corpus * 3, 700, tie_break="huggingface").merges) == huggingface_merges(corpus * 3, 700)
+    assert list(train(corpus * 3, 700, tie_break="huggingface").merges) == train_huggingface_merges(
+        corpus * 3, 700
+    )
 
 
 class TestTrainAndPack:
-    def test_the_two_in_one(self, corpus, tmp_path):
+    def test_train_and_pack(self, corpus, tmp_path):
         made = train_and_pack(corpus * 3, tmp_path / "data", vocab_size=400, chunk_tokens=8, progress=False)
         dataset = tokjax.open_dataset(tmp_path / "data", made.trained.tokenizer)
         assert dataset.num_documents == made.dataset.num_documents == len(corpus) * 3
@@ -320,8 +324,8 @@ def test_a_corpus_against_both_oracles():
 
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
     texts = [file.read_text("utf-8", errors="replace") for file in files][:150]
-    assert list(train(texts, 2256, tie_break="huggingface").merges) == huggingface_merges(texts, 2256)
-    assert list(train(texts, 320).merges) == naive_merges(texts, 64)
+    assert list(train(texts, 2256, tie_break="huggingface").merges) == train_huggingface_merges(texts, 2256)
+    assert list(train(texts, 320).merges) == train_naive_merges(texts, 64)
     counts = count_pretokens(texts, progress=False)
     for tie_break in ("lexicographic", "huggingface"):
         incremental = train_incrementally(dict(counts.items()), 20_000, tie_break=tie_break)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 import tokjax
-from tests.test_word_models import OPTIONS, wordpieces
+from tests.test_word_models import OPTIONS, make_wordpieces
 
 
 @pytest.mark.parametrize("name", ["uncased", "other prefix", "no prefix"])
 @given(data=st.data(), skip=st.booleans())
 def test_decoding_is_the_library_s(name, data, skip):
-    ours, theirs = wordpieces(name)
+    ours, theirs = make_wordpieces(name)
     theirs.decoder = decoders.WordPiece(prefix=OPTIONS[name].get("continuing_prefix", "##"), cleanup=True)
     rows = data.draw(st.lists(st.lists(st.integers(0, tokjax.vocab_size(ours) - 1), max_size=9), max_size=4))
     marked = [

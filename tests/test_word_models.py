@@ -13,7 +13,7 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.strategies import any_strings, byte_strings, hard_texts
+from tests.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.bpe import pretoken_cache
 from tokjax.core.utf8 import to_utf8
 from tokjax.models import word_engine
@@ -40,7 +40,7 @@ words = st.sampled_from(
 texts = st.one_of(hard_texts, st.lists(st.one_of(words, st.text(max_size=6)), max_size=8).map(" ".join))
 
 
-def library_normalizer(options):
+def make_library_normalizer(options):
     lowercase = options.get("lowercase", True)
     steps = {"strip_accents": options.get("strip_accents", lowercase), "lowercase": lowercase}
     rest = {name: options.get(name, True) for name in ("clean_text", "handle_chinese_chars")}
@@ -48,12 +48,12 @@ def library_normalizer(options):
 
 
 @lru_cache
-def wordpieces(name, vocab_size=300):
+def make_wordpieces(name, vocab_size=300):
     """Our tokenizer and the library's, with a vocabulary that the library trained."""
     options = OPTIONS[name]
     prefix = options.get("continuing_prefix", "##")
     theirs = Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    theirs.normalizer = library_normalizer(options)
+    theirs.normalizer = make_library_normalizer(options)
     theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
@@ -73,7 +73,7 @@ def wordpieces(name, vocab_size=300):
 
 
 @lru_cache
-def word_levels(splitter, lowercase):
+def make_word_levels(splitter, lowercase):
     theirs = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     theirs.pre_tokenizer = {
         "whitespace": pre_tokenizers.WhitespaceSplit(),
@@ -89,8 +89,8 @@ def word_levels(splitter, lowercase):
     return ours, theirs
 
 
-PAIRS = {name: lambda name=name: wordpieces(name) for name in OPTIONS} | {
-    f"{splitter}, {lowercase=}": lambda splitter=splitter, lowercase=lowercase: word_levels(
+PAIRS = {name: lambda name=name: make_wordpieces(name) for name in OPTIONS} | {
+    f"{splitter}, {lowercase=}": lambda splitter=splitter, lowercase=lowercase: make_word_levels(
         splitter, lowercase
     )
     for splitter, lowercase in itertools.product(["whitespace", "bert"], [False, True])
@@ -99,18 +99,18 @@ each_pair = pytest.mark.parametrize("pair", PAIRS.values(), ids=PAIRS)
 each_kind = pytest.mark.parametrize("pair", [PAIRS["uncased"], PAIRS["bert, lowercase=True"]])
 
 
-def spans_in_characters(tokenizer, text, result):
+def to_character_spans(tokenizer, text, result):
     """As the library gives them: places in the text as it was, in characters."""
     back = tokjax.map_offsets_to_input(tokenizer, text, result.offsets)
     return list(map(tuple, tokjax.byte_to_char_spans(text, back).tolist()))
 
 
-def assert_as_library(pair, text):
+def assert_matches_library(pair, text):
     ours, theirs = pair
     expected = theirs.encode(text, add_special_tokens=False)
     result = tokjax.encode_result(ours, text, add_special_tokens=False, allowed_special="all")
     assert result.ids.tolist() == expected.ids
-    assert spans_in_characters(ours, text, result) == expected.offsets
+    assert to_character_spans(ours, text, result) == expected.offsets
     is_special = [id_ in tokjax.special_tokens(ours).values() for id_ in expected.ids]
     assert result.special_tokens_mask.astype(bool).tolist() == is_special
     assert tokjax.encode(ours, text, allowed_special="all", add_special_tokens=False).tolist() == expected.ids
@@ -120,16 +120,16 @@ def assert_as_library(pair, text):
 @each_pair
 @given(text=texts)
 def test_ids_and_offsets_are_the_library_s(pair, text):
-    assert_as_library(pair(), text)
+    assert_matches_library(pair(), text)
 
 
 @each_pair
 def test_a_corpus(pair, monkeypatch):
     """All words of chunks at once, and one after the other, are the same."""
     text = "\n".join(CORPUS * 3)
-    looped = assert_as_library(pair(), text)
+    looped = assert_matches_library(pair(), text)
     monkeypatch.setattr(word_engine, "FEW_CHARACTERS", 0)
-    assert assert_as_library(pair(), text) == looped
+    assert assert_matches_library(pair(), text) == looped
     for size, threads in ((7, 1), (50, 3)):
         monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", size)
         (again,) = tokjax.encode_batch_result(
@@ -182,7 +182,7 @@ def test_offsets_into_the_view(pair, text):
 
 
 def test_special_tokens_in_the_text():
-    tokenizer, theirs = wordpieces("uncased")
+    tokenizer, theirs = make_wordpieces("uncased")
     text = "Lowest [MASK] É[SEP]中 [mask]"
     result = tokjax.encode_result(tokenizer, text, allowed_special="all")
     assert result.tokens[:6] == ("[CLS]", "low", "##est", "[MASK]", "e", "[SEP]")
@@ -237,12 +237,12 @@ def test_a_token_that_is_too_long_for_a_word_is_unknown():
         assert tokjax.encode(tokenizer, text)[:2].tolist() == [0, 2]
 
 
-def test_forgetting_changes_no_id(monkeypatch):
+def test_cache_reset_changes_no_id(monkeypatch):
     tokenizer = tokjax.wordpiece(["[UNK]", "a", "##a", "b", "##b"])
     texts = ["".join(word) + " " for word in itertools.product("ab", repeat=9)]
     text = "".join(texts)
     expected = tokjax.encode(tokenizer, text)
-    monkeypatch.setattr(pretoken_cache, "MAX_KNOWN_BYTES", 0)
+    monkeypatch.setattr(pretoken_cache, "MAX_CACHE_BYTES", 0)
     monkeypatch.setattr(word_engine, "CHUNK_CHARACTERS", 200)
     again = pickle.loads(pickle.dumps(tokenizer))
     assert np.array_equal(tokjax.encode(again, text), expected)
@@ -250,7 +250,7 @@ def test_forgetting_changes_no_id(monkeypatch):
 
 
 def test_threads_share_a_tokenizer():
-    tokenizer, _ = wordpieces("uncased")
+    tokenizer, _ = make_wordpieces("uncased")
     fresh = pickle.loads(pickle.dumps(tokenizer))
     some = [" ".join(CORPUS[i:]) * 20 for i in range(len(CORPUS))] * 4
     expected = [tokjax.encode(tokenizer, text).tolist() for text in some]
@@ -282,7 +282,7 @@ def test_other_behaviour_is_another_fingerprint():
 
 
 def test_roles_are_bert_s():
-    tokenizer, _ = wordpieces("uncased")
+    tokenizer, _ = make_wordpieces("uncased")
     roles = [getattr(tokjax, f"{role}_id")(tokenizer) for role in ("pad", "unk", "bos", "eos")]
     assert roles == [0, 1, 2, 3]
     assert tokjax.special_tokens(tokenizer) == {name: i for i, name in enumerate(SPECIAL)}
@@ -310,7 +310,7 @@ def test_metadata_says_what_is_done_to_texts():
 
 
 def test_any_bytes_are_encoded():
-    tokenizer, _ = wordpieces("uncased")
+    tokenizer, _ = make_wordpieces("uncased")
     result = tokjax.encode_result(tokenizer, b"low\xff \xe4\xb8\xad\xe4 low", add_special_tokens=False)
     assert result.tokens == ("[UNK]", "[UNK]", "[UNK]", "low")
     assert result.offsets.tolist() == [[1, 5], [7, 10], [11, 12], [13, 16]]
@@ -341,7 +341,7 @@ def test_any_bytes_are_encoded():
         (lambda: tokjax.word_level(["a"]), "'\\[UNK\\]' is to be a special token"),
     ],
 )
-def test_what_makes_no_tokenizer(make, message):
+def test_invalid_arguments_are_rejected(make, message):
     with pytest.raises(tokjax.TokjaxError, match=message):
         make()
 

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
 from tests.conftest import CORPUS
+from tests.hypothesis_profiles import get_max_examples
 from tests.oracles.wordpiece import train_naively
-from tests.profiles import examples
-from tests.strategies import byte_strings, hard_texts
+from tests.text_strategies import byte_strings, hard_texts
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.patterns import PATTERNS
 from tokjax.trainer import (
@@ -34,28 +34,28 @@ def train(source, vocab_size=10_000, **options):
     return train_wordpiece(source, vocab_size=vocab_size, progress=False, **options)
 
 
-def tokens_of(trained):
+def get_tokens(trained):
     return [token.decode() for token in trained.vocab.values()]
 
 
-def bert_words(texts, **steps):
+def split_bert_words(texts, **steps):
     """How often each word stands, by the library."""
     normalizer = normalizers.BertNormalizer(**steps)
     split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
     return Counter(word for text in texts for word, _ in split(normalizer.normalize_str(text)))
 
 
-def alphabet_of(words, prefix):
+def compute_alphabet(words, prefix):
     first = sorted({character for word in words for character in word})
     rest = sorted({prefix + character for word in words for character in word[1:]})
     return list(dict.fromkeys(first + rest))
 
 
-def silent(amount, note=""):
+def ignore_progress(amount, note=""):
     """Report nothing."""
 
 
-@examples(2000)
+@get_max_examples(2000)
 @given(
     words=st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 6), max_size=9),
     num_tokens=st.integers(0, 25),
@@ -65,21 +65,28 @@ def silent(amount, note=""):
 def test_merging_tiny_alphabets(words, num_tokens, prefix, min_frequency):
     """Where ties, overlaps and merges that make the same token are everywhere."""
     options = {"prefix": prefix, "min_frequency": min_frequency}
-    made = merge_likely(words, alphabet_of(words, prefix), num_tokens=num_tokens, advance=silent, **options)
+    made = merge_likely(
+        words, compute_alphabet(words, prefix), num_tokens=num_tokens, advance=ignore_progress, **options
+    )
     assert made == train_naively(words, num_tokens, **options)
 
 
-@examples(300)
+@get_max_examples(300)
 @given(
     words=st.dictionaries(st.text("abcd", min_size=1, max_size=7), st.integers(1, 9), max_size=25),
     factor=st.sampled_from([1, 10**6, 10**9 + 7, 3**19]),
     uneven=st.integers(0, 1),
 )
-def test_scores_are_compared_in_whole_numbers(words, factor, uneven):
+def test_scores_are_compared_as_integers(words, factor, uneven):
     """Counts are so large that products of them exceed 64 bits, and scores differ by less than they round."""
     scaled = {word: count * factor + uneven * (i % 2) for i, (word, count) in enumerate(words.items())}
     made = merge_likely(
-        scaled, alphabet_of(words, "##"), num_tokens=40, prefix="##", min_frequency=1, advance=silent
+        scaled,
+        compute_alphabet(words, "##"),
+        num_tokens=40,
+        prefix="##",
+        min_frequency=1,
+        advance=ignore_progress,
     )
     assert made == train_naively(scaled, 40)
 
@@ -104,10 +111,10 @@ def test_a_pair_that_is_better_by_less_than_a_double_tells(order):
 )
 def test_any_text(texts, vocab_size, steps, min_frequency):
     trained = train(texts, vocab_size, min_frequency=min_frequency, special_tokens=["[UNK]"], **steps)
-    words = bert_words([part for text in texts for part in text.split("[UNK]")], **steps)
-    first = alphabet_of(words, "##")
+    words = split_bert_words([part for text in texts for part in text.split("[UNK]")], **steps)
+    first = compute_alphabet(words, "##")
     made = train_naively(words, vocab_size - 1 - len(first), min_frequency=min_frequency)
-    assert tokens_of(trained) == ["[UNK]", *first, *made]
+    assert get_tokens(trained) == ["[UNK]", *first, *made]
     assert trained.stats.exhausted == (len(trained.vocab) < vocab_size)
     assert trained.stats.notes == ()
 
@@ -115,11 +122,11 @@ def test_any_text(texts, vocab_size, steps, min_frequency):
 def test_a_corpus():
     texts = CORPUS * 3
     trained = train(texts, 500)
-    words = bert_words(texts)
-    first = alphabet_of(words, "##")
+    words = split_bert_words(texts)
+    first = compute_alphabet(words, "##")
     made = train_naively(words, 500 - 5 - len(first), min_frequency=2)
     assert len(made) > 100
-    assert tokens_of(trained) == [*SPECIAL, *first, *made]
+    assert get_tokens(trained) == [*SPECIAL, *first, *made]
 
 
 def test_what_is_trained_encodes():
@@ -134,7 +141,7 @@ def test_what_is_trained_encodes():
     assert trained.stats.bytes_per_token == pytest.approx(nbytes / len(batch.ids))
     assert trained.stats.bytes == 3 * nbytes
     assert trained.stats.documents == 3 * len(CORPUS)
-    assert trained.stats.unique_words == len(bert_words(CORPUS))
+    assert trained.stats.unique_words == len(split_bert_words(CORPUS))
     assert set(trained.stats.seconds) == {"counting", "merging"}
 
 
@@ -149,7 +156,7 @@ def test_counts_of_any_pattern_are_normalised_and_split(pattern):
     assert trained.stats.bytes_per_token == expected.stats.bytes_per_token
     assert trained.options == expected.options | {"pattern": pattern}
     of_words = train_word_level(counts, vocab_size=9, splitter="bert", lowercase=True, progress=False)
-    assert tokens_of(of_words) == ["[PAD]", "[UNK]", "low", "!", ",", "lower", "lówest", "newest", "中"]
+    assert get_tokens(of_words) == ["[PAD]", "[UNK]", "low", "!", ",", "lower", "lówest", "newest", "中"]
 
 
 def test_files_are_counted_as_their_texts(tmp_path):
@@ -167,16 +174,16 @@ def test_files_are_counted_as_their_texts(tmp_path):
     assert again.tokenizer == expected.tokenizer
 
 
-def test_special_tokens_split_the_text_and_are_not_learned():
+def test_special_tokens_split_and_are_not_trained():
     trained = train(["low[SEP]low [MASK]low"] * 2, 30)
-    assert tokens_of(trained) == [*SPECIAL, "l", "o", "w", "##o", "##w", "##ow", "low"]
+    assert get_tokens(trained) == [*SPECIAL, "l", "o", "w", "##o", "##w", "##ow", "low"]
 
 
-def test_what_looks_like_a_special_token_is_not_learned():
+def test_special_token_lookalikes_are_not_trained():
     trained = train(["ab ab"], 20, special_tokens=["[UNK]", "a", "ab"])
-    assert tokens_of(trained) == ["[UNK]", "a", "ab"]
+    assert get_tokens(trained) == ["[UNK]", "a", "ab"]
     trained = train(count_pretokens(["ab ab"], progress=False), 20, special_tokens=["[UNK]", "a", "ab"])
-    assert tokens_of(trained) == ["[UNK]", "a", "ab", "b", "##b"]
+    assert get_tokens(trained) == ["[UNK]", "a", "ab", "b", "##b"]
 
 
 class TestAlphabet:
@@ -184,14 +191,14 @@ class TestAlphabet:
 
     def test_keeps_the_most_frequent_characters(self):
         trained = train(self.texts, 12, limit_alphabet=3, min_frequency=1)
-        assert tokens_of(trained)[5:] == ["a", "b", "c", "##a", "##b", "bb", "aa"]
+        assert get_tokens(trained)[5:] == ["a", "b", "c", "##a", "##b", "bb", "aa"]
         assert trained.stats.notes == (
             "left out 2 different words, 2 in all: they hold a character that is not among the 3 kept",
         )
 
     def test_keeps_initial_characters_in_any_case(self):
         trained = train(self.texts, 50, limit_alphabet=3, initial_alphabet="xd")
-        assert tokens_of(trained)[5:9] == ["a", "d", "x", "##a"]
+        assert get_tokens(trained)[5:9] == ["a", "d", "x", "##a"]
 
     def test_without_a_limit(self):
         trained = train(["".join(map(chr, range(0x4E00, 0x4E00 + 1500)))], 3000)
@@ -210,7 +217,7 @@ class TestAlphabet:
             train(["abc dae"], 12)
 
 
-def test_words_that_nothing_can_be_learned_from():
+def test_texts_without_pairs():
     trained = train([b"low low \xff\xff " + b"x" * 101 + b" x" * 4], 50)
     assert trained.stats.notes == (
         "left out 1 different words, 1 in all: they hold bytes that are no UTF-8",
@@ -218,7 +225,7 @@ def test_words_that_nothing_can_be_learned_from():
     )
     assert trained.stats.bytes_per_token == pytest.approx(120 / 8)
     words = train_word_level([b"low low \xff"], vocab_size=9, progress=False)
-    assert tokens_of(words) == ["[PAD]", "[UNK]", "low"]
+    assert get_tokens(words) == ["[PAD]", "[UNK]", "low"]
     assert words.stats.notes == ("left out 1 different words, 1 in all: they hold bytes that are no UTF-8",)
 
 
@@ -235,18 +242,18 @@ def test_any_bytes(texts):
 
 def test_a_vocabulary_that_no_memory_holds_is_as_large_as_the_text_makes_it():
     trained = train(["low low"], 10**12)
-    assert tokens_of(trained)[5:] == ["l", "o", "w", "##o", "##w", "##ow", "low"]
+    assert get_tokens(trained)[5:] == ["l", "o", "w", "##o", "##w", "##ow", "low"]
 
 
 def test_no_text():
     trained = train([], 20)
-    assert tokens_of(trained) == SPECIAL
+    assert get_tokens(trained) == SPECIAL
     assert trained.stats.exhausted
     assert trained.stats.bytes_per_token == 0.0
-    assert tokens_of(train_word_level([], vocab_size=20, progress=False)) == ["[PAD]", "[UNK]"]
+    assert get_tokens(train_word_level([], vocab_size=20, progress=False)) == ["[PAD]", "[UNK]"]
 
 
-def test_a_vocabulary_that_is_not_full_is_told(caplog):
+def test_incomplete_vocabulary_is_reported(caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
         trained = train(["low low"], 100)
         words = train_word_level(["low low be"], vocab_size=100, min_frequency=2, progress=False)
@@ -310,7 +317,7 @@ def test_words_are_the_library_s(splitter, min_frequency, texts, size):
     theirs.train_from_iterator(texts, trainer)
     options = {"min_frequency": min_frequency, "splitter": splitter}
     trained = train_word_level(texts, vocab_size=size, progress=False, **options)
-    assert tokens_of(trained) == sorted(theirs.get_vocab(), key=theirs.get_vocab().get)
+    assert get_tokens(trained) == sorted(theirs.get_vocab(), key=theirs.get_vocab().get)
     assert trained.stats.exhausted == (len(trained.vocab) < size)
 
 
@@ -359,7 +366,7 @@ def test_a_word_with_the_name_of_a_special_token_is_left_out():
     )
 
 
-def test_no_form_of_a_special_token_is_learned_even_in_lower_case():
+def test_lowercased_special_tokens_are_not_trained():
     trained = train_wordpiece(
         ["AB ab c HELLO HELLO HELLOS"],
         vocab_size=60,

@@ -12,18 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokjax
+from tests.hypothesis_profiles import get_max_examples
 from tests.oracles import alignment as oracle
-from tests.profiles import examples
-from tests.strategies import hard_texts
 from tests.test_batching import agree, assert_same
-from tests.token_layouts import SCHEMES, schemes
+from tests.text_strategies import hard_texts
+from tests.token_strategies import SCHEMES, schemes
 
 LABELS = ("PER", "ORG")
 LENGTH, WORDS = 8, 4
 
 
 @st.composite
-def words_of_tokens(draw):
+def draw_word_ids(draw):
     """Two rows of word ids, -1 at their ends."""
     rows = []
     for _ in range(2):
@@ -32,41 +32,41 @@ def words_of_tokens(draw):
     return np.array(rows, np.int32)
 
 
-def rows_of(elements, length):
+def draw_rows(elements, length):
     row = st.lists(elements, min_size=length, max_size=length)
     return st.lists(row, min_size=2, max_size=2).map(partial(np.array, dtype=np.int32))
 
 
 @cache
-def labeller(label_all_tokens, tagset):
+def make_labeller(label_all_tokens, tagset):
     return lambda words, labels: tokjax.labels_from_words(
         words, labels, label_all_tokens=label_all_tokens, tagset=tagset
     )
 
 
 @cache
-def reader(method, tagset):
+def make_reader(method, tagset):
     return lambda words, labels: tokjax.words_from_labels(
         words, labels, num_words=WORDS, method=method, tagset=tagset
     )
 
 
-def tokens_of(row, word):
-    return [place for place, of in enumerate(row) if of == word]
+def find_tokens(row, word):
+    return [position for position, of in enumerate(row) if of == word]
 
 
-@given(words_of_tokens(), rows_of(st.sampled_from([-100, 0, 1, 2, 3, 4]), WORDS), st.booleans())
+@given(draw_word_ids(), draw_rows(st.sampled_from([-100, 0, 1, 2, 3, 4]), WORDS), st.booleans())
 def test_labels_from_words(words, labels, label_all_tokens):
-    given_labels = agree(labeller(label_all_tokens, None), words, labels)
+    given_labels = agree(make_labeller(label_all_tokens, None), words, labels)
     for i, row in enumerate(words.tolist()):
         expected = [-100] * LENGTH
         for word in range(WORDS):
-            for place in tokens_of(row, word)[: None if label_all_tokens else 1]:
-                expected[place] = labels[i, word]
+            for position in find_tokens(row, word)[: None if label_all_tokens else 1]:
+                expected[position] = labels[i, word]
         assert given_labels[i].tolist() == expected
 
 
-@given(words_of_tokens(), schemes, st.data())
+@given(draw_word_ids(), schemes, st.data())
 def test_tags_of_words(words, scheme, data):
     """The tags of spans of words become those of the same spans of tokens, and come back."""
     tagset = tokjax.TagSet(LABELS, scheme)
@@ -75,34 +75,34 @@ def test_tags_of_words(words, scheme, data):
     spans = [
         (a, b, data.draw(st.sampled_from(LABELS))) for a, b in zip(edges[::2], edges[1::2], strict=False)
     ]
-    tags = tagset.ids_of(oracle.tags_of(word_offsets, spans, scheme)[0])
+    tags = tagset.get_ids(oracle.tags_of(word_offsets, spans, scheme)[0])
     tags = np.broadcast_to(tags, (2, WORDS))
-    of_tokens = agree(labeller(True, tagset), words, tags)
-    back = agree(reader("majority", tagset), words, of_tokens)
+    of_tokens = agree(make_labeller(True, tagset), words, tags)
+    back = agree(make_reader("majority", tagset), words, of_tokens)
     for i, row in enumerate(words.tolist()):
         complete = set(range(WORDS)) <= set(row)
         offsets = [(0, 0) if word < 0 else word_offsets[word] for word in row]
         if complete:
             expected = oracle.tags_of(offsets, spans, scheme)[0]
-            assert of_tokens[i].tolist() == [-100 if tag is None else tagset.id_of(tag) for tag in expected]
+            assert of_tokens[i].tolist() == [-100 if tag is None else tagset.get_id(tag) for tag in expected]
         assert back[i].tolist() == [tags[i, w] if w in row else -100 for w in range(WORDS)]
 
 
-@given(words_of_tokens(), rows_of(st.sampled_from([-100, 0, 1, 2, 3, 4]), LENGTH))
+@given(draw_word_ids(), draw_rows(st.sampled_from([-100, 0, 1, 2, 3, 4]), LENGTH))
 def test_words_from_labels(words, labels):
     tagset = tokjax.TagSet(LABELS)
-    first = agree(reader("first", None), words, labels)
-    majority = agree(reader("majority", tagset), words, labels)
+    first = agree(make_reader("first", None), words, labels)
+    majority = agree(make_reader("majority", tagset), words, labels)
     for i, row in enumerate(words.tolist()):
         for word in range(WORDS):
-            said = [labels[i, place] for place in tokens_of(row, word) if labels[i, place] != -100]
+            said = [labels[i, position] for position in find_tokens(row, word) if labels[i, position] != -100]
             assert first[i, word] == (said[0] if said else -100)
-            votes = Counter(tagset.class_of_tag[tag] for tag in said)  # in the order of what is said first
+            votes = Counter(tagset.tag_classes[tag] for tag in said)  # in the order of what is said first
             winner = max(votes, key=votes.get, default=None)
             if winner is None:
                 assert majority[i, word] == -100
             else:
-                assert tagset.class_of_tag[majority[i, word]] == winner
+                assert tagset.tag_classes[majority[i, word]] == winner
                 begins = bool(winner >= 0) and tagset.tags[said[0]] == f"B-{LABELS[winner]}"
                 assert tagset.tags[majority[i, word]].startswith("B") is begins
 
@@ -111,7 +111,7 @@ def test_words_from_labels(words, labels):
 def test_labels_of_words_that_are_no_tags(wrong):
     """They are refused on the host, and nowhere in JAX; on padding they may be anything."""
     words, labels = np.array([0, 0, 1, -1], np.int32), np.array([wrong, 3, wrong], np.int32)
-    label = labeller(True, tokjax.TagSet(LABELS))
+    label = make_labeller(True, tokjax.TagSet(LABELS))
     with pytest.raises(tokjax.InvalidArgumentError, match=f"{wrong} is no tag: there are 5"):
         label(words, labels)
     assert jax.jit(label)(jnp.asarray(words), jnp.asarray(labels)).tolist() == [-100, -100, 3, -100]
@@ -139,11 +139,11 @@ def test_the_edges_under_jit(shape):
 spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0], sum(span)))
 
 
-@given(rows_of(spans, 4), rows_of(spans, 3))
+@given(draw_rows(spans, 4), draw_rows(spans, 3))
 def test_word_ids_from_spans(tokens, words):
     found = agree(tokjax.word_ids_from_spans, tokens, words)
     for i in range(2):
-        expected = [oracle.word_of(token, words[i].tolist()) for token in tokens[i].tolist()]
+        expected = [oracle.find_word(token, words[i].tolist()) for token in tokens[i].tolist()]
         assert found[i].tolist() == expected
 
 
@@ -179,29 +179,29 @@ def test_words_are_refused():
             call()
 
 
-@examples(40)
+@get_max_examples(40)
 @given(st.lists(hard_texts, max_size=3), st.integers(1, 6), st.data())
-def test_merge_windows(tokenizer, texts, room, data):
-    stride = data.draw(st.integers(0, room - 1))
+def test_merge_windows(tokenizer, texts, capacity, data):
+    stride = data.draw(st.integers(0, capacity - 1))
     windows = tokjax.encode_windows(
-        tokenizer, texts, max_length=room + 1, stride=stride, disallowed_special=(), allowed_special=()
+        tokenizer, texts, max_length=capacity + 1, stride=stride, disallowed_special=(), allowed_special=()
     )
-    whole = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
+    full = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
     values = np.arange(len(windows.batch.ids))
     merged = tokjax.merge_windows(windows, values, stride=stride)
-    assert merged.row_splits.tolist() == whole.row_splits.tolist()
-    assert merged.offsets.tolist() == whole.offsets.tolist()
+    assert merged.row_splits.tolist() == full.row_splits.tolist()
+    assert merged.offsets.tolist() == full.offsets.tolist()
     expected = []
-    for text, length in enumerate(whole.lengths.tolist()):
+    for text, length in enumerate(full.lengths.tolist()):
         parts, start = [], 0
         for window in np.flatnonzero(windows.text_ids == text).tolist():
             part = slice(*windows.batch.row_splits[window : window + 2])
             inner = values[part][windows.batch.sequence_ids[part] == 0].tolist()
             parts.append((start, inner))
-            start += room - stride
+            start += capacity - stride
         expected += oracle.merged(parts, length)
     assert merged.values.tolist() == expected
-    assert windows.batch.ids[merged.values].tolist() == whole.ids.tolist()
+    assert windows.batch.ids[merged.values].tolist() == full.ids.tolist()
     scores = jnp.stack([jnp.asarray(values)] * 2, axis=1)
     assert tokjax.merge_windows(windows, scores, stride=stride).values.tolist() == [[v, v] for v in expected]
 
@@ -267,7 +267,7 @@ class TestFunctionsThatTakeWindows:
                 merged._replace(values=np.stack([merged.values] * 2, axis=1)), pad_id=0
             )
 
-    def test_what_is_refused(self):
+    def test_invalid_arguments_are_rejected(self):
         windows = tokjax.encode_windows(tokjax.byte_level(), self.TEXTS, max_length=9, stride=3)
         by_window = [[]] * len(windows.text_ids)
         for options in ({"spans": by_window}, {"spans": self.SPANS, "texts": self.TEXTS[:2]}):
@@ -296,7 +296,7 @@ def test_pairs_in_windows():
         tokjax.merge_windows(windows, windows.batch.ids, stride=1)
 
 
-def test_a_text_that_was_not_cut():
+def test_text_without_truncation():
     """The question stands in each window, be it one token or several, whatever the stride."""
     bert = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "a", "b", "?"])
     for question in ("?", "? ?", ""):
@@ -309,8 +309,8 @@ def test_a_text_that_was_not_cut():
             assert merged.values.tolist() == [3, 4, 3, 4, 3]
             with pytest.raises(tokjax.InvalidArgumentError, match="sequence_id=0"):
                 tokjax.merge_windows(windows, ids, stride=stride)
-    whole = tokjax.encode_windows(bert, ["? ?"], ["a b"], max_length=9, truncation="only_second")
-    assert tokjax.merge_windows(whole, whole.batch.ids, stride=0).values.tolist() == [5, 5]
+    full = tokjax.encode_windows(bert, ["? ?"], ["a b"], max_length=9, truncation="only_second")
+    assert tokjax.merge_windows(full, full.batch.ids, stride=0).values.tolist() == [5, 5]
     alone = tokjax.encode_windows(bert, ["a b"], max_length=9)
     with pytest.raises(
         tokjax.InvalidArgumentError,
@@ -328,15 +328,15 @@ def test_windows_of_some_texts(tokenizer):
     for wanted in ([1, 2, 3], [0, 3], [2], [0, 1, 2, 3]):
         some = np.flatnonzero(np.isin(windows.text_ids, wanted))
         part = tokjax.Windows([windows.batch[i] for i in some], windows.text_ids[some])
-        taken = np.concatenate([values[slice(*windows.batch.row_splits[i : i + 2])] for i in some])
-        again = tokjax.merge_windows(part, taken, stride=2)
+        selected = np.concatenate([values[slice(*windows.batch.row_splits[i : i + 2])] for i in some])
+        again = tokjax.merge_windows(part, selected, stride=2)
         rows = [merged.values[slice(*merged.row_splits[row : row + 2])].tolist() for row in wanted]
         assert again.values.tolist() == [*itertools.chain(*rows)]
         assert np.diff(again.row_splits).tolist() == [*map(len, rows)]
 
 
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_another_stride_than_there_was(stride):
+def test_mismatched_stride(stride):
     windows = tokjax.encode_windows(
         tokjax.byte_level(), ["lower widest", "newest"], max_length=5, stride=stride
     )
@@ -367,8 +367,8 @@ def test_windows_are_refused(tokenizer):
         tokjax.merge_windows(windows._replace(text_ids=falling), values, stride=2)
     with pytest.raises(tokjax.InvalidArgumentError, match="stride must be at least 0"):
         tokjax.merge_windows(windows, values, stride=-1)
-    bare = tokjax.encode_windows(tokenizer, ["low"], max_length=4, return_offsets=False)
+    plain = tokjax.encode_windows(tokenizer, ["low"], max_length=4, return_offsets=False)
     with pytest.raises(tokjax.InvalidArgumentError, match="no offsets; encode with return_offsets=True"):
-        tokjax.merge_windows(bare, values, stride=0)
+        tokjax.merge_windows(plain, values, stride=0)
     with pytest.raises(tokjax.InvalidArgumentError, match="outside of jax.jit"):
         jax.jit(lambda v: tokjax.merge_windows(windows, v, stride=2))(values)

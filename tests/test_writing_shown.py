@@ -20,14 +20,14 @@ def bars(monkeypatch):
 
     @contextmanager
     def recorded(description, total, *, unit, enabled):
-        told = []
+        reported = []
         if enabled:
-            shown.append((description, total, unit, told))
-        yield lambda amount, note="": told.append((amount, note))
+            shown.append((description, total, unit, reported))
+        yield lambda amount, note="": reported.append((amount, note))
 
     for module in ("shard_filling", "resuming"):
-        monkeypatch.setattr(f"tokjax.datasets.{module}.progress_bar", recorded)
-    monkeypatch.setattr("tokjax.datasets.shard_filling._BATCH_SIZE", NUM_BYTES // 4)
+        monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", recorded)
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", NUM_BYTES // 4)
     monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)
     return shown
 
@@ -49,13 +49,13 @@ def write_compressed(path):
     path.write_bytes(gzip.compress("<|endoftext|>".join(TEXTS).encode()))
 
 
-def test_texts_have_no_end_that_is_known(bars, tmp_path):
+def test_texts_have_no_known_total(bars, tmp_path):
     write(TEXTS, tmp_path / "data")
-    ((description, total, unit, told),) = bars
+    ((description, total, unit, reported),) = bars
     assert (description, total, unit) == ("packing", None, "bytes")
-    assert len(told) > 1
-    assert sum(amount for amount, _ in told) == NUM_BYTES
-    assert told[-1][1] == f"{NUM_BYTES:,} tokens"
+    assert len(reported) > 1
+    assert sum(amount for amount, _ in reported) == NUM_BYTES
+    assert reported[-1][1] == f"{NUM_BYTES:,} tokens"
 
 
 def test_text_that_is_stored_as_it_is_has_bytes(bars, tmp_path):
@@ -70,21 +70,21 @@ def test_text_that_is_stored_as_it_is_has_bytes(bars, tmp_path):
 def test_files_are_shown_to_their_ends(bars, tmp_path, name, make):
     make(tmp_path / name)
     write(tmp_path / name, tmp_path / "data", separator="<|endoftext|>" if "txt" in name else None)
-    ((_, total, _, told),) = bars
+    ((_, total, _, reported),) = bars
     size = (tmp_path / name).stat().st_size
     assert total == size
     reached = 0
-    for amount, _ in told:
+    for amount, _ in reported:
         assert amount >= 0
         reached += amount
     assert reached == size
     if "gz" not in name:  # (which is read at once, since it is small)
-        assert 0 < told[0][0] < size / 2
-    assert told[-1][1] == f"{NUM_BYTES:,} tokens"
+        assert 0 < reported[0][0] < size / 2
+    assert reported[-1][1] == f"{NUM_BYTES:,} tokens"
 
 
 @pytest.mark.parametrize("are_files", [True, False])
-def test_one_that_goes_on_compares_and_counts_what_was_finished(bars, tmp_path, are_files):
+def test_resumed_write_counts_finished_shards(bars, tmp_path, are_files):
     source = TEXTS
     if are_files:
         write_plain(tmp_path / "a.txt")
@@ -100,28 +100,28 @@ def test_one_that_goes_on_compares_and_counts_what_was_finished(bars, tmp_path, 
             write(source, tmp_path / "data", **options)
     bars.clear()
     write(source, tmp_path / "data", **options)
-    (comparing, total, _, compared), (packing, whole, _, told) = bars
+    (comparing, total, _, compared), (packing, full, _, reported) = bars
     finished = sum(len(text) for text in TEXTS[: int(compared[-1][1].split()[0])])
     assert (comparing, packing) == ("comparing", "packing")
     assert compared[-1][1] == "41 documents"
     assert 0 < sum(amount for amount, _ in compared) == total == finished < NUM_BYTES
-    assert sum(amount for amount, _ in told) == (whole if are_files else NUM_BYTES)
-    assert told[0][0] >= finished
-    assert told[-1][1] == f"{NUM_BYTES:,} tokens"
+    assert sum(amount for amount, _ in reported) == (full if are_files else NUM_BYTES)
+    assert reported[0][0] >= finished
+    assert reported[-1][1] == f"{NUM_BYTES:,} tokens"
 
 
-def test_one_that_is_finished_is_compared(bars, tmp_path):
+def test_finished_dataset_is_compared(bars, tmp_path):
     write(TEXTS, tmp_path / "data", shard_size=NUM_BYTES // 5)
     bars.clear()
     write(TEXTS, tmp_path / "data", shard_size=NUM_BYTES // 5)
-    ((description, total, unit, told),) = bars
+    ((description, total, unit, reported),) = bars
     assert (description, total, unit) == ("comparing", NUM_BYTES, "bytes")
-    assert sum(amount for amount, _ in told) == NUM_BYTES
-    assert [note for _, note in told][-1] == "50 documents"
-    assert len(told) == 5
+    assert sum(amount for amount, _ in reported) == NUM_BYTES
+    assert [note for _, note in reported][-1] == "50 documents"
+    assert len(reported) == 5
 
 
-def test_nothing_is_shown_where_nobody_asked(bars, tmp_path):
+def test_no_progress_without_request(bars, tmp_path):
     write(TEXTS, tmp_path / "data", progress=False)
     write(TEXTS, tmp_path / "data", progress=False)
     assert bars == []

@@ -10,7 +10,7 @@ import tokjax
 WIDTH, HEADS, LAYERS, IGNORED = 16, 2, 2, -100
 
 
-def parameters(vocab_size, length, seed=0):
+def init_parameters(vocab_size, length, seed=0):
     keys = iter(jax.random.split(jax.random.key(seed), 2 + 5 * LAYERS))
 
     def matrix(*shape):

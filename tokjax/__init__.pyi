@@ -79,13 +79,13 @@ from .batching.attention_masks import (
     prefix_mask as prefix_mask,
 )
 from .batching.attention_masks import (
-    see_themselves as see_themselves,
-)
-from .batching.attention_masks import (
     segment_mask as segment_mask,
 )
 from .batching.attention_masks import (
     sliding_window_mask as sliding_window_mask,
+)
+from .batching.attention_masks import (
+    unmask_empty_rows as unmask_empty_rows,
 )
 from .batching.collate import (
     PaddedBatch as PaddedBatch,
@@ -123,6 +123,9 @@ from .batching.objectives.completion_masks import (
 from .batching.objectives.completion_masks import (
     completion_loss_mask as completion_loss_mask,
 )
+from .batching.objectives.denoising_batches import (
+    DenoisingBatch as DenoisingBatch,
+)
 from .batching.objectives.denoising_mixture import (
     UL2_DENOISERS as UL2_DENOISERS,
 )
@@ -149,9 +152,6 @@ from .batching.objectives.prefix_lm import (
 )
 from .batching.objectives.random_draws import (
     draw_uniform as draw_uniform,
-)
-from .batching.objectives.seq2seq_rows import (
-    DenoisingBatch as DenoisingBatch,
 )
 from .batching.objectives.span_corruption import (
     SpanCorruptionLengths as SpanCorruptionLengths,
@@ -319,6 +319,9 @@ from .core.protocol import (
     fingerprint as fingerprint,
 )
 from .core.protocol import (
+    get_vocabulary as get_vocabulary,
+)
+from .core.protocol import (
     id_to_bytes as id_to_bytes,
 )
 from .core.protocol import (
@@ -347,9 +350,6 @@ from .core.protocol import (
 )
 from .core.protocol import (
     vocab_size as vocab_size,
-)
-from .core.protocol import (
-    vocabulary_of as vocabulary_of,
 )
 from .core.ragged import (
     Ragged as Ragged,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from tokjax._util.array_namespace import is_jax
-from tokjax._util.checks import checked_int
-from tokjax._util.display import name_of
-from tokjax._util.executors import map_in_workers, pickled
+from tokjax._util.checks import check_int
+from tokjax._util.display import get_function_name
+from tokjax._util.executors import map_in_workers, pickle_bytes
 from tokjax._util.optional_imports import import_optional
 from tokjax._util.threads import check_executor, map_in_threads
 from tokjax.core.errors import InvalidArgumentError
@@ -55,7 +55,7 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         """Check the steps."""
-        object.__setattr__(self, "steps", tuple(map(_checked_step, self.steps)))
+        object.__setattr__(self, "steps", tuple(map(_check_step, self.steps)))
 
     def __call__(self, value: Any) -> Any:
         """What the last step gives.
@@ -64,7 +64,7 @@ class Pipeline:
         take for its end, becomes the cause of a `RuntimeError`.
         """
         for step in self.steps:
-            value = _applied(step, value)
+            value = _apply_step(step, value)
         return value
 
     def then(self, name: str, function: Callable[[Any], Any]) -> Pipeline:
@@ -93,12 +93,12 @@ class Pipeline:
         >>> list(compose(str.strip, len).map([" a", "bcd "]))
         [1, 3]
         """
-        at_once = checked_int("workers", workers, least=1)
+        concurrency = check_int("workers", workers, minimum=1)
         check_executor(executor)
         numbered = enumerate(items)
         if executor is None:
-            return map_in_threads(self._run, numbered, at_once)
-        return map_in_workers(Pipeline._run, self._pickled(), numbered, at_once, executor)
+            return map_in_threads(self._run, numbered, concurrency)
+        return map_in_workers(Pipeline._run, self._pickle(), numbered, concurrency, executor)
 
     def describe(self, example: Any) -> str:
         """A table of what each step gives for an example: kinds, shapes and dtypes. The steps are run.
@@ -120,8 +120,8 @@ class Pipeline:
         """
         named = [("(example)", example)]
         for step in self.steps:
-            named.append((step.name, _applied(step, named[-1][1])))
-        lines = [line for name, value in named for line in shapes_in(name, value)]
+            named.append((step.name, _apply_step(step, named[-1][1])))
+        lines = [line for name, value in named for line in iter_shapes(name, value)]
         width = max(len(name) for name, _ in lines)
         return "\n".join(f"{name:{width}}    {form}" for name, form in lines)
 
@@ -138,12 +138,12 @@ class Pipeline:
             error.add_note(f"item {number} of the stream, counted from 0")
             raise
 
-    def _pickled(self) -> bytes:
+    def _pickle(self) -> bytes:
         try:
-            return pickled(self)
+            return pickle_bytes(self)
         except Exception:
             for step in self.steps:
-                _refuse_unpicklable(step)
+                _check_picklable(step)
             raise
 
 
@@ -160,7 +160,7 @@ def pipeline(*steps: tuple[str, Callable[[Any], Any]]) -> Pipeline:
     >>> shout, shout(" low ")
     (Pipeline(stripped -> loud), 'LOW')
     """
-    return Pipeline(tuple(map(_checked_step, steps)))
+    return Pipeline(tuple(map(_check_step, steps)))
 
 
 def compose(*functions: Callable[[Any], Any]) -> Pipeline:
@@ -173,7 +173,7 @@ def compose(*functions: Callable[[Any], Any]) -> Pipeline:
     >>> compose(str.strip, len)(" low ")
     3
     """
-    return Pipeline(tuple(Step(name_of(function), function) for function in functions))
+    return Pipeline(tuple(Step(get_function_name(function), function) for function in functions))
 
 
 def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Iterator[list[Item]]:
@@ -187,7 +187,7 @@ def batched(items: Iterable[Item], size: int, *, drop_last: bool = False) -> Ite
     >>> list(batched("abcde", 2)), list(batched("abcde", 2, drop_last=True))
     ([['a', 'b'], ['c', 'd'], ['e']], [['a', 'b'], ['c', 'd']])
     """
-    count, iterator = checked_int("size", size, least=1), iter(items)
+    count, iterator = check_int("size", size, minimum=1), iter(items)
     lists = iter(lambda: list(itertools.islice(iterator, count)), [])
     return (some for some in lists if len(some) == count or not drop_last)
 
@@ -212,7 +212,7 @@ def grain_map(function: Callable[[Any], Any]) -> Any:
     return FunctionMap()
 
 
-def _checked_step(step: Any) -> Step:
+def _check_step(step: Any) -> Step:
     if isinstance(step, tuple) and len(step) == 2 and isinstance(step[0], str) and callable(step[1]):
         return Step(*step)
     raise InvalidArgumentError(
@@ -221,9 +221,9 @@ def _checked_step(step: Any) -> Step:
     )
 
 
-def _refuse_unpicklable(step: Step) -> None:
+def _check_picklable(step: Step) -> None:
     try:
-        pickled(step.function)
+        pickle_bytes(step.function)
     except Exception as error:
         raise InvalidArgumentError(
             f"step {step.name!r} does not pickle ({error}), so no other process can run it; make it a "
@@ -231,7 +231,7 @@ def _refuse_unpicklable(step: Step) -> None:
         ) from error
 
 
-def _applied(step: Step, value: Any) -> Any:
+def _apply_step(step: Step, value: Any) -> Any:
     try:
         return step.function(value)
     except StopIteration as error:
@@ -244,19 +244,19 @@ def _applied(step: Step, value: Any) -> Any:
         raise
 
 
-def shapes_in(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def iter_shapes(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """The name and the form of a value, then those of what is in it, indented."""
-    yield name, _form(value)
-    for inner, part in _parts(value):
-        for line, form in shapes_in(inner, part):
+    yield name, _describe_value(value)
+    for inner, part in _get_parts(value):
+        for line, form in iter_shapes(inner, part):
             yield f"  {line}", form
 
 
-def _parts(value: Any) -> list[tuple[str, Any]]:
+def _get_parts(value: Any) -> list[tuple[str, Any]]:
     """What is in a value, and worth a line of its own."""
     if isinstance(value, TokenizationBatch):
-        return _parts(value.ragged)
-    if _is_named(value):
+        return _get_parts(value.ragged)
+    if _is_namedtuple(value):
         named = value._asdict().items()
     elif isinstance(value, Mapping):
         named = value.items()
@@ -270,18 +270,18 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     return [(str(name), part) for name, part in named if part is not None]
 
 
-def _form(value: Any) -> str:
+def _describe_value(value: Any) -> str:
     kind = type(value).__name__
     if _is_array(value):
         return f"{'jax ' if is_jax(value) else ''}{value.dtype} {value.shape}"
     if isinstance(value, str):
         return f"str of {len(value)} characters"
-    return f"{kind} of {len(value)}" if isinstance(value, Sequence) and not _is_named(value) else kind
+    return f"{kind} of {len(value)}" if isinstance(value, Sequence) and not _is_namedtuple(value) else kind
 
 
 def _is_array(value: Any) -> bool:
     return isinstance(value, (np.ndarray, np.generic)) or is_jax(value)
 
 
-def _is_named(value: Any) -> bool:
+def _is_namedtuple(value: Any) -> bool:
     return isinstance(value, tuple) and hasattr(value, "_fields")

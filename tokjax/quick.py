@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from tokjax._util.checks import checked_text, checked_texts
+from tokjax._util.checks import check_text, check_texts
 from tokjax._util.display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
@@ -180,9 +180,9 @@ def quick_tokenize(
         allowed_special: special tokens that are recognised in the text.
         disallowed_special: special tokens that raise an error in the text.
     """
-    checked_text(text, "text", "; for many texts use quick_encode_batch")
+    check_text(text, "text", "; for many texts use quick_encode_batch")
     quick = quick_encode_batch(
-        tokenizer := _resolve(tokenizer_or_path, format),
+        tokenizer := _resolve_tokenizer(tokenizer_or_path, format),
         [text],
         apply_tokenization_view=apply_tokenization_view,
         add_special_tokens=add_special_tokens,
@@ -238,8 +238,8 @@ def quick_encode_batch(
         disallowed_special: special tokens that raise an error in texts.
         threads: how many threads share the work.
     """
-    tokenizer = _resolve(tokenizer_or_path, format)
-    checked_texts(texts)
+    tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
+    check_texts(texts)
     if apply_tokenization_view:
         texts = [protocol.tokenization_view(tokenizer, text) for text in texts]
     results = encode.encode_batch_result(
@@ -301,8 +301,8 @@ def quick_causal_lm_batch(
     Raises:
         MissingSpecialTokenError: no `pad_id` is given, and the tokenizer declares neither pad nor EOS.
     """
-    tokenizer = _resolve(tokenizer_or_path, format)
-    padding = _pad_id(tokenizer) if pad_id is None else pad_id
+    tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
+    padding = _get_pad_id(tokenizer) if pad_id is None else pad_id
     quick = quick_encode_batch(
         tokenizer,
         texts,
@@ -382,17 +382,19 @@ def quick_train_bundle(
     )
 
 
-def _resolve(given: Any, format_: Any) -> Any:
+def _resolve_tokenizer(tokenizer_or_path: Any, format_: Any) -> Any:
     """The tokenizer that is given, in a file or as an object of another library."""
-    if isinstance(given, (str, os.PathLike, list, tuple)):
-        return load_tokenizer(given, format_)
+    if isinstance(tokenizer_or_path, (str, os.PathLike, list, tuple)):
+        return load_tokenizer(tokenizer_or_path, format_)
     if format_ != "auto":
-        raise InvalidArgumentError(f"format={format_!r} is for paths, not for a {type(given).__name__}")
-    library = protocol.find_library(given)
-    return given if library is None else _ADAPTERS[library](given)
+        raise InvalidArgumentError(
+            f"format={format_!r} is for paths, not for a {type(tokenizer_or_path).__name__}"
+        )
+    library = protocol.find_library(tokenizer_or_path)
+    return tokenizer_or_path if library is None else _ADAPTERS[library](tokenizer_or_path)
 
 
-def _pad_id(tokenizer: Any) -> int:
+def _get_pad_id(tokenizer: Any) -> int:
     for id_ in (protocol.pad_id(tokenizer), protocol.eos_id(tokenizer)):
         if id_ is not None:
             return id_

@@ -14,8 +14,8 @@ from tokenizers import Tokenizer, models
 from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
 import tokjax
-from benchmarks.aligners import alignment
-from benchmarks.inputs import tokenizer_of
+from benchmarks.aligners import measure_alignment
+from benchmarks.inputs import load_ranks_tokenizer
 from benchmarks.packers import measure_packing, measure_planning, measure_planning_beside_trl
 
 if TYPE_CHECKING:
@@ -36,24 +36,24 @@ DOCUMENTS, QUICK_DOCUMENTS = 1_000_000, 20_000
 COLUMNS = ["ids", "attention_mask"]
 
 
-def collation(lengths: NDArray[np.int64], rows: int) -> Contenders:
+def measure_collation(lengths: NDArray[np.int64], rows: int) -> Contenders:
     """Eight batches of rows of real lengths, at most 1,024, to ids and attention masks, one by one."""
-    each = [collation_of_one(some) for some in np.minimum(lengths[: 8 * rows], 1024).reshape(8, rows)]
+    each = [measure_single_batch(some) for some in np.minimum(lengths[: 8 * rows], 1024).reshape(8, rows)]
 
-    def one_by_one(name: str) -> None:
+    def collate_sequentially(name: str) -> None:
         for contenders in each:
             contenders[name]()  # (a batch is given up before the next, as training does)
 
-    return {name: partial(one_by_one, name) for name in each[0]}
+    return {name: partial(collate_sequentially, name) for name in each[0]}
 
 
-def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
+def measure_single_batch(lengths: NDArray[np.int64]) -> Contenders:
     """One batch of rows of these lengths."""
     rng = np.random.default_rng(0)
     rows = [rng.integers(1, VOCAB_SIZE, n).astype(np.int32) for n in lengths]
     ragged = tokjax.ragged_from_rows(rows)
     lists, arrays = {"input_ids": [row.tolist() for row in rows]}, {"input_ids": rows}
-    padder = PreTrainedTokenizerFast(tokenizer_object=word_tokenizer(), pad_token="[PAD]")
+    padder = PreTrainedTokenizerFast(tokenizer_object=make_word_tokenizer(), pad_token="[PAD]")
     longest = max(map(len, rows))
     made = np.zeros((2, len(rows), longest), np.int32)
 
@@ -77,18 +77,18 @@ def collation_of_one(lengths: NDArray[np.int64]) -> Contenders:
     }
 
 
-def word_tokenizer() -> Any:
+def make_word_tokenizer() -> Any:
     """The smallest tokenizer that transformers takes: only its padding is used."""
     return Tokenizer(models.WordLevel({"[PAD]": 0}, unk_token="[PAD]"))
 
 
-def masking(lengths: NDArray[np.int64]) -> Contenders:
+def measure_masking(lengths: NDArray[np.int64]) -> Contenders:
     """256 rows of 512 to masked ids and labels, in NumPy."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
     special = (np.arange(512) >= np.minimum(lengths[:256], 512)[:, None]).astype(np.int32)
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=word_tokenizer(), pad_token="[PAD]", mask_token="[MASK]"
+        tokenizer_object=make_word_tokenizer(), pad_token="[PAD]", mask_token="[MASK]"
     )
     collator = DataCollatorForLanguageModeling(tokenizer, return_tensors="np")
     features = [
@@ -96,35 +96,35 @@ def masking(lengths: NDArray[np.int64]) -> Contenders:
         for row, marks in zip(ids, special, strict=True)
     ]
 
-    def by_tokjax() -> None:
+    def run_tokjax() -> None:
         draws = tokjax.draw_uniform(rng, (len(ids), 3, ids.shape[1]))
         tokjax.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, special_tokens_mask=special)
 
     return {
-        "tokjax, drawing too": by_tokjax,
+        "tokjax, drawing too": run_tokjax,
         "transformers": lambda: collator(features),
         "transformers, arrays alone": lambda: collator.numpy_mask_tokens(ids.copy(), special),
         "memcpy of the result": np.zeros((2, *ids.shape), np.int32).copy,
     }
 
 
-def corruption(bench: Bench) -> Contenders:
+def measure_corruption(bench: Bench) -> Contenders:
     """256 rows of 512 to T5's inputs and targets, in NumPy; of T5's own code without padding."""
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
     mask = np.ones_like(ids)
     corrupt = partial(tokjax.span_corruption, sentinel_ids=range(VOCAB_SIZE, VOCAB_SIZE + 100), pad_id=0)
 
-    def by_tokjax() -> None:
+    def run_tokjax() -> None:
         corrupt(ids, mask, tokjax.draw_uniform(rng, ids.shape), eos_id=1)
 
-    contenders: Contenders = {"tokjax, drawing too": by_tokjax}
+    contenders: Contenders = {"tokjax, drawing too": run_tokjax}
     if bench.has("t5", "span corruption", "T5"):
-        contenders["T5"] = by_t5(ids)
+        contenders["T5"] = corrupt_with_t5(ids)
     return contenders | {"memcpy of the rows": ids.copy}
 
 
-def by_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
+def corrupt_with_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
     """T5's own functions, a row at a time, on TensorFlow's pipelines."""
     import seqio
     import tensorflow
@@ -144,9 +144,9 @@ def by_t5(ids: NDArray[np.int32]) -> Callable[[], list[Any]]:
     return lambda: list(rows.as_numpy_iterator())
 
 
-def token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
+def count_token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
     """Tokens of each document of a text, in a random order."""
-    tokenizer = tokenizer_of(bench.ranks)
+    tokenizer = load_ranks_tokenizer(bench.ranks)
     counts = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     lengths = np.random.default_rng(0).permutation(counts[counts > 0])
     quantiles = np.quantile(lengths, [0.1, 0.5, 0.9, 0.99]).tolist()
@@ -156,15 +156,15 @@ def token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
 
 def measure(bench: Bench) -> None:
     """All of the batch layer that runs on the host."""
-    lengths = token_lengths(bench, bench.text(MEGABYTES))
+    lengths = count_token_lengths(bench, bench.text(MEGABYTES))
     rows = bench.pick(ROWS, QUICK_ROWS)
     rounds = bench.rounds(20)
     enough = np.resize(lengths, max(len(lengths), 8 * ROWS))
-    bench.compare("collation, 8 batches", collation(enough, rows), rounds)
-    bench.compare("masking", masking(enough), rounds)
-    bench.compare("span corruption", corruption(bench), rounds)
+    bench.compare("collation, 8 batches", measure_collation(enough, rows), rounds)
+    bench.compare("masking", measure_masking(enough), rounds)
+    bench.compare("span corruption", measure_corruption(bench), rounds)
     aligned = bench.text(ALIGNED_MEGABYTES, called="aligned")
-    bench.compare("alignment", alignment(aligned.documents, bench.ranks), bench.rounds(5))
+    bench.compare("alignment", measure_alignment(aligned.documents, bench.ranks), bench.rounds(5))
     many = np.random.default_rng(1).choice(lengths, bench.pick(DOCUMENTS, QUICK_DOCUMENTS))
     measure_planning(bench, many)
     measure_planning_beside_trl(bench, many[: len(many) // 20])

@@ -14,10 +14,10 @@ import numpy as np
 
 import tokjax
 from benchmarks.contenders import CONTENDERS
-from benchmarks.inputs import SEPARATOR, read_ranks, tokenizer_of, write_ranks
-from benchmarks.measuring import ProcessError, apart, interleaved
+from benchmarks.inputs import SEPARATOR, load_ranks_tokenizer, read_ranks, write_ranks
 from benchmarks.names import CURVES, IDS, OURS, THEIRS
 from benchmarks.packers import BLOCK, STRATEGIES
+from benchmarks.timing import ProcessError, run_in_process, time_interleaved
 from benchmarks.trainers import TRAINERS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ["tokjax", "numpy", "tiktoken", "gigatoken", "rustbpe", "tokenizers"]
 ENCODERS = (OURS, THEIRS, f"gigatoken, {IDS}")
-LEARNERS = ("tokjax", "gigatoken", "rustbpe", "tokenizers")
+TRAINERS_BY_NAME = ("tokjax", "gigatoken", "rustbpe", "tokenizers")
 SLOW_SECONDS = 60.0
 """A contender that took longer at one place is not asked at larger ones."""
 TEXT_MEGABYTES = (0.5, 1, 2, 4, 8, 16, 32)
@@ -43,7 +43,7 @@ PACKED = (1000, 10_000, 100_000, 1_000_000)
 LENGTHS_MEGABYTES = 20
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """A place on a curve.
 
     Attributes:
@@ -59,19 +59,21 @@ class Point(NamedTuple):
     threads: int
 
 
-def encoding(at: float, text: Path, ranks: Path, threads: int = 1) -> Point:
+def make_encoding_point(at: float, text: Path, ranks: Path, threads: int = 1) -> CurvePoint:
     """Two passes over a text."""
-    told = {"source": str(ranks), "text": str(text), "threads": threads}
-    return Point(at, "benchmarks.contenders:measure_passes", told, threads)
+    reported = {"source": str(ranks), "text": str(text), "threads": threads}
+    return CurvePoint(at, "benchmarks.contenders:measure_passes", reported, threads)
 
 
-def training(at: float, text: Path, vocab_size: int, workers: int) -> Point:
+def make_training_point(at: float, text: Path, vocab_size: int, workers: int) -> CurvePoint:
     """From a text to a vocabulary."""
-    told = {"text": str(text), "vocab_size": vocab_size, "workers": workers}
-    return Point(at, "benchmarks.trainers:measure", told, workers)
+    reported = {"text": str(text), "vocab_size": vocab_size, "workers": workers}
+    return CurvePoint(at, "benchmarks.trainers:measure", reported, workers)
 
 
-def measure_curve(bench: Bench, task: str, points: list[Point], names: Iterable[str], measures: Any) -> None:
+def measure_curve(
+    bench: Bench, task: str, points: list[CurvePoint], names: Iterable[str], measures: Any
+) -> None:
     """All contenders at all places, in turn; one that is slow or fails stays behind.
 
     Args:
@@ -83,15 +85,15 @@ def measure_curve(bench: Bench, task: str, points: list[Point], names: Iterable[
     """
     names = list(names)
     seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
-    behind: dict[str, float] = {}
+    after: dict[str, float] = {}
     rounds = bench.rounds(3)
     for number in range(rounds):
         for point in points:
-            for name in (name for name in names if point.at < behind.get(name, math.inf)):
+            for name in (name for name in names if point.at < after.get(name, math.inf)):
                 bench.say(f"{task}, round {number + 1} of {rounds}, {point.at:,.12g}: {name}")
-                row = measured_at(point, name)
+                row = measure_point(point, name)
                 if row is None or max(row[key] for key in measures) > SLOW_SECONDS:
-                    behind[name] = point.at
+                    after[name] = point.at
                 seen[name, point.at] += [row] if row else []
     for (name, at), rows in ((run, rows) for run, rows in seen.items() if rows):
         for key, measure_name in measures.items():
@@ -99,10 +101,10 @@ def measure_curve(bench: Bench, task: str, points: list[Point], names: Iterable[
             bench.add(task, name, values, measure=measure_name, at=at, reference=names[0])
 
 
-def measured_at(point: Point, name: str) -> dict[str, float] | None:
+def measure_point(point: CurvePoint, name: str) -> dict[str, float] | None:
     """What a process tells; `None` where a peer fails."""
     try:
-        seen: dict[str, float] = apart(
+        seen: dict[str, float] = run_in_process(
             point.function, {"name": name} | point.arguments, threads=point.threads
         )
     except ProcessError:
@@ -116,18 +118,18 @@ def measure_encoding(bench: Bench) -> None:
     """Encoding by size of text, of vocabulary, by documents and by threads."""
     names = [name for name in ENCODERS if CONTENDERS[name].installed]
     measures = {"cold": "cold", "warm": "warm"}
-    makers = (points_of_texts, points_of_vocabularies, points_of_documents, points_of_threads)
+    makers = (make_text_points, make_vocabulary_points, make_document_points, make_thread_points)
     for task, points_of in zip(CURVES, makers, strict=False):
         points = points_of(bench)
         measure_curve(bench, task, points[: bench.pick(None, 2)], names, measures)
 
 
-def points_of_texts(bench: Bench) -> list[Point]:
+def make_text_points(bench: Bench) -> list[CurvePoint]:
     texts = [bench.text(size, called=f"{size:g} MB") for size in bench.sizes(TEXT_MEGABYTES)]
-    return [encoding(bench.inputs[text.name].bytes, text.path, bench.ranks) for text in texts]
+    return [make_encoding_point(bench.inputs[text.name].bytes, text.path, bench.ranks) for text in texts]
 
 
-def points_of_vocabularies(bench: Bench) -> list[Point]:
+def make_vocabulary_points(bench: Bench) -> list[CurvePoint]:
     """The first ranks of a vocabulary are a smaller one."""
     by_rank = read_ranks(bench.ranks)
     text = bench.text(VOCAB_MEGABYTES)
@@ -135,11 +137,11 @@ def points_of_vocabularies(bench: Bench) -> list[Point]:
     for size in [*(size for size in VOCAB_SIZES if size < len(by_rank)), len(by_rank)]:
         path = bench.scratch / f"{size}.tiktoken"
         write_ranks(sorted(by_rank, key=by_rank.__getitem__)[:size], path)
-        points.append(encoding(size, text.path, path))
+        points.append(make_encoding_point(size, text.path, path))
     return points
 
 
-def points_of_documents(bench: Bench) -> list[Point]:
+def make_document_points(bench: Bench) -> list[CurvePoint]:
     """The same text cut into more and more documents."""
     text = "".join(bench.text(DOCUMENTS_MEGABYTES).documents)
     points = []
@@ -148,48 +150,48 @@ def points_of_documents(bench: Bench) -> list[Point]:
         path = bench.scratch / f"documents-{count}.txt"
         parts = (text[start : start + step] for start in range(0, len(text), step))
         path.write_bytes(SEPARATOR.join(parts).encode())
-        points.append(encoding(count, path, bench.ranks))
+        points.append(make_encoding_point(count, path, bench.ranks))
     return points
 
 
-def points_of_threads(bench: Bench) -> list[Point]:
+def make_thread_points(bench: Bench) -> list[CurvePoint]:
     """Powers of two up to the number of cores."""
     cores = os.cpu_count() or 1
     path = bench.text(THREADS_MEGABYTES, called="for threads").path
     counts = sorted({1 << i for i in range(cores.bit_length())} | {cores})
-    return [encoding(count, path, bench.ranks, count) for count in counts if count <= cores]
+    return [make_encoding_point(count, path, bench.ranks, count) for count in counts if count <= cores]
 
 
 def measure_training(bench: Bench) -> None:
     """Training by size of text and of vocabulary."""
-    names = [name for name in LEARNERS if TRAINERS[name].installed]
+    names = [name for name in TRAINERS_BY_NAME if TRAINERS[name].installed]
     workers = bench.threads
     by_text_name, by_vocabulary_name = CURVES[4:6]
     size = bench.pick(TRAINED_VOCAB_SIZE, 500)
     texts = [bench.text(part, called=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
-    by_text = [training(bench.inputs[text.name].bytes, text.path, size, workers) for text in texts]
+    by_text = [make_training_point(bench.inputs[text.name].bytes, text.path, size, workers) for text in texts]
     measure_curve(bench, by_text_name, by_text, names, {"seconds": "time"})
     path = bench.text(TRAINED_VOCAB_MEGABYTES).path
     sizes = bench.pick(TRAINED_VOCAB_SIZES, (500, 1000))
-    by_vocabulary = [training(size, path, size, workers) for size in sizes]
+    by_vocabulary = [make_training_point(size, path, size, workers) for size in sizes]
     measure_curve(bench, by_vocabulary_name, by_vocabulary, names, {"seconds": "time"})
 
 
 def measure_packing(bench: Bench) -> None:
     """Plans of more and more documents, and blocks made of them, of lengths drawn from those of a text."""
     text = bench.text(LENGTHS_MEGABYTES, called="lengths")
-    tokenizer = tokenizer_of(bench.ranks)
+    tokenizer = load_ranks_tokenizer(bench.ranks)
     lengths = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     rng = np.random.default_rng(0)
     for count in (count for count in PACKED if not bench.quick or count <= PACKED[1]):
         drawn = rng.choice(lengths[lengths > 0], count)
-        plans = {f"plan, {strategy}": planner(drawn, strategy) for strategy in STRATEGIES}
+        plans = {f"plan, {strategy}": make_planner(drawn, strategy) for strategy in STRATEGIES}
         bench.say(f"{CURVES[6]}, {count:,}")
-        seconds = interleaved(plans, bench.rounds(5))
-        bench.add_all(CURVES[6], seconds, at=count, reference="plan, best_fit")
+        seconds = time_interleaved(plans, bench.rounds(5))
+        bench.add_rounds(CURVES[6], seconds, at=count, reference="plan, best_fit")
 
 
-def planner(lengths: Any, strategy: Any) -> Callable[[], object]:
+def make_planner(lengths: Any, strategy: Any) -> Callable[[], object]:
     return lambda: tokjax.plan_packing(lengths, BLOCK, strategy, overlong="split")
 
 

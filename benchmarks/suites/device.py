@@ -12,10 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.jitted import cases, nbytes, on_device
-from benchmarks.measuring import interleaved
+from benchmarks.jit_cases import make_cases, nbytes, put_on_device
 from benchmarks.names import BANDWIDTH, COPY, MEMCPY, OWN
 from benchmarks.overlap import measure_overlap
+from benchmarks.timing import time_interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,17 +32,17 @@ LARGE_BYTES, QUICK_LARGE_BYTES = 1 << 28, 1 << 22
 def measure_bandwidth(bench: Bench) -> None:
     """A jitted copy of a large array, which reads and writes it once."""
     size = bench.pick(LARGE_BYTES, QUICK_LARGE_BYTES)
-    run = jitted_copy(size)
+    run = make_jitted_copy(size)
     bench.compare(BANDWIDTH, {COPY: run}, bench.rounds(20), extra={"bytes": 2 * size})
 
 
-def jitted_copy(size: int) -> Callable[[], object]:
+def make_jitted_copy(size: int) -> Callable[[], object]:
     """A copy into new memory of the device."""
     source, copy = jnp.ones(size // 4, jnp.int32), jax.jit(jnp.copy)
     return lambda: jax.block_until_ready(copy(source))
 
 
-def memcpy(size: int) -> Callable[[], object]:
+def make_memcpy(size: int) -> Callable[[], object]:
     """A copy into memory that is there, on the host."""
     source = np.ones(size, np.uint8)
     target = np.ones_like(source)
@@ -51,13 +51,13 @@ def memcpy(size: int) -> Callable[[], object]:
 
 def measure_case(bench: Bench, name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     """One function beside its copies (a copy of half the bytes reads and writes as many)."""
-    moved, jitted = on_device(arguments), jax.jit(function)
+    moved, jitted = put_on_device(arguments), jax.jit(function)
     size = nbytes(jitted(*moved), moved)
-    contenders = {OWN: lambda: jax.block_until_ready(jitted(*moved)), COPY: jitted_copy(size // 2)}
+    contenders = {OWN: lambda: jax.block_until_ready(jitted(*moved)), COPY: make_jitted_copy(size // 2)}
     if jax.default_backend() == "cpu":
-        contenders[MEMCPY] = memcpy(size // 2)
+        contenders[MEMCPY] = make_memcpy(size // 2)
     bench.say(name)
-    bench.add_all(name, interleaved(contenders, bench.rounds(20)), extra={"bytes": size})
+    bench.add_rounds(name, time_interleaved(contenders, bench.rounds(20)), extra={"bytes": size})
 
 
 def measure(bench: Bench) -> None:
@@ -72,6 +72,6 @@ def measure(bench: Bench) -> None:
         "length": length,
     }
     measure_bandwidth(bench)
-    for name, (function, arguments) in cases(rows, length):
+    for name, (function, arguments) in make_cases(rows, length):
         measure_case(bench, name, function, arguments)
     measure_overlap(bench)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bench import not_installed
+from benchmarks.bench import format_not_installed
 from benchmarks.contenders import CONTENDERS
-from benchmarks.inputs import InputError, vocabulary_file
-from benchmarks.measuring import apart
-from benchmarks.names import IDS, OFFSETS, OTHER_IDS, OURS, THEIRS, run_name
+from benchmarks.inputs import InputError, write_vocabulary_file
+from benchmarks.names import IDS, OFFSETS, OTHER_IDS, OURS, THEIRS, format_run_name
 from benchmarks.sources import LARGE_TEXT
+from benchmarks.timing import run_in_process
 
 if TYPE_CHECKING:
     from benchmarks.bench import Bench
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 PACKAGES = ["tokjax", "numpy", "tiktoken", "tokenizers", "gigatoken", "tokie"]
 MEGABYTES = 50
 ONE_THREAD = [name for name in CONTENDERS if name.endswith((IDS, OFFSETS))]
-ONE_THREAD_ALONE = [f"tokie, {OFFSETS}"]
+SINGLE_THREADED = [f"tokie, {OFFSETS}"]
 """Which takes one document a call."""
 UNITS = {"cold": "s", "warm": "s", "build": "s", "memory": "MB"}
 
 
-def note_other_ids(bench: Bench, text: str, ids: dict[Run, str]) -> None:
+def record_other_ids(bench: Bench, text: str, ids: dict[Run, str]) -> None:
     """Write down whose ids are not those of tokjax, by their checksums, though all have the same ranks.
 
     Raises:
@@ -50,34 +50,36 @@ def measure_text(bench: Bench, text: Text, runs: list[Run]) -> None:
     for number in range(rounds):
         for name, threads in runs:
             bench.say(f"{text.name}, round {number + 1} of {rounds}: {name}, threads: {threads}")
-            told = {"name": name, "source": str(bench.ranks), "text": str(text.path), "threads": threads}
-            row = apart("benchmarks.contenders:measure_passes", told, threads=threads)
+            reported = {"name": name, "source": str(bench.ranks), "text": str(text.path), "threads": threads}
+            row = run_in_process("benchmarks.contenders:measure_passes", reported, threads=threads)
             seen[name, threads].append(row)
-        note_other_ids(bench, text.name, {run: rows[-1]["ids"] for run, rows in seen.items()})
+        record_other_ids(bench, text.name, {run: rows[-1]["ids"] for run, rows in seen.items()})
     size = {"bytes": sum(len(document.encode()) for document in text.documents)}
     for (name, threads), rows in seen.items():
         for measure, unit in UNITS.items():
             bench.add(
                 text.name,
-                run_name(name, threads),
+                format_run_name(name, threads),
                 [row[measure] for row in rows],
                 measure=measure,
                 unit=unit,
-                reference=run_name(THEIRS, 1) if unit == "s" else None,
+                reference=format_run_name(THEIRS, 1) if unit == "s" else None,
                 extra=size,
             )
 
 
 def measure(bench: Bench) -> None:
     """All contenders on all texts."""
-    vocabulary_file(bench.ranks, "huggingface")
+    write_vocabulary_file(bench.ranks, "huggingface")
     names = [name for name in ONE_THREAD if CONTENDERS[name].installed]
     runs = [(name, 1) for name in names]
     if bench.threads > 1:
-        runs += [(name, bench.threads) for name in names if name not in ONE_THREAD_ALONE]
+        runs += [(name, bench.threads) for name in names if name not in SINGLE_THREADED]
     bench.settings["threads"] = sorted({threads for _, threads in runs})
     texts = [name for name in bench.sources.texts if name != LARGE_TEXT]
     for text in [bench.text(MEGABYTES, name) for name in bench.pick(texts, [bench.sources.main])]:
         measure_text(bench, text, runs)
         for name in (name for name in ONE_THREAD if name not in names):
-            bench.leave_out(text.name, run_name(name, 1), not_installed(CONTENDERS[name].package))
+            bench.record_skip(
+                text.name, format_run_name(name, 1), format_not_installed(CONTENDERS[name].package)
+            )

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tokenizers import Tokenizer
 
 import tokjax
-from benchmarks.inputs import read_ranks, vocabulary_file
-from benchmarks.measuring import timed
+from benchmarks.inputs import read_ranks, write_vocabulary_file
+from benchmarks.timing import time_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,31 +29,36 @@ CALLS = 300
 _FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 
 
-def added_tokens(first: int) -> list[dict[str, Any]]:
+def make_added_tokens(first: int) -> list[dict[str, Any]]:
     """A thousand special tokens with the ids from `first` on."""
     return [
         {"id": first + i, "content": f"<|added {i}|>", **_FLAGS, "special": True} for i in range(NUM_ADDED)
     ]
 
 
-def byte_level(ranks: Path, *, digits: bool) -> dict[str, Any]:
+def make_byte_level_json(ranks: Path, *, digits: bool) -> dict[str, Any]:
     """A byte-level BPE; one that splits digits off first runs on the library."""
-    path = vocabulary_file(ranks, "huggingface") / "tokenizer.json"
+    path = write_vocabulary_file(ranks, "huggingface") / "tokenizer.json"
     contents: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    contents["added_tokens"] = added_tokens(len(contents["model"]["vocab"]))
+    contents["added_tokens"] = make_added_tokens(len(contents["model"]["vocab"]))
     steps = [{"type": "Digits", "individual_digits": False}] if digits else []
     steps.append(contents["pre_tokenizer"])
     contents["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": steps}
     return contents
 
 
-def metaspace(ranks: Path) -> dict[str, Any]:
+def make_metaspace_json(ranks: Path) -> dict[str, Any]:
     """A BPE with byte fallback, as Gemma's: all pairs merge that make a token."""
     texts = (token.decode("utf-8", "replace") for token in read_ranks(ranks))
     forms = [f"<0x{byte:02X}>" for byte in range(256)] + ["▁"]
     forms += [text.replace(" ", "▁") for text in texts if "\ufffd" not in text]
     ids = {form: id_ for id_, form in enumerate(dict.fromkeys(forms))}
-    cuts = ((form[:cut], form[cut:]) for form in ids for cut in range(1, len(form)) if form[:3] != "<0x")
+    cuts = (
+        (form[:truncated], form[truncated:])
+        for form in ids
+        for truncated in range(1, len(form))
+        if form[:3] != "<0x"
+    )
     steps: list[dict[str, Any]] = [
         {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
         {"type": "ByteFallback"},
@@ -61,7 +66,7 @@ def metaspace(ranks: Path) -> dict[str, Any]:
     ]
     return {
         "version": "1.0",
-        "added_tokens": added_tokens(len(ids)),
+        "added_tokens": make_added_tokens(len(ids)),
         "normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
         "decoder": {"type": "Sequence", "decoders": steps},
         "model": {
@@ -77,9 +82,9 @@ def measure(bench: Bench) -> None:
     """Seconds of each library, which loads the file anew in each round."""
     book = "\n".join(bench.text(0.1).documents)[:10_000]
     kinds = {
-        "byte-level BPE, on the library": byte_level(bench.ranks, digits=True),
-        "byte-level BPE": byte_level(bench.ranks, digits=False),
-        "BPE with byte fallback": metaspace(bench.ranks),
+        "byte-level BPE, on the library": make_byte_level_json(bench.ranks, digits=True),
+        "byte-level BPE": make_byte_level_json(bench.ranks, digits=False),
+        "BPE with byte fallback": make_metaspace_json(bench.ranks),
     }
     for kind, contents in kinds.items():
         bench.say(kind)
@@ -88,30 +93,30 @@ def measure(bench: Bench) -> None:
         seconds: dict[tuple[str, str], list[float]] = {}
         for _ in range(bench.rounds(5)):
             for name in ("tokjax", REFERENCE):
-                for task, value in one_round(name, path, book).items():
+                for task, value in measure_round(name, path, book).items():
                     seconds.setdefault((task, name), []).append(value)
         for (task, name), values in seconds.items():
             bench.add(f"{kind}, {task}", name, values, reference=REFERENCE)
 
 
-def one_round(name: str, path: Path, book: str) -> dict[str, float]:
+def measure_round(name: str, path: Path, book: str) -> dict[str, float]:
     """Seconds of loading, and of calls of what was loaded."""
     read = tokjax.load_tokenizer if name == "tokjax" else Tokenizer.from_file
-    load, tokenizer = timed(lambda: read(str(path)))
+    load, tokenizer = time_call(lambda: read(str(path)))
 
     def encode(text: str) -> Any:
         if name == "tokjax":
             return tokjax.encode(tokenizer, text)
         return tokenizer.encode(text, add_special_tokens=False).ids
 
-    def repeated() -> None:
+    def encode_again() -> None:
         for _ in range(CALLS):
             encode(TEXT)
 
     runs: dict[str, Callable[[], Any]] = {
         "first short text": lambda: encode(TEXT),
-        "short text": repeated,
+        "short text": encode_again,
         "first 10 kB": lambda: encode(book),
     }
-    seconds = {task: timed(run)[0] for task, run in runs.items()}
+    seconds = {task: time_call(run)[0] for task, run in runs.items()}
     return {"load": load, **seconds, "short text": seconds["short text"] / CALLS}

@@ -10,10 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bench import not_installed
-from benchmarks.contenders import CONTENDERS, two_passes
-from benchmarks.measuring import ProcessError, apart
+from benchmarks.bench import format_not_installed
+from benchmarks.contenders import CONTENDERS, time_two_passes
 from benchmarks.names import OURS, THEIRS
+from benchmarks.timing import ProcessError, run_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,14 +52,14 @@ def measure_input(library: str, source: str, name: str, size: int) -> dict[str, 
     made = INPUTS[name](size)
     calls = CONTENDERS[library].make(Path(source), 1)
     calls.many(["Some other words. " * 1000])
-    return two_passes(calls, made if isinstance(made, list) else [made])[0]
+    return time_two_passes(calls, made if isinstance(made, list) else [made])[0]
 
 
-def measured_apart(bench: Bench, library: str, name: str, size: int) -> dict[str, float] | None:
+def measure_in_process(bench: Bench, library: str, name: str, size: int) -> dict[str, float] | None:
     """The same in a fresh process; `None` where a peer crashes."""
-    told: dict[str, Any] = {"library": library, "source": str(bench.ranks), "name": name, "size": size}
+    reported: dict[str, Any] = {"library": library, "source": str(bench.ranks), "name": name, "size": size}
     try:
-        seen: dict[str, float] = apart("benchmarks.suites.growth:measure_input", told)
+        seen: dict[str, float] = run_in_process("benchmarks.suites.growth:measure_input", reported)
     except ProcessError:
         if library == OURS:
             raise
@@ -67,10 +67,10 @@ def measured_apart(bench: Bench, library: str, name: str, size: int) -> dict[str
     return seen
 
 
-def reason_to_leave_out(library: str, name: str) -> str:
+def get_skip_reason(library: str, name: str) -> str:
     """Why a library is not asked; nothing if it is."""
     if not CONTENDERS[library].installed:
-        return not_installed(CONTENDERS[library].package)
+        return format_not_installed(CONTENDERS[library].package)
     return TAKES_NO_BYTES if library == THEIRS and name in NOT_TEXT else ""
 
 
@@ -84,24 +84,26 @@ def measure(bench: Bench) -> None:
     for number in range(rounds):
         for run in ((name, size, library) for name in names for size in sizes for library in (OURS, THEIRS)):
             name, size, library = run
-            if reason_to_leave_out(library, name) or run in crashed:
+            if get_skip_reason(library, name) or run in crashed:
                 continue
             bench.say(f"round {number + 1} of {rounds}: {name}, {size:,} bytes, {library}")
-            row = measured_apart(bench, library, name, size)
+            row = measure_in_process(bench, library, name, size)
             crashed |= {run} if row is None else set()
             seen[run] += [row] if row else []
     for name in names:
-        write_down(bench, name, sizes, seen)
+        record_results(bench, name, sizes, seen)
 
 
-def write_down(bench: Bench, name: str, sizes: list[int], seen: dict[Any, list[dict[str, float]]]) -> None:
+def record_results(
+    bench: Bench, name: str, sizes: list[int], seen: dict[Any, list[dict[str, float]]]
+) -> None:
     """What was seen of one input."""
     for size in sizes:
         for library in (OURS, THEIRS):
             rows = seen[name, size, library]
             if not rows:
-                why = reason_to_leave_out(library, name) or CRASHED
-                bench.leave_out(name, library, why, measure="cold", at=size)
+                why = get_skip_reason(library, name) or CRASHED
+                bench.record_skip(name, library, why, measure="cold", at=size)
                 continue
             for measure_name, unit in UNITS.items():
                 values = [row[measure_name] for row in rows]

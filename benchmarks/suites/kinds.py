@@ -15,7 +15,7 @@ import sentencepiece
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 import tokjax
-from benchmarks.contenders import columns_of
+from benchmarks.contenders import get_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ SPECIAL = ["<unk>", "<s>", "</s>"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
-def byte_level_bpe() -> tuple[Tokenizer, Any]:
+def train_byte_level_bpe() -> tuple[Tokenizer, Any]:
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
@@ -42,7 +42,7 @@ def byte_level_bpe() -> tuple[Tokenizer, Any]:
     )
 
 
-def bpe_with_bytes() -> tuple[Tokenizer, Any]:
+def train_bpe_with_bytes() -> tuple[Tokenizer, Any]:
     made = Tokenizer(models.BPE(byte_fallback=True, unk_token="<unk>"))
     made.pre_tokenizer = pre_tokenizers.Metaspace()
     steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
@@ -52,14 +52,14 @@ def bpe_with_bytes() -> tuple[Tokenizer, Any]:
     )
 
 
-def wordpiece() -> tuple[Tokenizer, Any]:
+def train_wordpiece_json() -> tuple[Tokenizer, Any]:
     made = Tokenizer(models.WordPiece(unk_token="<unk>"))
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return made, trainers.WordPieceTrainer(vocab_size=VOCAB_SIZE, special_tokens=SPECIAL, show_progress=False)
 
 
-def unigram() -> tuple[Tokenizer, Any]:
+def train_unigram() -> tuple[Tokenizer, Any]:
     made = Tokenizer(models.Unigram())
     made.normalizer = normalizers.NFKC()
     made.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -70,33 +70,33 @@ def unigram() -> tuple[Tokenizer, Any]:
 
 
 HUGGING_FACE = {
-    "byte-level BPE, tokjax's own": byte_level_bpe,
-    "BPE with byte fallback, tokjax's own": bpe_with_bytes,
-    "WordPiece, tokjax's own": wordpiece,
-    "unigram, on tokenizers": unigram,
+    "byte-level BPE, tokjax's own": train_byte_level_bpe,
+    "BPE with byte fallback, tokjax's own": train_bpe_with_bytes,
+    "WordPiece, tokjax's own": train_wordpiece_json,
+    "unigram, on tokenizers": train_unigram,
 }
 
 
-def without_special_bytes(trained: Tokenizer) -> Tokenizer:
+def drop_special_bytes(trained: Tokenizer) -> Tokenizer:
     """Bytes as ordinary tokens, as in published vocabularies; a trainer only takes them as special ones."""
     parts = json.loads(trained.to_str())
     parts["added_tokens"] = [token for token in parts["added_tokens"] if token["content"] not in BYTES]
     return Tokenizer.from_str(json.dumps(parts))
 
 
-def of_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str, Encode, Encode]]:
+def train_hugging_face(documents: list[str], directory: Path) -> Iterator[tuple[str, Encode, Encode]]:
     """Each kind, with tokjax's way to encode and the library's."""
     for name, make in HUGGING_FACE.items():
         theirs, trainer = make()
         theirs.train_from_iterator(documents[: len(documents) // 4], trainer)
-        theirs = without_special_bytes(theirs)
+        theirs = drop_special_bytes(theirs)
         path = directory / "tokenizer.json"
         theirs.save(str(path))
         ours = tokjax.load_tokenizer(path)
-        yield name, _of_tokjax(ours), _of_tokenizers(theirs)
+        yield name, _make_tokjax_call(ours), _make_tokenizers_call(theirs)
 
 
-def of_sentencepiece(documents: list[str]) -> tuple[str, Encode, Encode]:
+def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode]:
     """The same for a model of the sentencepiece library."""
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -112,15 +112,19 @@ def of_sentencepiece(documents: list[str]) -> tuple[str, Encode, Encode]:
         found = processor.encode(texts, out_type="offset_mapping")
         return [(np.array(row["ids"]), np.array(row["offsets"]), np.ones(len(row["ids"]))) for row in found]
 
-    return "SentencePiece unigram, on sentencepiece", _of_tokjax(tokjax.from_sentencepiece(processor)), encode
+    return (
+        "SentencePiece unigram, on sentencepiece",
+        _make_tokjax_call(tokjax.from_sentencepiece(processor)),
+        encode,
+    )
 
 
-def _of_tokjax(tokenizer: Any) -> Encode:
+def _make_tokjax_call(tokenizer: Any) -> Encode:
     return lambda documents: tokjax.encode_batch_result(tokenizer, documents, disallowed_special=())
 
 
-def _of_tokenizers(tokenizer: Tokenizer) -> Encode:
-    return lambda documents: [columns_of(row) for row in tokenizer.encode_batch(documents)]
+def _make_tokenizers_call(tokenizer: Tokenizer) -> Encode:
+    return lambda documents: [get_columns(row) for row in tokenizer.encode_batch(documents)]
 
 
 def measure(bench: Bench) -> None:
@@ -128,7 +132,7 @@ def measure(bench: Bench) -> None:
     text = bench.text(MEGABYTES)
     documents = text.documents
     size = {"bytes": sum(len(document.encode()) for document in documents)}
-    kinds = [*of_hugging_face(documents, bench.scratch), of_sentencepiece(documents)]
+    kinds = [*train_hugging_face(documents, bench.scratch), train_sentencepiece_model(documents)]
     for name, ours, theirs in kinds:
         contenders = {
             "tokjax": lambda ours=ours: ours(documents),

@@ -10,9 +10,9 @@ from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from benchmarks.inputs import SEPARATOR, InputError
-from benchmarks.measuring import seconds_of
-from tests.oracles.incremental import train_incrementally
-from tests.oracles.training import train_naively
+from benchmarks.timing import measure_seconds
+from tests.oracles.incremental_bpe import train_incrementally
+from tests.oracles.naive_bpe import train_naively
 from tokjax.trainer import PretokenCounts, count_pretokens, train_bpe
 
 if TYPE_CHECKING:
@@ -24,39 +24,45 @@ if TYPE_CHECKING:
     Way = Callable[[PretokenCounts, int], Merges]
 
 PACKAGES = ["tokjax", "numpy"]
-RUNGS = ((0.065, 1000), (22, 1000), (22, 32_000))
+CORPUS_SIZES = ((0.065, 1000), (22, 1000), (22, 32_000))
 """Megabytes of text, and ids of the vocabulary."""
-QUICK_RUNGS = ((0.02, 400), (0.1, 500))
+QUICK_CORPUS_SIZES = ((0.02, 400), (0.1, 500))
 SLOW_SECONDS = 60.0
-SECONDS_OF_NAIVE = 900.0
+NAIVE_SECONDS = 900.0
 """A naive run that would take longer, by its first ten merges, is left out."""
 TOO_LONG = "too long to wait for"
 
 
-def naive(counts: PretokenCounts, merges: int) -> Merges:
+def train_naive(counts: PretokenCounts, merges: int) -> Merges:
     return train_naively(dict(counts.items()), merges)
 
 
-def incremental(counts: PretokenCounts, merges: int) -> Merges:
+def train_incremental(counts: PretokenCounts, merges: int) -> Merges:
     return train_incrementally(dict(counts.items()), merges)
 
 
-def batched(counts: PretokenCounts, merges: int) -> Merges:
+def train_batched(counts: PretokenCounts, merges: int) -> Merges:
     vocab_size = 256 + len(counts.special_tokens) + merges
     return list(train_bpe(counts, vocab_size=vocab_size, progress=False).merges)
 
 
-WAYS: dict[str, Way] = {"naive": naive, "counts kept up to date": incremental, "many at a time": batched}
+ALGORITHMS: dict[str, Way] = {
+    "naive": train_naive,
+    "counts kept up to date": train_incremental,
+    "many at a time": train_batched,
+}
 
 
-def ways_for(counts: PretokenCounts, merges: int) -> dict[str, Way]:
+def select_algorithms(counts: PretokenCounts, merges: int) -> dict[str, Way]:
     """All ways that end in time."""
-    of_ten = seconds_of(lambda: naive(counts, 10))
-    slow = of_ten / 10 * merges > SECONDS_OF_NAIVE
-    return {name: way for name, way in WAYS.items() if not (slow and way is naive)}
+    of_ten = measure_seconds(lambda: train_naive(counts, 10))
+    slow = of_ten / 10 * merges > NAIVE_SECONDS
+    return {name: way for name, way in ALGORITHMS.items() if not (slow and way is train_naive)}
 
 
-def climbed(ways: dict[str, Way], counts: PretokenCounts, merges: int, rounds: int) -> dict[str, list[float]]:
+def measure_algorithms(
+    ways: dict[str, Way], counts: PretokenCounts, merges: int, rounds: int
+) -> dict[str, list[float]]:
     """Seconds of each way in each round."""
     seconds: dict[str, list[float]] = defaultdict(list)
     made: dict[str, Merges] = {}
@@ -66,7 +72,7 @@ def climbed(ways: dict[str, Way], counts: PretokenCounts, merges: int, rounds: i
 
     for _ in range(rounds):
         for name in (name for name in ways if max(seconds[name], default=0) < SLOW_SECONDS):
-            seconds[name].append(seconds_of(lambda name=name: make(name)))
+            seconds[name].append(measure_seconds(lambda name=name: make(name)))
     if any(merged != made["many at a time"] for merged in made.values()):
         raise InputError("the ways to merge give different merges")
     return seconds
@@ -74,15 +80,15 @@ def climbed(ways: dict[str, Way], counts: PretokenCounts, merges: int, rounds: i
 
 def measure(bench: Bench) -> None:
     """Each rung, from few words and merges to many."""
-    for megabytes, vocab_size in bench.pick(RUNGS, QUICK_RUNGS):
+    for megabytes, vocab_size in bench.pick(CORPUS_SIZES, QUICK_CORPUS_SIZES):
         text = bench.text(megabytes, called=f"{megabytes:g} MB")
         counts = count_pretokens(text.path, special_tokens=[SEPARATOR], progress=False)
         about = {"bytes": bench.inputs[text.name].bytes, "words": len(counts)}
-        ways = ways_for(counts, vocab_size - 256)
+        ways = select_algorithms(counts, vocab_size - 256)
         bench.say(f"{text.name}, {vocab_size:,} ids")
-        seconds = climbed(ways, counts, vocab_size - 256, bench.rounds(3))
-        for name in WAYS:
+        seconds = measure_algorithms(ways, counts, vocab_size - 256, bench.rounds(3))
+        for name in ALGORITHMS:
             if name not in ways:
-                bench.leave_out(text.name, name, TOO_LONG, at=vocab_size, extra=about)
+                bench.record_skip(text.name, name, TOO_LONG, at=vocab_size, extra=about)
                 continue
             bench.add(text.name, name, seconds[name], at=vocab_size, reference="many at a time", extra=about)

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tokjax
-from benchmarks.datasets import DOCUMENT, LENGTH, packed_dataset
-from benchmarks.inputs import tokenizer_of
-from benchmarks.measuring import apart, peak_megabytes
+from benchmarks.datasets import DOCUMENT, LENGTH, write_packed_dataset
+from benchmarks.inputs import load_ranks_tokenizer
 from benchmarks.names import (
     CHECKED,
-    FAR,
+    FAR_INDEX,
     FAR_STEP,
     FIRST_STEP,
     FRESH_LOADER,
@@ -23,6 +22,7 @@ from benchmarks.names import (
     UNCHECKED,
     WRITING,
 )
+from benchmarks.timing import get_peak_megabytes, run_in_process
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,18 +38,18 @@ WRITTEN_MEGABYTES = 300
 FRESH_LOADERS = 25
 
 
-def loops(dataset: tokjax.PackedDataset, path: Path, steps: int) -> dict[str, Callable[[], object]]:
+def make_loops(dataset: tokjax.PackedDataset, path: Path, steps: int) -> dict[str, Callable[[], object]]:
     """What makes the same number of batches of `(64, 2048)` each, ids and what follows them."""
     return {
-        ROOFLINE: roofline(path, steps),
-        "nanoGPT's loop": nanogpt(path, steps),
-        "tokjax, ids": by_tokjax(dataset, steps, documents=False),
-        "tokjax, ids and documents": by_tokjax(dataset, steps, documents=True),
-        "tokjax, ids on the device": to_device(dataset, steps),
+        ROOFLINE: make_roofline(path, steps),
+        "nanoGPT's loop": make_nanogpt(path, steps),
+        "tokjax, ids": make_tokjax_loop(dataset, steps, documents=False),
+        "tokjax, ids and documents": make_tokjax_loop(dataset, steps, documents=True),
+        "tokjax, ids on the device": make_device_loop(dataset, steps),
     }
 
 
-def roofline(path: Path, steps: int) -> Callable[[], None]:
+def make_roofline(path: Path, steps: int) -> Callable[[], None]:
     """As many consecutive ids, cast to `int32`."""
     stream, size = np.memmap(path, np.uint16, "r"), BATCH * LENGTH
 
@@ -61,7 +61,7 @@ def roofline(path: Path, steps: int) -> Callable[[], None]:
     return run
 
 
-def nanogpt(path: Path, steps: int) -> Callable[[], None]:
+def make_nanogpt(path: Path, steps: int) -> Callable[[], None]:
     """Ids of random places and what follows them, as `int64`."""
     stream, rng = np.memmap(path, np.uint16, "r"), np.random.default_rng(1)
 
@@ -74,7 +74,7 @@ def nanogpt(path: Path, steps: int) -> Callable[[], None]:
     return run
 
 
-def by_tokjax(dataset: tokjax.PackedDataset, steps: int, *, documents: bool) -> Callable[[], None]:
+def make_tokjax_loop(dataset: tokjax.PackedDataset, steps: int, *, documents: bool) -> Callable[[], None]:
     loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, extra_token=True, documents=documents)
 
     def run() -> None:
@@ -84,7 +84,7 @@ def by_tokjax(dataset: tokjax.PackedDataset, steps: int, *, documents: bool) -> 
     return run
 
 
-def to_device(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
+def make_device_loop(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
     def run() -> None:
         loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, extra_token=True, documents=False)
         with tokjax.prefetch_to_device(loader.repeat()) as batches:
@@ -94,7 +94,7 @@ def to_device(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
     return run
 
 
-class Records:
+class MemmapRecords:
     """A plain source of records for other loaders: consecutive ids of a file, and the one that follows."""
 
     def __init__(self, path: Path) -> None:
@@ -108,11 +108,11 @@ class Records:
         return self._stream[start : start + LENGTH + 1].astype(np.int32)
 
 
-def by_grain(path: Path, steps: int) -> Callable[[], None]:
+def make_grain_loop(path: Path, steps: int) -> Callable[[], None]:
     """A record at a time, by index, in this process."""
     import grain.python as grain
 
-    batches = grain.MapDataset.source(Records(path)).shuffle(seed=0).batch(BATCH)
+    batches = grain.MapDataset.source(MemmapRecords(path)).shuffle(seed=0).batch(BATCH)
 
     def run() -> None:
         for step in range(steps):
@@ -121,25 +121,28 @@ def by_grain(path: Path, steps: int) -> Callable[[], None]:
     return run
 
 
-def by_torch(path: Path, steps: int) -> Callable[[], None]:
+def make_torch_loop(path: Path, steps: int) -> Callable[[], None]:
     """A record at a time, by index, in this process (`num_workers=0`)."""
     import torch
 
-    records = Records(path)
-    places = np.arange(steps * BATCH) % len(records)
+    records = MemmapRecords(path)
+    positions = np.arange(steps * BATCH) % len(records)
 
     def run() -> None:
-        order = torch.utils.data.SubsetRandomSampler(places.tolist())
+        order = torch.utils.data.SubsetRandomSampler(positions.tolist())
         for _ in torch.utils.data.DataLoader(records, batch_size=BATCH, sampler=order):
             pass
 
     return run
 
 
-OTHERS = {"Grain, by record": ("grain", by_grain), "torch DataLoader": ("torch", by_torch)}
+OTHER_LOADERS = {
+    "Grain, by record": ("grain", make_grain_loop),
+    "torch DataLoader": ("torch", make_torch_loop),
+}
 
 
-def measure_far_away(bench: Bench, dataset: tokjax.PackedDataset) -> None:
+def measure_far_steps(bench: Bench, dataset: tokjax.PackedDataset) -> None:
     """Seconds to the first batch of a fresh loader, and to that of a step far away."""
 
     def packed(seed: int) -> Any:
@@ -154,12 +157,12 @@ def measure_far_away(bench: Bench, dataset: tokjax.PackedDataset) -> None:
     for kind, make in (("packed", packed), ("bucketed", bucketed)):
         seconds: dict[str, list[float]] = {FIRST_STEP: [], FAR_STEP: []}
         for seed in range(bench.pick(FRESH_LOADERS, 3)):
-            for name, step in zip(seconds, (1, FAR), strict=True):
+            for name, step in zip(seconds, (1, FAR_INDEX), strict=True):
                 loader = make(seed)
                 begin = time.perf_counter()
                 loader.batch_at(step)
                 seconds[name].append(time.perf_counter() - begin)
-        bench.add_all(f"{FRESH_LOADER}, {kind}", seconds)
+        bench.add_rounds(f"{FRESH_LOADER}, {kind}", seconds)
 
 
 def open_and_load(path: str, verify: bool, steps: int) -> dict[str, float]:
@@ -171,14 +174,17 @@ def open_and_load(path: str, verify: bool, steps: int) -> dict[str, float]:
     first = time.perf_counter() - begin
     for step in range(steps):
         loader.batch_at(step)
-    return {"first": first, "memory": peak_megabytes()}
+    return {"first": first, "memory": get_peak_megabytes()}
 
 
 def measure_starting(bench: Bench, path: Path, steps: int) -> None:
     """The same, in processes of their own."""
     for name, verify in ((CHECKED, True), (UNCHECKED, False)):
-        told = {"path": str(path), "verify": verify, "steps": steps}
-        rounds = [apart("benchmarks.suites.loading:open_and_load", told) for _ in range(bench.rounds(3))]
+        reported = {"path": str(path), "verify": verify, "steps": steps}
+        rounds = [
+            run_in_process("benchmarks.suites.loading:open_and_load", reported)
+            for _ in range(bench.rounds(3))
+        ]
         bench.add(OPENING, name, [row["first"] for row in rounds])
         memory = [row["memory"] for row in rounds]
         bench.add(OPENING, name, memory, measure="memory", unit="MB")
@@ -187,7 +193,7 @@ def measure_starting(bench: Bench, path: Path, steps: int) -> None:
 def measure_writing(bench: Bench) -> None:
     """Encoding alone, and writing a packed dataset."""
     text = bench.text(WRITTEN_MEGABYTES, bench.holder(WRITTEN_MEGABYTES))
-    tokenizer = tokenizer_of(bench.ranks)
+    tokenizer = load_ranks_tokenizer(bench.ranks)
     field = tokjax.PackedTokenField(tokenizer)
     target = bench.scratch / "written"
 
@@ -211,15 +217,15 @@ def measure(bench: Bench) -> None:
     ids, steps = bench.pick(IDS, QUICK_IDS), bench.pick(STEPS, 10)
     bench.settings |= {"ids": ids, "batch": BATCH, "length": LENGTH, "steps": steps}
     bench.say(f"writing {ids:,} ids")
-    dataset = packed_dataset(bench.scratch, ids)
+    dataset = write_packed_dataset(bench.scratch, ids)
     task = f"{BATCH} x {LENGTH}, shuffled"
-    contenders = loops(dataset, bench.scratch / "ids.bin", steps)
+    contenders = make_loops(dataset, bench.scratch / "ids.bin", steps)
     contenders |= {
         name: make(bench.scratch / "ids.bin", steps)
-        for name, (package, make) in OTHERS.items()
+        for name, (package, make) in OTHER_LOADERS.items()
         if bench.has(package, task, name)
     }
     bench.compare(task, contenders, bench.rounds(5), extra={"tokens": BATCH * LENGTH * steps})
-    measure_far_away(bench, dataset)
+    measure_far_steps(bench, dataset)
     measure_starting(bench, bench.scratch / "large", steps)
     measure_writing(bench)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.contenders import CONTENDERS
-from benchmarks.measuring import interleaved
+from benchmarks.timing import time_interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 PACKAGES = ["tokjax", "numpy", "tiktoken", "tokenizers"]
 LENGTHS = (1, 3, 10, 30, 100, 300, 1000, 3000, 10_000, 100_000, 1_000_000)
-CHARACTERS_A_ROUND = 300_000
+CHARACTERS_PER_ROUND = 300_000
 REFERENCE = "tiktoken"
 NAMES = ("tokjax", REFERENCE, "tokenizers")
 
 
-def repeated(call: Callable[[str], Any], text: str, times: int) -> Callable[[], None]:
+def make_repeated(call: Callable[[str], Any], text: str, times: int) -> Callable[[], None]:
     """The call so many times."""
 
     def run() -> None:
@@ -38,7 +38,7 @@ def measure(bench: Bench) -> None:
     by_library = {name: CONTENDERS[name].make(bench.ranks, 1).one for name in names}
     for task, text in texts.items():
         bench.say(task)
-        times = max(1, bench.pick(CHARACTERS_A_ROUND, CHARACTERS_A_ROUND // 100) // (len(text) + 50))
-        runs = {library: repeated(call, text, times) for library, call in by_library.items()}
-        for library, seconds in interleaved(runs, bench.rounds(9)).items():
+        times = max(1, bench.pick(CHARACTERS_PER_ROUND, CHARACTERS_PER_ROUND // 100) // (len(text) + 50))
+        runs = {library: make_repeated(call, text, times) for library, call in by_library.items()}
+        for library, seconds in time_interleaved(runs, bench.rounds(9)).items():
             bench.add(task, library, [value / times for value in seconds], reference=REFERENCE)

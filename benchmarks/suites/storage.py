@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tokjax
-from benchmarks.inputs import read_documents, tokenizer_of
-from benchmarks.measuring import apart, interleaved
+from benchmarks.inputs import load_ranks_tokenizer, read_documents
+from benchmarks.timing import run_in_process, time_interleaved
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,33 +51,36 @@ def measure_strategies(ranks: str, text: str, directory: str, rounds: int) -> di
     """Seconds a batch, bytes on disk a byte of text, and padding, of each way; on one core."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    tokenizer = tokenizer_of(Path(ranks))
+    tokenizer = load_ranks_tokenizer(Path(ranks))
     texts = [part for document in read_documents(Path(text)) for part in document.split("\n\n") if part]
     texts = texts[:PARAGRAPHS]
     size = sum(len(text.encode()) for text in texts)
-    told, loops = {}, {}
-    for name, (field_of, loader_of) in MAKERS.items():
-        tokjax.write_dataset(texts, field_of(tokenizer), Path(directory) / name)
+    reported, loops = {}, {}
+    for name, (make_field, loader_of) in MAKERS.items():
+        tokjax.write_dataset(texts, make_field(tokenizer), Path(directory) / name)
         dataset = tokjax.open_dataset(Path(directory) / name, tokenizer)
         loader = loader_of(dataset)
-        told[name] = {"of_the_text": _bytes_on_disk(dataset) / size, "padding": _padding(loader)}
-        loops[name] = partial(_load, loader)
-    for name, seconds in interleaved(loops, rounds).items():
-        told[name]["rounds"] = [value / STEPS for value in seconds]
-    return told
+        reported[name] = {
+            "of_the_text": _count_disk_bytes(dataset) / size,
+            "padding": _measure_padding_share(loader),
+        }
+        loops[name] = partial(_run_loader, loader)
+    for name, seconds in time_interleaved(loops, rounds).items():
+        reported[name]["rounds"] = [value / STEPS for value in seconds]
+    return reported
 
 
-def _bytes_on_disk(dataset: Any) -> int:
+def _count_disk_bytes(dataset: Any) -> int:
     return sum(file.nbytes for shard in dataset.manifest.shards for file in shard.files.values())
 
 
-def _padding(loader: Any) -> float:
+def _measure_padding_share(loader: Any) -> float:
     batches = [loader.batch_at(step) for step in range(STEPS // 2)]
-    places = sum(batch.ids.size for batch in batches)
-    return 1 - sum(int(np.asarray(batch.attention_mask).sum()) for batch in batches) / places
+    positions = sum(batch.ids.size for batch in batches)
+    return 1 - sum(int(np.asarray(batch.attention_mask).sum()) for batch in batches) / positions
 
 
-def _load(loader: Any) -> None:
+def _run_loader(loader: Any) -> None:
     for step in range(STEPS):
         loader.batch_at(step)
 
@@ -86,12 +89,12 @@ def measure(bench: Bench) -> None:
     """Each way to store."""
     bench.settings |= {"threads": 1, "rows": ROWS, "length": LENGTH}
     bench.say("writing, and loading on one core")
-    told = {
+    reported = {
         "ranks": str(bench.ranks),
         "text": str(bench.text(MEGABYTES).path),
         "directory": str(bench.scratch),
         "rounds": bench.rounds(5),
     }
-    for name, seen in apart("benchmarks.suites.storage:measure_strategies", told).items():
+    for name, seen in run_in_process("benchmarks.suites.storage:measure_strategies", reported).items():
         extra = {"of_the_text": seen["of_the_text"], "padding": seen["padding"], "samples": ROWS}
         bench.add(f"{ROWS} rows of up to {LENGTH}", name, seen["rounds"], reference="raw", extra=extra)

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import sentencepiece
 
-from benchmarks.bench import not_installed
+from benchmarks.bench import format_not_installed
 from benchmarks.contenders import CONTENDERS
-from benchmarks.environments import python_with_slow_tokenizers
-from benchmarks.inputs import InputError, cache, read_ranks, vocabulary_file
-from benchmarks.measuring import apart
+from benchmarks.environments import make_slow_environment
+from benchmarks.inputs import InputError, get_cache_directory, read_ranks, write_vocabulary_file
 from benchmarks.names import ENCODING, IDS, OURS, SLOW, THEIRS
+from benchmarks.timing import run_in_process
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,10 +33,10 @@ OTHER_VOCABULARY = "SentencePiece"
 NAMES = (SLOW, "Hugging Face, fast", THEIRS, OTHER_VOCABULARY, f"gigatoken, {IDS}", OURS)
 
 
-def sentencepiece_model(text: Text, pieces: int) -> Path:
+def train_sentencepiece_model(text: Text, pieces: int) -> Path:
     """A BPE model of that text, kept beside the records."""
     digest = hashlib.sha256(text.path.read_bytes()).hexdigest()[:16]
-    path = cache() / "sentencepiece" / f"{digest}-{pieces}.model"
+    path = get_cache_directory() / "sentencepiece" / f"{digest}-{pieces}.model"
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = (line for document in text.documents for line in document.split("\n") if line)
@@ -52,21 +52,23 @@ def sentencepiece_model(text: Text, pieces: int) -> Path:
     return path
 
 
-def interpreters(bench: Bench) -> dict[str, str]:
+def find_interpreters(bench: Bench) -> dict[str, str]:
     """Which interpreter runs each contender; none for those that are left out."""
     found = {name: sys.executable for name in NAMES if name != SLOW and CONTENDERS[name].installed}
     for name in (name for name in NAMES if name not in found and name != SLOW):
-        bench.leave_out(ENCODING, name, not_installed(CONTENDERS[name].package))
+        bench.record_skip(ENCODING, name, format_not_installed(CONTENDERS[name].package))
     if not bench.install:
-        bench.leave_out(ENCODING, SLOW, "no environment is made for transformers 4")
+        bench.record_skip(ENCODING, SLOW, "no environment is made for transformers 4")
         return found
     try:
-        found[SLOW] = str(python_with_slow_tokenizers(bench.say))
+        found[SLOW] = str(make_slow_environment(bench.say))
     except InputError as error:
-        bench.leave_out(ENCODING, SLOW, str(error))
+        bench.record_skip(ENCODING, SLOW, str(error))
         return found
-    told = {"distribution_name": "transformers"}
-    bench.settings[SLOW] = f"transformers {apart('importlib.metadata:version', told, python=found[SLOW])}"
+    reported = {"distribution_name": "transformers"}
+    bench.settings[SLOW] = (
+        f"transformers {run_in_process('importlib.metadata:version', reported, python=found[SLOW])}"
+    )
     return found
 
 
@@ -74,22 +76,24 @@ def measure(bench: Bench) -> None:
     """Two passes of each contender over the same documents, and single texts of four lengths."""
     text, ranks = bench.text(MEGABYTES), bench.ranks
     for kind in ("huggingface", "gpt2"):
-        vocabulary_file(ranks, kind)
-    model = sentencepiece_model(text, len(read_ranks(ranks)))
+        write_vocabulary_file(ranks, kind)
+    model = train_sentencepiece_model(text, len(read_ranks(ranks)))
     bench.settings["threads"] = 1
-    python = interpreters(bench)
+    python = find_interpreters(bench)
     seen: dict[str, list[dict[str, Any]]] = defaultdict(list)
     rounds = bench.rounds(3)
     for number in range(rounds):
         for name in (name for name in NAMES if name in python):
             bench.say(f"round {number + 1} of {rounds}: {name}")
             source = model if name == OTHER_VOCABULARY else ranks
-            told = {"name": name, "source": str(source), "text": str(text.path), "lengths": LENGTHS}
-            seen[name].append(apart("benchmarks.contenders:measure_latency", told, python=python[name]))
+            reported = {"name": name, "source": str(source), "text": str(text.path), "lengths": LENGTHS}
+            seen[name].append(
+                run_in_process("benchmarks.contenders:measure_latency", reported, python=python[name])
+            )
     check_counts({name: rows[0]["tokens"] for name, rows in seen.items() if name != OTHER_VOCABULARY})
     size = sum(len(document.encode()) for document in text.documents)
     for name, rows in seen.items():
-        write_down(bench, name, rows, size)
+        record_results(bench, name, rows, size)
 
 
 def check_counts(tokens: dict[str, int]) -> None:
@@ -98,7 +102,7 @@ def check_counts(tokens: dict[str, int]) -> None:
         raise InputError(f"the same ranks give different numbers of tokens: {tokens}")
 
 
-def write_down(bench: Bench, name: str, rows: list[dict[str, Any]], size: int) -> None:
+def record_results(bench: Bench, name: str, rows: list[dict[str, Any]], size: int) -> None:
     """What was seen of one contender."""
     extra = {"bytes": size, "tokens": rows[0]["tokens"]}
     for measure_name in ("cold", "warm"):

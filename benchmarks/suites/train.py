@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.bench import not_installed
-from benchmarks.measuring import ProcessError, apart
+from benchmarks.bench import format_not_installed
+from benchmarks.timing import ProcessError, run_in_process
 from benchmarks.trainers import TRAINERS
 
 if TYPE_CHECKING:
@@ -27,11 +27,13 @@ PHASES = ("counting", "merging")
 PACKAGES = ["tokjax", "numpy", "tokenizers", "gigatoken", "rustbpe", "bpeasy", "sentencepiece"]
 
 
-def train_apart(bench: Bench, name: str, text: Text, vocab_size: int) -> dict[str, float] | None:
+def train_in_process(bench: Bench, name: str, text: Text, vocab_size: int) -> dict[str, float] | None:
     """What `trainers.measure` sees in a fresh process; `None` where a peer fails."""
-    told = {"name": name, "text": str(text.path), "vocab_size": vocab_size, "workers": bench.threads}
+    reported = {"name": name, "text": str(text.path), "vocab_size": vocab_size, "workers": bench.threads}
     try:
-        seen: dict[str, float] = apart("benchmarks.trainers:measure", told, threads=bench.threads)
+        seen: dict[str, float] = run_in_process(
+            "benchmarks.trainers:measure", reported, threads=bench.threads
+        )
     except ProcessError:
         if name == "tokjax":
             raise
@@ -49,18 +51,18 @@ def measure_text(bench: Bench, text: Text, vocab_sizes: tuple[int, ...], rounds:
             if run in failed or any(row["seconds"] > SLOW_SECONDS for row in seen[run]):
                 continue
             bench.say(f"{text.name}, round {number + 1} of {rounds}, {run[0]:,} ids: {run[1]}")
-            row = train_apart(bench, run[1], text, run[0])
+            row = train_in_process(bench, run[1], text, run[0])
             failed |= {run} if row is None else set()
             seen[run] += [row] if row else []
     for size, name in failed:
-        bench.leave_out(text.name, name, "fails", at=size)
+        bench.record_skip(text.name, name, "fails", at=size)
     for (size, name), rows in ((run, rows) for run, rows in seen.items() if rows):
-        write_down(bench, (text.name, name, size), rows)
+        record_results(bench, (text.name, name, size), rows)
     for name in (name for name, one in TRAINERS.items() if not one.installed):
-        bench.leave_out(text.name, name, not_installed(TRAINERS[name].package))
+        bench.record_skip(text.name, name, format_not_installed(TRAINERS[name].package))
 
 
-def write_down(bench: Bench, run: tuple[str, str, int], rows: list[dict[str, float]]) -> None:
+def record_results(bench: Bench, run: tuple[str, str, int], rows: list[dict[str, float]]) -> None:
     """What was seen of one trainer: time and memory, and of tokjax the parts of the time."""
     task, name, size = run
     extra = {"ids": made} if (made := rows[-1].get("ids")) else {}

@@ -5,22 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from benchmarks.tables.batches import (
-    batching_table,
-    device_table,
-    loading_table,
-    overlap_table,
-    strategies_table,
+    make_batching_table,
+    make_device_table,
+    make_loading_table,
+    make_overlap_table,
+    make_strategies_table,
 )
 from benchmarks.tables.encoding import (
-    encode_table,
-    first_table,
-    growth_table,
-    kinds_table,
-    short_table,
-    tokenizers_table,
+    make_encode_table,
+    make_first_table,
+    make_growth_table,
+    make_kinds_table,
+    make_short_table,
+    make_tokenizers_table,
 )
-from benchmarks.tables.explained import compared_table, counting_table, plans_table, rates_table
-from benchmarks.tables.training import ladder_table, phases_table, train_table
+from benchmarks.tables.explained import (
+    make_comparison_table,
+    make_counting_table,
+    make_plans_table,
+    make_rates_table,
+)
+from benchmarks.tables.training import make_algorithms_table, make_phases_table, make_train_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,22 +33,22 @@ if TYPE_CHECKING:
     from benchmarks.record import Record
 
 TABLES: dict[str, tuple[str, Callable[[Record], str]]] = {
-    "encode": ("encode", encode_table),
-    "short": ("short", short_table),
-    "first": ("first", first_table),
-    "tokenizers": ("tokenizers", tokenizers_table),
-    "kinds": ("kinds", kinds_table),
-    "growth": ("growth", growth_table),
-    "train": ("train", train_table),
-    "train-phases": ("train", phases_table),
-    "ladder": ("ladder", ladder_table),
-    "strategies": ("storage", strategies_table),
-    "loading": ("loading", loading_table),
-    "batching": ("batching", batching_table),
-    "device": ("device", device_table),
-    "overlap": ("device", overlap_table),
-    "rates": ("encode", rates_table),
-    "compared": ("encode", compared_table),
-    "phases": ("train", counting_table),
-    "plans": ("batching", plans_table),
+    "encode": ("encode", make_encode_table),
+    "short": ("short", make_short_table),
+    "first": ("first", make_first_table),
+    "tokenizers": ("tokenizers", make_tokenizers_table),
+    "kinds": ("kinds", make_kinds_table),
+    "growth": ("growth", make_growth_table),
+    "train": ("train", make_train_table),
+    "train-phases": ("train", make_phases_table),
+    "ladder": ("ladder", make_algorithms_table),
+    "strategies": ("storage", make_strategies_table),
+    "loading": ("loading", make_loading_table),
+    "batching": ("batching", make_batching_table),
+    "device": ("device", make_device_table),
+    "overlap": ("device", make_overlap_table),
+    "rates": ("encode", make_rates_table),
+    "compared": ("encode", make_comparison_table),
+    "phases": ("train", make_counting_table),
+    "plans": ("batching", make_plans_table),
 }

@@ -12,45 +12,45 @@ if TYPE_CHECKING:
 QUICK = "Small inputs, few rounds: this says that it runs, not how fast."
 
 
-def markdown(header: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
+def format_markdown_table(header: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> str:
     """A table, and what is said below it."""
     lines = ["| " + " | ".join(header) + " |", "|---" * len(header) + "|"]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join([*lines, "", note] if note else lines)
 
 
-def host(record: Record) -> str:
+def format_host(record: Record) -> str:
     """The machine, the versions and the date; and whose ranks, where they are no published ones."""
     named = ", ".join(f"{package} {number}" for package, number in record.versions.items())
-    parts = [f"{machine_of(record)}, {named}; {record.date}."]
+    parts = [f"{get_machine(record)}, {named}; {record.date}."]
     parts += [f"{one.name}: {one.note}." for one in record.inputs if one.note and one.name == "ranks"]
     return " ".join([*parts, QUICK] if record.settings["quick"] else parts)
 
 
-def machine_of(record: Record) -> str:
+def get_machine(record: Record) -> str:
     """The processor, its cores, the memory, where it is known, and Python."""
     machine = record.machine
     memory = f", {machine['memory_gib']:.0f} GiB" if "memory_gib" in machine else ""
     return f"{machine['processor']}, {machine['cores']} cores{memory}, Python {record.python}"
 
 
-def names_of(measurements: Iterable[Measurement], attribute: str) -> list[str]:
+def get_names(measurements: Iterable[Measurement], attribute: str) -> list[str]:
     """The different values of an attribute, in order."""
     return list(dict.fromkeys(getattr(one, attribute) for one in measurements))
 
 
-def one_of(record: Record, measure: str = "time", **wanted: object) -> Measurement | None:
+def get_measurement(record: Record, measure: str = "time", **wanted: object) -> Measurement | None:
     """The first measurement with the given attributes."""
     return next(iter(record.of(measure, **wanted)), None)
 
 
-def seconds_of(record: Record, measure: str = "time", **wanted: object) -> float | None:
+def format_seconds(record: Record, measure: str = "time", **wanted: object) -> float | None:
     """The median of that."""
-    found = one_of(record, measure, **wanted)
+    found = get_measurement(record, measure, **wanted)
     return None if found is None else found.median
 
 
-def megabytes_a_second(measurement: Measurement) -> float:
+def compute_megabytes_per_second(measurement: Measurement) -> float:
     """Of the bytes that it tells."""
     return measurement.extra["bytes"] / 1e6 / (measurement.median or 1)
 
@@ -61,6 +61,6 @@ def left_out(record: Record) -> str:
     return "".join(f" {contender}: {why}." for contender, why in reasons)
 
 
-def count(value: float) -> str:
+def format_count(value: float) -> str:
     """A number for the eye."""
     return f"{value:,.0f}"

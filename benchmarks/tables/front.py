@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.names import IDS, OFFSETS, run_name
+from benchmarks.names import IDS, OFFSETS, format_run_name
 from benchmarks.record import read_record
-from benchmarks.tables.common import machine_of, markdown, megabytes_a_second, one_of
-from benchmarks.tables.encoding import other_ids
+from benchmarks.tables.common import (
+    compute_megabytes_per_second,
+    format_markdown_table,
+    get_machine,
+    get_measurement,
+)
+from benchmarks.tables.encoding import format_other_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -41,21 +46,21 @@ class Comparison(NamedTuple):
     is_headline: bool = False
 
 
-def _rate(one: Measurement) -> str:
-    return f"{megabytes_a_second(one):.0f} MB/s"
+def _format_rate(one: Measurement) -> str:
+    return f"{compute_megabytes_per_second(one):.0f} MB/s"
 
 
-def _time(one: Measurement) -> str:
+def _format_time(one: Measurement) -> str:
     seconds = one.median or 0.0
     return f"{seconds:.1f} s" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
-def _tokens(one: Measurement) -> str:
+def _format_tokens(one: Measurement) -> str:
     return f"{one.extra['tokens'] / 1e6 / (one.median or 1):.0f} million ids/s"
 
 
-def _on_one_thread(kind: str, *libraries: str) -> dict[str, str]:
-    return {library: run_name(f"{library}, {kind}", 1) for library in libraries}
+def _is_single_threaded(kind: str, *libraries: str) -> dict[str, str]:
+    return {library: format_run_name(f"{library}, {kind}", 1) for library in libraries}
 
 
 COMPARISONS = (
@@ -63,26 +68,26 @@ COMPARISONS = (
         "encoding of 50 MB of English, one thread, cold cache",
         "encode",
         {"task": "en", "measure": "cold"},
-        run_name(f"tokjax, {IDS}", 1),
-        _on_one_thread(IDS, *PEERS),
-        _rate,
+        format_run_name(f"tokjax, {IDS}", 1),
+        _is_single_threaded(IDS, *PEERS),
+        _format_rate,
         is_headline=True,
     ),
     Comparison(
         "the same, warm cache",
         "encode",
         {"task": "en", "measure": "warm"},
-        run_name(f"tokjax, {IDS}", 1),
-        _on_one_thread(IDS, *PEERS),
-        _rate,
+        format_run_name(f"tokjax, {IDS}", 1),
+        _is_single_threaded(IDS, *PEERS),
+        _format_rate,
     ),
     Comparison(
         "encoding with offsets and masks, cold cache",
         "encode",
         {"task": "en", "measure": "cold"},
-        run_name(f"tokjax, {OFFSETS}", 1),
-        _on_one_thread(OFFSETS, "tokenizers", "tokie"),
-        _rate,
+        format_run_name(f"tokjax, {OFFSETS}", 1),
+        _is_single_threaded(OFFSETS, "tokenizers", "tokie"),
+        _format_rate,
         is_headline=True,
     ),
     Comparison(
@@ -91,7 +96,7 @@ COMPARISONS = (
         {"task": "120 MB", "at": 32_000},
         "tokjax",
         {name: name for name in ("tokenizers", "sentencepiece (bpe)", "rustbpe", "gigatoken")},
-        _time,
+        _format_time,
         is_headline=True,
     ),
     Comparison(
@@ -100,7 +105,7 @@ COMPARISONS = (
         {"task": "collation, 8 batches"},
         "tokjax, from lists",
         {"transformers' `pad`": "transformers pad"},
-        _time,
+        _format_time,
     ),
     Comparison(
         "padding of arrays of ids",
@@ -108,7 +113,7 @@ COMPARISONS = (
         {"task": "collation, 8 batches"},
         "tokjax",
         {"transformers' `pad`": "transformers pad, from arrays", "a loop over rows": "row loop"},
-        _time,
+        _format_time,
     ),
     Comparison(
         "packing of whole documents",
@@ -116,7 +121,7 @@ COMPARISONS = (
         {"task": "packing"},
         "tokjax, best fit",
         {"Grain": "Grain, best fit of 64", "seqio": "seqio", "TRL": "TRL, best fit"},
-        _time,
+        _format_time,
         is_headline=True,
     ),
     Comparison(
@@ -128,7 +133,7 @@ COMPARISONS = (
             "transformers' collator, its arrays alone": "transformers, arrays alone",
             "with lists to arrays": "transformers",
         },
-        _time,
+        _format_time,
     ),
     Comparison(
         "alignment of named entities with tokens",
@@ -139,7 +144,7 @@ COMPARISONS = (
             "`char_to_token` of each character": "char_to_token of each character",
             "of both ends alone": "char_to_token of both ends",
         },
-        _time,
+        _format_time,
     ),
     Comparison(
         "shuffled batches from a dataset on disk",
@@ -151,12 +156,12 @@ COMPARISONS = (
             "torch": "torch DataLoader",
             "nanoGPT's loop, int64 and targets too": "nanoGPT's loop",
         },
-        _tokens,
+        _format_tokens,
     ),
 )
 
 
-def front_table(results: Path, *, only_headlines: bool = False) -> str:
+def make_front_table(results: Path, *, only_headlines: bool = False) -> str:
     """Renders the comparisons that were measured, one row for each.
 
     Args:
@@ -166,34 +171,38 @@ def front_table(results: Path, *, only_headlines: bool = False) -> str:
     comparisons = [one for one in COMPARISONS if one.is_headline or not only_headlines]
     records = {one.benchmark: results / f"{one.benchmark}.json" for one in comparisons}
     read = {name: read_record(path) for name, path in records.items() if path.exists()}
-    rows = [row for one in comparisons if one.benchmark in read and (row := _row(one, read[one.benchmark]))]
+    rows = [
+        row for one in comparisons if one.benchmark in read and (row := _make_row(one, read[one.benchmark]))
+    ]
     if not read:
-        return markdown(_HEADER, rows, "")
-    return markdown(_HEADER, rows, _machine_and_dates(read) if only_headlines else _note(read))
+        return format_markdown_table(_HEADER, rows, "")
+    return format_markdown_table(
+        _HEADER, rows, _format_machine_and_dates(read) if only_headlines else _format_note(read)
+    )
 
 
-def _row(comparison: Comparison, record: Record) -> list[str]:
-    ours = one_of(record, **{"contender": comparison.ours, **comparison.where})
+def _make_row(comparison: Comparison, record: Record) -> list[str]:
+    ours = get_measurement(record, **{"contender": comparison.ours, **comparison.where})
     if ours is None or not ours.median:
         return []
     ratios = []
     for name, contender in comparison.theirs.items():
-        theirs = one_of(record, **{"contender": contender, **comparison.where})
+        theirs = get_measurement(record, **{"contender": contender, **comparison.where})
         if theirs is not None and theirs.median:
             ratio = theirs.median / ours.median
             ratios.append(f"{name} {ratio:.0f}" if ratio >= 10 else f"{name} {ratio:.2g}")
     return [comparison.title, comparison.describe(ours), "; ".join(ratios)]
 
 
-def _machine_and_dates(records: Mapping[str, Record]) -> str:
-    machine = machine_of(next(iter(records.values())))
+def _format_machine_and_dates(records: Mapping[str, Record]) -> str:
+    machine = get_machine(next(iter(records.values())))
     dates = sorted({record.date for record in records.values()})
     when = " to ".join(dict.fromkeys((dates[0], dates[-1])))
     return f"Values below 1: tokjax is slower. {machine}; {when}."
 
 
-def _note(records: Mapping[str, Record]) -> str:
+def _format_note(records: Mapping[str, Record]) -> str:
     versions = {name: number for record in records.values() for name, number in record.versions.items()}
     named = ", ".join(f"{name} {number}" for name, number in versions.items())
-    others = other_ids(records["encode"]) if "encode" in records else ""
-    return f"{_machine_and_dates(records)} {others}{named}."
+    others = format_other_ids(records["encode"]) if "encode" in records else ""
+    return f"{_format_machine_and_dates(records)} {others}{named}."

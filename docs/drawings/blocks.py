@@ -44,15 +44,17 @@ def draw_batches(title: str, batches: Mapping[str, PaddedBatch | PackedBlocks]) 
         title: what there is to see.
         batches: by heading; row `i` of a padded one is document `i`.
     """
-    return _draw(title, [_ids_of(heading, batch) for heading, batch in batches.items()])
+    return _draw_grids(
+        title, [_get_ids(heading, batch) for heading, batch in batches.items()]
+    )
 
 
-def place_batches(
+def draw_batches_at(
     svg: Svg, x: float, y: float, batches: Mapping[str, PaddedBatch | PackedBlocks]
 ) -> None:
     """The ids of batches side by side in a drawing, from `(x, y)` on, under headings."""
     for heading, batch in batches.items():
-        _place(svg, x, y, _ids_of(heading, batch), left=0)
+        _draw_grid(svg, x, y, _get_ids(heading, batch), left=0)
         x += batch.ids.shape[1] * _WIDTH + 2 * _SPACE
 
 
@@ -73,10 +75,10 @@ def draw_columns(title: str, blocks: PackedBlocks) -> str:
         _Grid(f"block {i}", arrays[i], documents[i], [*columns])
         for i in range(len(arrays))
     ]
-    return _draw(title, grids)
+    return _draw_grids(title, grids)
 
 
-def _ids_of(heading: str, batch: PaddedBatch | PackedBlocks) -> _Grid:
+def _get_ids(heading: str, batch: PaddedBatch | PackedBlocks) -> _Grid:
     ids = np.asarray(batch.ids)
     if isinstance(batch, PackedBlocks):
         return _Grid(heading, ids, np.asarray(batch.document_ids), ())
@@ -86,26 +88,26 @@ def _ids_of(heading: str, batch: PaddedBatch | PackedBlocks) -> _Grid:
     )
 
 
-def _draw(title: str, grids: Sequence[_Grid]) -> str:
+def _draw_grids(title: str, grids: Sequence[_Grid]) -> str:
     left = _NAMES if any(grid.names for grid in grids) else 0
     width = left + max(grid.values.shape[1] for grid in grids) * _WIDTH
     height = sum(_HEADING + len(grid.values) * _HIGH + _SPACE for grid in grids)
     svg = Svg(width, height, title)
     y = 0
     for grid in grids:
-        _place(svg, 0, y, grid, left)
+        _draw_grid(svg, 0, y, grid, left)
         y += _HEADING + len(grid.values) * _HIGH + _SPACE
     return str(svg)
 
 
-def _place(svg: Svg, x: float, y: float, grid: _Grid, left: float) -> None:
+def _draw_grid(svg: Svg, x: float, y: float, grid: _Grid, left: float) -> None:
     svg.text(x, y + _HEADING / 2, grid.heading, bold=True)
     for i, name in enumerate(grid.names):
-        place = x + left - 8, y + _HEADING + (i + 0.5) * _HIGH
-        svg.text(*place, name, size=12, anchor="end", monospace=True)
+        position = x + left - 8, y + _HEADING + (i + 0.5) * _HIGH
+        svg.text(*position, name, size=12, anchor="end", monospace=True)
     for (i, j), value in np.ndenumerate(grid.values):
-        place = x + left + j * _WIDTH, y + _HEADING + i * _HIGH
-        _draw_cell(svg, *place, int(value), int(grid.documents[i, j]))
+        position = x + left + j * _WIDTH, y + _HEADING + i * _HIGH
+        _draw_cell(svg, *position, int(value), int(grid.documents[i, j]))
 
 
 def _draw_cell(svg: Svg, x: float, y: float, value: int, document: int) -> None:

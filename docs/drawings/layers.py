@@ -6,15 +6,15 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from docs.drawings.svg import DARK, FAINT, PALETTE, Svg
-from tests.layers import LAYERS, modules, read_imports
+from tests.import_layers import LAYERS, iter_modules, read_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _WIDTH, _LABEL, _GAP = 700, 58, 6
-_A_ROW = 5
-_BOX, _HIGH = (_WIDTH - _LABEL) / _A_ROW, 42
-_LOW = 1
+_PACKAGES_PER_ROW = 5
+_BOX, _HIGH = (_WIDTH - _LABEL) / _PACKAGES_PER_ROW, 42
+_LOW_HEIGHT = 1
 """Nearly all modules import from the layers up to this one: in the matrix each of them is one column."""
 _CELL, _NAMES, _HEADS = 34, 92, 78
 
@@ -39,7 +39,7 @@ def read_packages() -> list[Package]:
     """Returns all packages, from the lowest layer, with their sizes."""
     files: Counter[str] = Counter()
     lines: Counter[str] = Counter()
-    for name, path in modules().items():
+    for name, path in iter_modules().items():
         package = name.split(".")[0]
         files[package] += 1
         lines[package] += len(path.read_text("utf-8").splitlines())
@@ -63,7 +63,7 @@ def draw_layers() -> str:
     packages = read_packages()
     layers = sorted({package.layer for package in packages}, reverse=True)
     rows = {
-        layer: _rows(package for package in packages if package.layer == layer)
+        layer: _split_rows(package for package in packages if package.layer == layer)
         for layer in layers
     }
     height = sum(len(rows[layer]) * _HIGH + 2 * _GAP for layer in layers)
@@ -107,12 +107,14 @@ def draw_uses() -> str:
 
 def _get_label(module: str) -> str:
     package = module.split(".", maxsplit=1)[0]
-    return package if LAYERS[package] > _LOW else f"layer {LAYERS[package]}"
+    return package if LAYERS[package] > _LOW_HEIGHT else f"layer {LAYERS[package]}"
 
 
-def _rows(packages: Iterable[Package]) -> list[list[Package]]:
+def _split_rows(packages: Iterable[Package]) -> list[list[Package]]:
     left = list(packages)
-    return [left[i : i + _A_ROW] for i in range(0, len(left), _A_ROW)]
+    return [
+        left[i : i + _PACKAGES_PER_ROW] for i in range(0, len(left), _PACKAGES_PER_ROW)
+    ]
 
 
 def _draw_package(svg: Svg, x: float, y: float, package: Package) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tokjax._util.array_namespace import Array
 
 _CELL, _HEADING, _SPACE = 20, 26, 36
-_A_ROW = 3
+_MASKS_PER_ROW = 3
 
 
 def draw_masks(
@@ -29,7 +29,7 @@ def draw_masks(
         masks: by heading, `bool`, of one row: shapes like `(1, queries, keys)`, the last two of one size.
         segment_ids: colour keys by their segments, 0 in grey; `None` for one colour.
     """
-    squares = {heading: _square(mask) for heading, mask in masks.items()}
+    squares = {heading: _to_square(mask) for heading, mask in masks.items()}
     length = max(len(square) for square in squares.values())
     colours = (
         np.ones(length, np.int32)
@@ -37,20 +37,26 @@ def draw_masks(
         else np.asarray(segment_ids).reshape(-1)
     )
     side = length * _CELL
-    columns, rows = min(len(squares), _A_ROW), -(-len(squares) // _A_ROW)
+    columns, rows = (
+        min(len(squares), _MASKS_PER_ROW),
+        -(-len(squares) // _MASKS_PER_ROW),
+    )
     svg = Svg(
         columns * (side + _SPACE) - _SPACE + 1,
         rows * (_HEADING + side + _SPACE) - _SPACE,
         title,
     )
     for i, (heading, square) in enumerate(squares.items()):
-        x, y = i % _A_ROW * (side + _SPACE), i // _A_ROW * (_HEADING + side + _SPACE)
+        x, y = (
+            i % _MASKS_PER_ROW * (side + _SPACE),
+            i // _MASKS_PER_ROW * (_HEADING + side + _SPACE),
+        )
         svg.text(x, y + _HEADING / 2, heading, size=11.5, monospace=True)
         _draw_square(svg, x, y + _HEADING, square, colours)
     return str(svg)
 
 
-def _square(mask: Array) -> NDArray[np.bool_]:
+def _to_square(mask: Array) -> NDArray[np.bool_]:
     """Masks of one row, or of one query for all, as queries and keys."""
     seen = np.asarray(mask)
     keys = seen.shape[-1]
@@ -61,11 +67,11 @@ def _draw_square(
     svg: Svg, x: float, y: float, square: NDArray[np.bool_], colours: NDArray[np.int32]
 ) -> None:
     for (query, key), is_seen in np.ndenumerate(square):
-        fill = _colour(int(colours[key])) if is_seen else "none"
+        fill = _get_colour(int(colours[key])) if is_seen else "none"
         svg.rectangle(
             x + key * _CELL, y + query * _CELL, _CELL, _CELL, fill=fill, stroke=FAINT
         )
 
 
-def _colour(segment: int) -> str:
+def _get_colour(segment: int) -> str:
     return PALETTE[(segment - 1) % len(PALETTE)] if segment > 0 else FAINT

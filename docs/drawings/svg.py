@@ -51,9 +51,9 @@ class Svg:
                 "xmlns": "http://www.w3.org/2000/svg",
                 "class": "drawing",
                 "role": "img",
-                "width": _number(width),
-                "height": _number(height),
-                "viewBox": f"0 0 {_number(width)} {_number(height)}",
+                "width": _format_number(width),
+                "height": _format_number(height),
+                "viewBox": f"0 0 {_format_number(width)} {_format_number(height)}",
             },
         )
         ElementTree.SubElement(self._root, "title").text = title
@@ -72,8 +72,8 @@ class Svg:
         hint: str = "",
     ) -> None:
         """A rectangle with its upper left corner at `(x, y)`; a mouse above it shows `hint`."""
-        places = {"x": x, "y": y, "width": width, "height": height, "rx": radius}
-        shape = self._add("rect", places, {"fill": fill, "stroke": stroke})
+        positions = {"x": x, "y": y, "width": width, "height": height, "rx": radius}
+        shape = self._add("rect", positions, {"fill": fill, "stroke": stroke})
         if hint:
             ElementTree.SubElement(shape, "title").text = hint
 
@@ -99,7 +99,7 @@ class Svg:
             "font-weight": "bold" if bold else "normal",
         }
         if upwards:
-            looks["transform"] = f"rotate(-90 {_number(x)} {_number(y)})"
+            looks["transform"] = f"rotate(-90 {_format_number(x)} {_format_number(y)})"
         self._add("text", {"x": x, "y": y, "font-size": size}, looks).text = string
 
     def line(
@@ -128,10 +128,10 @@ class Svg:
     def _add(
         self, tag: str, numbers: dict[str, float], looks: dict[str, str]
     ) -> ElementTree.Element:
-        attributes = {name: _number(value) for name, value in numbers.items()}
+        attributes = {name: _format_number(value) for name, value in numbers.items()}
         return ElementTree.SubElement(self._root, tag, attributes | looks)
 
 
-def _number(value: float) -> str:
+def _format_number(value: float) -> str:
     """Without digits that no one sees: they would differ between machines."""
     return f"{round(value, 2):g}"

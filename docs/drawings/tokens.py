@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import tokjax
-from docs.drawings.blocks import place_batches
+from docs.drawings.blocks import draw_batches_at
 from docs.drawings.svg import DARK, FAINT, INK, PALETTE, Svg
 from tokjax.trainer import train_bpe
 
@@ -40,7 +40,7 @@ def draw_overview() -> str:
         "Three texts as tokens with their bytes, then padded and packed",
     )
     for i, result in enumerate(results):
-        _place_tokens(svg, i * _ROW, result, PALETTE[i])
+        _draw_tokens(svg, i * _ROW, result, PALETTE[i])
     svg.text(_WIDTH, 10, "a token, its id, and the", size=11, anchor="end")
     svg.text(_WIDTH, 26, "bytes where it starts and stops;", size=11, anchor="end")
     svg.text(_WIDTH, 42, "<eos> was inserted: it has none", size=11, anchor="end")
@@ -52,13 +52,13 @@ def draw_overview() -> str:
         f"padded: {padded.ids.size} places for {len(results.ids)} tokens",
         f"packed: {packed.ids.size} places",
     )
-    place_batches(
+    draw_batches_at(
         svg, 0, len(TEXTS) * _ROW, dict(zip(headings, (padded, packed), strict=True))
     )
     return str(svg)
 
 
-def _place_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> None:
+def _draw_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> None:
     """A box a token, as wide as it has bytes; the numbers below are where spans start and stop."""
     x = 0
     assert result.offsets is not None  # all results here have them
@@ -81,8 +81,8 @@ def _place_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> 
         )  # (a letter is 0.6 times as wide as high)
         svg.text(x + width / 2, y + 13, token.replace(" ", "␣"), size=size, **middle)
         svg.text(x + width / 2, y + 29, str(id_), size=10, **middle)
-        place = start if has_span else int(result.offsets.max())
+        position = start if has_span else int(result.offsets.max())
         svg.text(
-            x, y + _BOX + 9, str(place), size=10, anchor="middle" if x else "start"
+            x, y + _BOX + 9, str(position), size=10, anchor="middle" if x else "start"
         )
         x += width

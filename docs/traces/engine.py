@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.batch_merging import _REACH, _taken_from
+from tokjax.bpe.batch_merging import _REACH, _propagate_bounds
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     as_segments,
-    cut_into_words,
     gather,
+    split_pieces,
 )
 from tokjax.bpe.merge_bounds import NEVER, unpacked
 
@@ -49,12 +49,12 @@ class Joint(NamedTuple):
 
 def joints_of(merger: BatchMerger, word: bytes) -> list[Joint]:
     """What the first round knows of each two neighbours of a word."""
-    symbols = merger._first_symbols(
+    symbols = merger._build_symbols(
         np.frombuffer(word, np.uint8), np.array([len(word)])
     )
     joints = unpacked(symbols.joints)
-    left, right = _taken_from(joints, _REACH)
-    sure = merger._sure_pairs(symbols.ids, joints.rank, left, right, _REACH)
+    left, right = _propagate_bounds(joints, _REACH)
+    sure = merger._find_safe_pairs(symbols.ids, joints.rank, left, right, _REACH)
     pairs = [
         _shown(word[i : i + 1]) + "·" + _shown(word[i + 1 : i + 2])
         for i in range(len(word) - 1)
@@ -75,7 +75,7 @@ def merging_rounds(merger: BatchMerger, words: Words) -> Iterator[list[str]]:
     texts = list(words.texts())
     stops = np.cumsum([0, *map(len, texts)])
     done = np.full(stops[-1], -1, np.int32)
-    symbols: _Symbols | None = merger._first_symbols(
+    symbols: _Symbols | None = merger._build_symbols(
         np.frombuffer(b"".join(texts), np.uint8), stops[1:]
     )
     while symbols is not None:
@@ -92,7 +92,7 @@ def seconds_by_stage(
 ) -> dict[str, float]:
     """How long each stage of the engine takes when all words are known: the least of some rounds."""
     chunks = list(gather(as_segments(texts), CHUNK_CHARACTERS, cutter.cut))
-    known.learn([known.find(cut_into_words(pieces, cutter).words) for pieces in chunks])
+    known.learn([known.find(split_pieces(pieces, cutter).words) for pieces in chunks])
     rounds = [
         [_clocked(pieces, cutter, known) for pieces in chunks] for _ in range(_ROUNDS)
     ]
@@ -102,7 +102,7 @@ def seconds_by_stage(
 
 def _clocked(pieces: Pieces, cutter: Cutter, known: KnownWords) -> list[float]:
     times = [time.perf_counter()]
-    words = cut_into_words(pieces, cutter).words
+    words = split_pieces(pieces, cutter).words
     times.append(time.perf_counter())
     found = known.find(words)
     times.append(time.perf_counter())

@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from benchmarks.measuring import seconds_of
+from benchmarks.timing import measure_seconds
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer import count_pretokens
-from tokjax.trainer.bpe.batched_merging import Rules, _Merger
+from tokjax.trainer.bpe.batched_merging import TrainingRules, _Merger
 from tokjax.trainer.bpe.checkpoints import Checkpoint
-from tokjax.trainer.bpe.linked_symbols import RIGHT, symbols_of
+from tokjax.trainer.bpe.linked_symbols import RIGHT, make_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.trainer import PretokenCounts
-    from tokjax.trainer.bpe.pair_table import Best
-    from tokjax.trainer.bpe.safe_batch import Ranked
+    from tokjax.trainer.bpe.pair_table import BestPairs
+    from tokjax.trainer.bpe.safe_batch import RankedPairs
 
 _NO_SPECIAL_TOKENS = 256
 _ROUNDS = 3
@@ -46,26 +46,28 @@ class Candidate(NamedTuple):
 class _Watched(_Merger):
     """A trainer that keeps what it ranked last."""
 
-    def _ranked(self, best: Best, most: int) -> tuple[Ranked, NDArray[np.int64]]:
-        self.ranked, rows = super()._ranked(best, most)
+    def _rank_pairs(
+        self, best: BestPairs, most: int
+    ) -> tuple[RankedPairs, NDArray[np.int64]]:
+        self.ranked, rows = super()._rank_pairs(best, most)
         return self.ranked, rows
 
 
 def seconds_of_counting(texts: Sequence[str], workers: int) -> float:
     """How long it takes to count the words of texts: the least of some rounds."""
     count = partial(count_pretokens, texts, workers=workers, progress=False)
-    return min(seconds_of(count) for _ in range(_ROUNDS))
+    return min(measure_seconds(count) for _ in range(_ROUNDS))
 
 
 def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate]]:
     """The most frequent pairs of each step, in order, until `most` tokens are made or no pair is left."""
-    rules = Rules(
+    rules = TrainingRules(
         _NO_SPECIAL_TOKENS,
         min_frequency=1,
         tie_break="lexicographic",
         max_token_length=None,
     )
-    merger = _Watched(Checkpoint((), symbols_of(counts)), rules)
+    merger = _Watched(Checkpoint((), make_symbols(counts)), rules)
     while merger.num_new < most:
         before = len(merger.merged.made)
         if merger._step(most - merger.num_new) is None:

@@ -2,7 +2,7 @@
 
 import itertools
 
-PLACES = {  # inside, first, last, alone
+BILOU_POSITIONS = {  # inside, first, last, alone
     "BIO": "IBIB",
     "BILOU": "IBLU",
     "IOBES": "IBES",
@@ -37,45 +37,45 @@ def tags_of(offsets, spans, scheme="BIO", on_partial="include", words=None):
     for number, (_, _, label) in enumerate(spans):
         tokens = [token for token in counted if owner.get(token) == number]
         for token in tokens:
-            place = (token == tokens[0]) + 2 * (token == tokens[-1])
-            tags[token] = f"{PLACES[scheme][place]}-{label}"
+            position = (token == tokens[0]) + 2 * (token == tokens[-1])
+            tags[token] = f"{BILOU_POSITIONS[scheme][position]}-{label}"
     return tags, [sum(owner.get(token) == number for token in counted) for number in range(len(spans))]
 
 
-def white_bytes(data):
+def find_whitespace_bytes(data):
     """The places, from 1, of the bytes of white space."""
-    places, at = set(), 1
+    positions, at = set(), 1
     for character in data.decode("utf-8", "surrogateescape"):
         width = len(character.encode("utf-8", "surrogateescape"))
         if character.isspace():
-            places |= set(range(at, at + width))
+            positions |= set(range(at, at + width))
         at += width
-    return places
+    return positions
 
 
 def trimmed(token, white):
     """A token without the white space at its edges."""
-    solid = [place for place in range(*token) if place not in white]
+    solid = [position for position in range(*token) if position not in white]
     if solid:
         return solid[0], solid[-1] + 1
     return token if token[0] == token[1] else (token[1], token[1])
 
 
-def first_partial(offsets, spans):
+def find_first_partial(offsets, spans):
     """The first span that has a part of a token, and that token; `None` if there is none."""
     for start, stop, label in sorted(spans):
-        for token, place in enumerate(offsets):
-            shared = set(range(*place)) & set(range(start, stop))
-            if shared and len(shared) < place[1] - place[0]:
+        for token, position in enumerate(offsets):
+            shared = set(range(*position)) & set(range(start, stop))
+            if shared and len(shared) < position[1] - position[0]:
                 return (start, stop, label), token
     return None
 
 
-def lenient_chunks(tags):
+def parse_lenient_chunks(tags):
     """Chunks `(first, last, label)` as seqeval's `get_entities` finds them; `L` is its `E`, `U` its `S`."""
     chunks, begin = [], 0
     before, before_label = "O", ""
-    for place, tag in enumerate([*tags, "O"]):
+    for position, tag in enumerate([*tags, "O"]):
         role, _, label = tag.partition("-")
         role = {"L": "E", "U": "S"}.get(role, role)
         ends = (
@@ -84,25 +84,27 @@ def lenient_chunks(tags):
             or (before != "O" and before_label != label)
         )
         if ends and before != "O":
-            chunks.append((begin, place - 1, before_label))
+            chunks.append((begin, position - 1, before_label))
         begins = (
             role in ("B", "S")
             or (before in ("E", "S", "O") and role in ("E", "I"))
             or (role != "O" and before_label != label)
         )
         if begins:
-            begin = place
+            begin = position
         before, before_label = role, label
     return chunks
 
 
-def strict_chunks(tags, scheme):
+def parse_strict_chunks(tags, scheme):
     """Chunks that are whole: all stretches of tokens whose tags are those of one span, and none longer."""
     chunks = []
     for first, last in itertools.combinations_with_replacement(range(len(tags)), 2):
         length = last - first + 1
         label = tags[first].partition("-")[2]
-        expected = [f"{PLACES[scheme][(i == 0) + 2 * (i == length - 1)]}-{label}" for i in range(length)]
+        expected = [
+            f"{BILOU_POSITIONS[scheme][(i == 0) + 2 * (i == length - 1)]}-{label}" for i in range(length)
+        ]
         if tags[first] != "O" and tags[first : last + 1] == expected:
             chunks.append((first, last, label))
     return [
@@ -115,13 +117,13 @@ def strict_chunks(tags, scheme):
     ]
 
 
-def layers_of(spans):
+def compute_layers(spans):
     """Greedy: the longest first, each into the first layer where it meets no other."""
     layers = []
     for span in sorted(spans, key=lambda span: (-(span[1] - span[0]), span[0])):
-        taken = set(range(span[0], span[1]))
+        assigned = set(range(span[0], span[1]))
         for layer in layers:
-            if not any(taken & set(range(other[0], other[1])) for other in layer):
+            if not any(assigned & set(range(other[0], other[1])) for other in layer):
                 layer.append(span)
                 break
         else:
@@ -129,7 +131,7 @@ def layers_of(spans):
     return [sorted(layer) for layer in layers]
 
 
-def word_of(token, words):
+def find_word(token, words):
     """The word that a token is of, by its bytes; -1 for none."""
     mine = set(range(*token))
     for number, word in enumerate(words):

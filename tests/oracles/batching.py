@@ -4,14 +4,14 @@
 def pad_rows(rows, length, pad_id, pad_side="right", truncation="right"):
     ids, mask = [], []
     for row in rows:
-        cut = row[:length] if truncation == "right" else row[max(len(row) - length, 0) :]
-        padding = length - len(cut)
+        truncated = row[:length] if truncation == "right" else row[max(len(row) - length, 0) :]
+        padding = length - len(truncated)
         if pad_side == "right":
-            ids.append(cut + [pad_id] * padding)
-            mask.append([1] * len(cut) + [0] * padding)
+            ids.append(truncated + [pad_id] * padding)
+            mask.append([1] * len(truncated) + [0] * padding)
         else:
-            ids.append([pad_id] * padding + cut)
-            mask.append([0] * padding + [1] * len(cut))
+            ids.append([pad_id] * padding + truncated)
+            mask.append([0] * padding + [1] * len(truncated))
     return ids, mask
 
 
@@ -20,12 +20,12 @@ def shift_labels(ids, mask, ignore_index=-100, segments=None, loss_mask=None):
     for r, row in enumerate(ids):
         valid = [i for i in range(len(row)) if mask[r][i]]
         out = [ignore_index] * len(row)
-        for here, there in zip(valid, valid[1:], strict=False):
-            if segments is not None and segments[r][here] != segments[r][there]:
+        for here, present in zip(valid, valid[1:], strict=False):
+            if segments is not None and segments[r][here] != segments[r][present]:
                 continue
-            if loss_mask is not None and not loss_mask[r][there]:
+            if loss_mask is not None and not loss_mask[r][present]:
                 continue
-            out[here] = row[there]
+            out[here] = row[present]
         labels.append(out)
     return labels
 
@@ -60,7 +60,7 @@ def pack_rows(rows, block_size, pad_id, eos_id=None):
     return [list(column) for column in zip(*blocks, strict=True)], len(stream)
 
 
-def document_boundaries(ids, eos):
+def find_boundaries(ids, eos):
     boundaries, start = [], 0
     for i, id_ in enumerate(ids):
         if id_ == eos:

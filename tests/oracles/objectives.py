@@ -7,16 +7,16 @@ from tests.oracles.batching import shift_labels
 IGNORED = -100
 
 
-def whole(draw):
+def draw_integer(draw):
     """The 24 bits of a draw."""
     return int(float(draw) * 2**24)
 
 
-def number_below(draw, limit):
+def draw_below(draw, limit):
     return min(int(np.float32(draw) * np.float32(limit)), limit - 1)
 
 
-def words_of(word_ids, sequence_ids):
+def group_words(word_ids, sequence_ids):
     """Lists of places, one a word."""
     words = []
     for i, word in enumerate(word_ids):
@@ -41,11 +41,11 @@ def mask_row(ids, draws, may, words, options):
                 result[i] = options["mask_id"]
             elif treating[i] < np.float32(options["mask_share"] + options["random_share"]):
                 pool = options["pool"]
-                result[i] = pool[number_below(replacing[i], len(pool))]
+                result[i] = pool[draw_below(replacing[i], len(pool))]
     return result, labels
 
 
-def noise_counts(length, density, mean_span):
+def count_noise(length, density, mean_span):
     """How many tokens are noise, and in how many spans, as T5 counts."""
     if length < 2 or density == 0:
         return 0, 0
@@ -59,24 +59,24 @@ def segment_lengths(draws, items, segments):
     """The first item begins a segment, and so do those of the others with the smallest draws."""
     if segments == 0:
         return []
-    others = sorted(range(1, items), key=lambda i: (whole(draws[i]), i))
+    others = sorted(range(1, items), key=lambda i: (draw_integer(draws[i]), i))
     starts = sorted([0, *others[: segments - 1]])
     return [stop - start for start, stop in zip(starts, [*starts[1:], items], strict=True)]
 
 
-def noise_mask(draws, length, density, mean_span):
-    noise, spans = noise_counts(length, density, mean_span)
+def compute_noise_mask(draws, length, density, mean_span):
+    noise, spans = count_noise(length, density, mean_span)
     if spans == 0:
         return [False] * length
     noise_lengths = segment_lengths(draws, noise, spans)
-    kept_lengths = segment_lengths(draws[::-1], length - noise, spans)
+    remaining_lengths = segment_lengths(draws[::-1], length - noise, spans)
     mask = []
-    for kept_length, noise_length in zip(kept_lengths, noise_lengths, strict=True):
-        mask += [False] * kept_length + [True] * noise_length
+    for remaining_length, noise_length in zip(remaining_lengths, noise_lengths, strict=True):
+        mask += [False] * remaining_length + [True] * noise_length
     return mask
 
 
-def with_sentinels(tokens, hidden, sentinels):
+def replace_with_sentinels(tokens, hidden, sentinels):
     result, used = [], 0
     for i, token in enumerate(tokens):
         if not hidden[i]:
@@ -91,13 +91,13 @@ def corrupt_row(tokens, draws, density, mean_span, sentinels, eos, mode=None):
     """Inputs and targets, without padding; nothing of a row without tokens."""
     if not tokens:
         return [], []
-    mask = noise_mask(draws, len(tokens), density, mean_span)
-    inputs = with_sentinels(tokens, mask, sentinels)
-    targets = with_sentinels(tokens, [not noise for noise in mask], sentinels)
+    mask = compute_noise_mask(draws, len(tokens), density, mean_span)
+    inputs = replace_with_sentinels(tokens, mask, sentinels)
+    targets = replace_with_sentinels(tokens, [not noise for noise in mask], sentinels)
     return [mode] * (mode is not None) + inputs + [eos], [*targets, eos]
 
 
-def recombined(inputs, targets, sentinels, eos):
+def recombine(inputs, targets, sentinels, eos):
     """The tokens that inputs and targets were made from."""
     assert inputs[-1] == targets[-1] == eos
     spans, current = {}, None
@@ -129,34 +129,34 @@ def t5_random_spans_helper(inputs_length, density, mean_span, number):
 def split_row(ids, mask, draw):
     """Labels, prefix mask and prefix length of one row."""
     valid = [i for i in range(len(ids)) if mask[i]]
-    split = min(len(valid), 1 + number_below(draw, max(len(valid) - 1, 1)))
+    split = min(len(valid), 1 + draw_below(draw, max(len(valid) - 1, 1)))
     prefix = [int(i in valid[:split]) for i in range(len(ids))]
     suffix = [int(i in valid[split:]) for i in range(len(ids))]
     return shift_labels([ids], [mask], IGNORED, None, [suffix])[0], prefix, split
 
 
-def middle_last(document, draws, rate, spm_rate, prefix_id, middle_id, suffix_id):
+def reorder_middle_last(document, draws, rate, spm_rate, prefix_id, middle_id, suffix_id):
     if len(document) < 3 or draws[0] >= np.float32(rate):
         return document
-    low, high = sorted(number_below(draw, len(document) + 1) for draw in draws[2:])
+    low, high = sorted(draw_below(draw, len(document) + 1) for draw in draws[2:])
     prefix, middle, suffix = document[:low], document[low:high], document[high:]
     if draws[1] < np.float32(spm_rate):
         return [prefix_id, suffix_id, *suffix, middle_id, *prefix, *middle]
     return [prefix_id, *prefix, suffix_id, *suffix, middle_id, *middle]
 
 
-def assistant_mask(ids, start, end):
-    def places_of(template):
+def compute_assistant_mask(ids, start, end):
+    def find_template(template):
         return [i for i in range(len(ids)) if ids[i : i + len(template)] == template]
 
     mask = []
-    for place in range(len(ids)):
-        opened = max((i + len(start) for i in places_of(start) if i + len(start) <= place), default=None)
+    for index in range(len(ids)):
+        opened = max((i + len(start) for i in find_template(start) if i + len(start) <= index), default=None)
         if opened is None:
             mask.append(0)
             continue
-        closing = min((i for i in places_of(end) if i >= opened), default=len(ids))
-        opening = min((i for i in places_of(start) if i >= opened), default=len(ids))
+        closing = min((i for i in find_template(end) if i >= opened), default=len(ids))
+        opening = min((i for i in find_template(start) if i >= opened), default=len(ids))
         stop = opening if opening < closing else closing + len(end)
-        mask.append(int(place < stop))
+        mask.append(int(index < stop))
     return mask

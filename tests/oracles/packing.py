@@ -1,35 +1,41 @@
 """Packing with Python loops: each piece by itself, each block looked at."""
 
 
-def longest_first(lengths):
+def sort_longest_first(lengths):
     return sorted(range(len(lengths)), key=lambda i: (-lengths[i], i))
 
 
 def first_fit(lengths, block_size, max_pieces):
     """The block of each piece."""
-    rooms, counts, block_of = [], [], [0] * len(lengths)
-    for piece in longest_first(lengths):
-        fitting = [b for b, room in enumerate(rooms) if room >= lengths[piece] and counts[b] < max_pieces]
-        block_of[piece] = _put(fitting[0] if fitting else None, lengths[piece], rooms, counts, block_size)
+    free_space, counts, block_of = [], [], [0] * len(lengths)
+    for piece in sort_longest_first(lengths):
+        fitting = [
+            b for b, space in enumerate(free_space) if space >= lengths[piece] and counts[b] < max_pieces
+        ]
+        block_of[piece] = _put_in_block(
+            fitting[0] if fitting else None, lengths[piece], free_space, counts, block_size
+        )
     return block_of
 
 
 def best_fit(lengths, block_size, max_pieces):
     """The block of each piece; of blocks with the same room, the first."""
-    rooms, counts, block_of = [], [], [0] * len(lengths)
-    for piece in longest_first(lengths):
-        fitting = [b for b, room in enumerate(rooms) if room >= lengths[piece] and counts[b] < max_pieces]
-        tightest = min(fitting, key=lambda b: rooms[b], default=None)
-        block_of[piece] = _put(tightest, lengths[piece], rooms, counts, block_size)
+    free_space, counts, block_of = [], [], [0] * len(lengths)
+    for piece in sort_longest_first(lengths):
+        fitting = [
+            b for b, space in enumerate(free_space) if space >= lengths[piece] and counts[b] < max_pieces
+        ]
+        tightest = min(fitting, key=lambda b: free_space[b], default=None)
+        block_of[piece] = _put_in_block(tightest, lengths[piece], free_space, counts, block_size)
     return block_of
 
 
-def rooms_left(lengths, block_of, block_size):
+def compute_free_space(lengths, block_of, block_size):
     """The room of all blocks, sorted."""
-    rooms = [block_size] * (max(block_of, default=-1) + 1)
+    free_space = [block_size] * (max(block_of, default=-1) + 1)
     for length, block in zip(lengths, block_of, strict=True):
-        rooms[block] -= length
-    return sorted(rooms)
+        free_space[block] -= length
+    return sorted(free_space)
 
 
 def apply(blocks, rows, block_size, pad_id, eos_id, *, true_positions=False):
@@ -54,11 +60,11 @@ def apply(blocks, rows, block_size, pad_id, eos_id, *, true_positions=False):
     return columns
 
 
-def _put(block, length, rooms, counts, block_size):
+def _put_in_block(block, length, free_space, counts, block_size):
     if block is None:
-        block = len(rooms)
-        rooms.append(block_size)
+        block = len(free_space)
+        free_space.append(block_size)
         counts.append(0)
-    rooms[block] -= length
+    free_space[block] -= length
     counts[block] += 1
     return block

@@ -6,11 +6,11 @@ import re
 NAN = float("nan")
 
 
-def quotient(dividend, divisor):
+def divide(dividend, divisor):
     return dividend / divisor if divisor else NAN
 
 
-def text_size(texts):
+def compute_text_size(texts):
     documents = nbytes = characters = words = 0
     for text in texts:
         if not text:
@@ -28,7 +28,7 @@ def text_size(texts):
     return {"documents": documents, "nbytes": nbytes, "characters": characters, "words": words}
 
 
-def token_use(texts, rows, vocabulary):
+def compute_token_use(texts, rows, vocabulary):
     """Every number of a `TokenUse`.
 
     Args:
@@ -36,7 +36,7 @@ def token_use(texts, rows, vocabulary):
         rows: the ids of each.
         vocabulary: the tokenizer's.
     """
-    size = text_size(texts)
+    size = compute_text_size(texts)
     times = dict.fromkeys(vocabulary.bytes_by_id, 0)
     for row in rows:
         for id_ in row:
@@ -54,15 +54,15 @@ def token_use(texts, rows, vocabulary):
         "vocab_size": max(vocabulary.bytes_by_id) + 1,
         "num_ordinary": len(ordinary),
         "num_special": len(vocabulary.special),
-        "bytes_per_token": quotient(size["nbytes"], tokens),
-        "characters_per_token": quotient(size["characters"], tokens),
-        "tokens_per_word": quotient(tokens, size["words"]),
+        "bytes_per_token": divide(size["nbytes"], tokens),
+        "characters_per_token": divide(size["characters"], tokens),
+        "tokens_per_word": divide(tokens, size["words"]),
         "bits_per_token": entropy,
-        "bits_per_byte": quotient(entropy * tokens, size["nbytes"]),
-        "unused_share": quotient(sum(times[id_] == 0 for id_, _ in ordinary), len(ordinary)),
-        "single_use_share": quotient(sum(times[id_] == 1 for id_, _ in ordinary), len(ordinary)),
-        "unknown_share": quotient(times.get(vocabulary.role_id("unk"), 0), tokens),
-        "single_byte_share": quotient(sum(times[id_] for id_ in single), tokens),
+        "bits_per_byte": divide(entropy * tokens, size["nbytes"]),
+        "unused_share": divide(sum(times[id_] == 0 for id_, _ in ordinary), len(ordinary)),
+        "single_use_share": divide(sum(times[id_] == 1 for id_, _ in ordinary), len(ordinary)),
+        "unknown_share": divide(times.get(vocabulary.get_role_id("unk"), 0), tokens),
+        "single_byte_share": divide(sum(times[id_] for id_ in single), tokens),
         "frequencies": sorted((n for n in times.values() if n), reverse=True),
         "vocabulary_lengths": [sum(len(token) == n for _, token in ordinary) for n in range(longest + 1)],
         "used_lengths": [

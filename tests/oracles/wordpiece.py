@@ -4,22 +4,24 @@ from collections import Counter
 from fractions import Fraction
 
 
-def train_naively(words, num_tokens, *, prefix="##", min_frequency=1):
+def train_naively(pretokens, num_tokens, *, prefix="##", min_frequency=1):
     """The tokens that merging makes, in order, of words with their counts.
 
     The pair of the highest score is merged, `count(ab) / (count(a) * count(b))`; of equal scores the more
     frequent pair, then the one whose two tokens come first.
     """
-    split = {word: [word[0], *(prefix + character for character in word[1:])] for word in words}
-    known = {token for tokens in split.values() for token in tokens}
+    split = {
+        pretoken: [pretoken[0], *(prefix + character for character in pretoken[1:])] for pretoken in pretokens
+    }
+    vocabulary = {token for tokens in split.values() for token in tokens}
     made = []
     while len(made) < num_tokens:
         singles, pairs = Counter(), Counter()
-        for word, tokens in split.items():
+        for pretoken, tokens in split.items():
             for token in tokens:
-                singles[token] += words[word]
+                singles[token] += pretokens[pretoken]
             for pair in zip(tokens, tokens[1:], strict=False):
-                pairs[pair] += words[word]
+                pairs[pair] += pretokens[pretoken]
         frequent = [pair for pair in pairs if pairs[pair] >= min_frequency]
         if not frequent:
             break
@@ -32,8 +34,8 @@ def train_naively(words, num_tokens, *, prefix="##", min_frequency=1):
             ),
         )
         merged = best[0] + best[1].removeprefix(prefix)
-        if merged not in known:
-            known.add(merged)
+        if merged not in vocabulary:
+            vocabulary.add(merged)
             made.append(merged)
         for tokens in split.values():
             i = 0

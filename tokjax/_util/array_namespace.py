@@ -33,7 +33,7 @@ def is_traced(value: object) -> bool:
     return jax_module is not None and isinstance(value, jax_module.core.Tracer)
 
 
-def namespace(*values: object) -> Any:
+def get_namespace(*values: object) -> Any:
     """`jax.numpy` if any value is a JAX array, else NumPy."""
     if any(is_jax(value) for value in values):
         import jax.numpy as jnp  # noqa: PLC0415 (only reached when JAX is loaded already)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, is_traced, namespace
+from tokjax._util.array_namespace import Array, as_int32, get_namespace, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ Operand = TypeVar("Operand")
 Result = TypeVar("Result")
 
 
-def either(
+def apply_cond(
     condition: Any,
     then: Callable[[Operand], Result],
     otherwise: Callable[[Operand], Result],
@@ -41,7 +41,7 @@ def either(
     return then(operand) if condition else otherwise(operand)
 
 
-def suffix_minimum(values: Array) -> Array:
+def compute_suffix_minimum(values: Array) -> Array:
     """The minimum of each value and all that follow it along the last axis.
 
     Args:
@@ -57,7 +57,7 @@ def suffix_minimum(values: Array) -> Array:
     return np.minimum.accumulate(values[..., ::-1], axis=-1)[..., ::-1]
 
 
-def prefix_maximum(values: Array) -> Array:
+def compute_prefix_maximum(values: Array) -> Array:
     """The maximum of each value and all that come before it along the last axis.
 
     Args:
@@ -73,24 +73,24 @@ def prefix_maximum(values: Array) -> Array:
     return jax.lax.cummax(values, axis=values.ndim - 1)
 
 
-def put(values: Array, places: Any, new: Any, where: Any) -> Array:
+def scatter(values: Array, positions: Any, new: Any, where: Any) -> Array:
     """`values` with others at some places; a NumPy array is written to.
 
     Args:
         values: shape `(n,)`.
-        places: where others go, `int32` below `n`, all different where they count, shape `(m,)`.
+        positions: where others go, `int32` below `n`, all different where they count, shape `(m,)`.
         new: what goes there, shape `(m,)`.
         where: which of the places count, `bool`, shape `(m,)`.
     """
     if isinstance(values, np.ndarray):
-        values[places[where]] = new[where]
+        values[positions[where]] = new[where]
         return values
-    xp = namespace(values)
+    xp = get_namespace(values)
     outside = values.shape[0]
-    return values.at[xp.where(where, places, outside)].set(new, mode="drop")
+    return values.at[xp.where(where, positions, outside)].set(new, mode="drop")
 
 
-def row_by_row(function: Callable[..., Result], num_axes: int) -> Callable[..., Result]:
+def vmap_rows(function: Callable[..., Result], num_axes: int) -> Callable[..., Result]:
     """A function of JAX arrays of one row, for arrays with more axes before those of a row."""
     import jax  # noqa: PLC0415 (loaded already)
 
@@ -99,42 +99,42 @@ def row_by_row(function: Callable[..., Result], num_axes: int) -> Callable[..., 
     return function
 
 
-def scattered(width: int, fill: Any, places: Any, new: Any, where: Any) -> Any:
+def scatter_rows(width: int, fill: Any, positions: Any, new: Any, where: Any) -> Any:
     """Rows that hold one value, and others at some places.
 
     Args:
         width: places of each row of the result.
         fill: what stands where nothing is put.
-        places: where in its row each new value goes, `int32`, all different where they count, `(..., m)`.
+        positions: where in its row each new value goes, `int32`, all different where they count, `(..., m)`.
         new: what goes there, `(..., m)`.
         where: which of them count, `bool`, `(..., m)`.
 
     Returns:
         `int32`, shape `(..., width)`.
     """
-    xp = namespace(places, new, where, fill)
+    xp = get_namespace(positions, new, where, fill)
     filler = xp.asarray(fill, dtype=np.int32)
     if xp is not np:
 
-        def of_row(*row: Any) -> Any:
-            return put(xp.full(width, filler), *row)
+        def scatter_row(*row: Any) -> Any:
+            return scatter(xp.full(width, filler), *row)
 
-        return row_by_row(of_row, places.ndim - 1)(places, new, where)
-    leading = places.shape[:-1]
+        return vmap_rows(scatter_row, positions.ndim - 1)(positions, new, where)
+    leading = positions.shape[:-1]
     first = width * np.arange(math.prod(leading)).reshape(*leading, 1)
     result = np.full((math.prod(leading) * width,), filler)
-    flat = (array.reshape(-1) for array in (first + places, new, where))
-    return put(result, *flat).reshape(*leading, width)
+    flat = (array.reshape(-1) for array in (first + positions, new, where))
+    return scatter(result, *flat).reshape(*leading, width)
 
 
-def with_axes(ndim: int, array: Any) -> Any:
+def prepend_axes(ndim: int, array: Any) -> Any:
     """`array` with axes of 1 before its own, `ndim` in all: users of JAX can forbid that it adds them."""
     return array.reshape((1,) * (ndim - array.ndim) + array.shape)
 
 
-def places(xp: Any, length: int, ndim: int) -> Any:
+def positions(xp: Any, length: int, ndim: int) -> Any:
     """0, 1, 2 and so on along the last of `ndim` axes: `int32`, `(1, ..., length)`."""
-    return with_axes(ndim, xp.arange(length, dtype=np.int32))
+    return prepend_axes(ndim, xp.arange(length, dtype=np.int32))
 
 
 def as_size(xp: Any, length: Any) -> Any:
@@ -162,8 +162,8 @@ def count_below(rows: Any, bounds: Any) -> Any:
     Returns:
         `int32`, shape `(..., m)`.
     """
-    xp = namespace(rows, bounds)
-    length, bounds = rows.shape[-1], with_axes(rows.ndim, bounds)
+    xp = get_namespace(rows, bounds)
+    length, bounds = rows.shape[-1], prepend_axes(rows.ndim, bounds)
     found = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
     size = as_size(xp, length)
     for step in (2**power for power in reversed(range(bit_length(length)))):
@@ -173,34 +173,34 @@ def count_below(rows: Any, bounds: Any) -> Any:
     return found
 
 
-def taken(table: Any, index: Any) -> Any:
+def gather(table: Any, index: Any) -> Any:
     """`table[index]`; where `index` lies on a mesh with explicit axes, the result lies there too.
 
     Args:
         table: shape `(n, ...)`.
         index: integers from 0 below `n`, of any shape.
     """
-    xp = namespace(table, index)
+    xp = get_namespace(table, index)
     if xp is np:
         return np.take(table, index, axis=0)
     table, index = xp.asarray(table), xp.asarray(index)
-    return table.at[index].get(mode="clip", **_place_of_result(table, index))
+    return table.at[index].get(mode="clip", **_get_out_sharding(table, index))
 
 
-def _place_of_result(table: Any, index: Any) -> dict[str, Any]:
+def _get_out_sharding(table: Any, index: Any) -> dict[str, Any]:
     """Where a look-up is to lie, if one of the arrays lies on a mesh with explicit axes: as the index does.
 
     Of a table that is spread itself, each device gets all that is looked up.
     """
     import jax  # noqa: PLC0415 (loaded already)
 
-    lies, spread = jax.typeof(index).sharding, jax.typeof(table).sharding
+    index_sharding, table_sharding = jax.typeof(index).sharding, jax.typeof(table).sharding
     explicit = jax.sharding.AxisType.Explicit
-    if explicit in lies.mesh.axis_types:
-        return {"out_sharding": lies}
-    if explicit in spread.mesh.axis_types:
+    if explicit in index_sharding.mesh.axis_types:
+        return {"out_sharding": index_sharding}
+    if explicit in table_sharding.mesh.axis_types:
         everywhere = jax.sharding.PartitionSpec()  # type: ignore[no-untyped-call]
-        return {"out_sharding": jax.sharding.NamedSharding(spread.mesh, everywhere)}
+        return {"out_sharding": jax.sharding.NamedSharding(table_sharding.mesh, everywhere)}
     return {}
 
 
@@ -217,11 +217,11 @@ def take_or_fill(name: str, flat: Array, index: Array, present: Array, fill: int
     Returns:
         `int32`, of the shape of `index`, then the trailing axes of `flat`.
     """
-    xp = namespace(flat, index, fill)
+    xp = get_namespace(flat, index, fill)
     filler = xp.asarray(fill, dtype=np.int32)
     trailing = flat.shape[1:]
     if flat.shape[0] == 0:
         return xp.broadcast_to(filler, index.shape + trailing) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
-    found = as_int32(name, taken(flat, xp.where(present, index, 0)))
+    found = as_int32(name, gather(flat, xp.where(present, index, 0)))
     shaped = present.reshape(present.shape + (1,) * len(trailing))
     return xp.where(shaped, found, filler)  # type: ignore[no-any-return]

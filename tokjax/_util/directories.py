@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._util.files import sync_directory
-from tokjax._util.locks import file_lock
+from tokjax._util.locks import lock_file
 from tokjax.core.errors import TokjaxError
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class DirectoryKind(NamedTuple):
         own_files: matches the name of every file that one can hold, those among them that are being written
             (`.NAME.partial`).
         exists_error: what is raised where a directory is in the way.
-        is_worth_keeping: whether the next writer can go on from what one that was stopped left.
+        is_resumable: whether the next writer can go on from what one that was stopped left.
         is_recognised: whether one that `check` refuses is one all the same, but damaged.
     """
 
@@ -53,12 +53,12 @@ class DirectoryKind(NamedTuple):
     check: Callable[[Path], object]
     own_files: re.Pattern[str]
     exists_error: type[TokjaxError]
-    is_worth_keeping: Callable[[Path], bool] = lambda _: False
+    is_resumable: Callable[[Path], bool] = lambda _: False
     is_recognised: Callable[[Path], bool] = lambda _: False
 
 
 @contextmanager
-def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterator[Path]:
+def open_atomic_directory(target: Path, kind: DirectoryKind, *, overwrite: bool) -> Iterator[Path]:
     """A directory to write in, renamed to `target` when the work is done.
 
     Until then it is `TARGET.incomplete`. It is empty, but for what a writer that was stopped left there, if
@@ -66,29 +66,29 @@ def exclusive_place(target: Path, kind: DirectoryKind, *, overwrite: bool) -> It
     renames; should the writer be killed just there, the next one puts it back first.
     """
     if target.exists() and not overwrite:
-        raise _exists(target, kind)
+        raise _make_exists_error(target, kind)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(target, kind):
+    with _lock_directory(target, kind):
         _finish_replacement(target, kind)
-        _refuse_existing(target, kind, overwrite)
-        directory = incomplete_path(target)
-        _remove_unless_kept(directory, kind)
+        _reject_existing(target, kind, overwrite)
+        directory = get_incomplete_path(target)
+        _remove_unless_resumable(directory, kind)
         directory.mkdir(exist_ok=True)
         try:
             yield directory
         except Exception:
-            _remove_unless_kept(directory, kind)
+            _remove_unless_resumable(directory, kind)
             raise
-        _move_into_place(directory, target, kind)
+        _move_to_target(directory, target, kind)
 
 
 def finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """Finishes or undoes the replacement of a directory whose writer was killed.
 
-    For functions that read `target` before they write it. `exclusive_place` does the same.
+    For functions that read `target` before they write it. `open_atomic_directory` does the same.
     """
-    if os.path.lexists(replaced_path(target)):
-        with _locked(target, kind):
+    if os.path.lexists(get_replaced_path(target)):
+        with _lock_directory(target, kind):
             _finish_replacement(target, kind)
 
 
@@ -98,20 +98,20 @@ def resolve(path: str | os.PathLike[str]) -> Path:
 
 
 @contextmanager
-def _locked(target: Path, kind: DirectoryKind) -> Iterator[None]:
+def _lock_directory(target: Path, kind: DirectoryKind) -> Iterator[None]:
     """Keeps other writers of a directory out."""
     if not os.access(target.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(target.parent))
     lock_path = target.with_name(target.name + ".lock")
-    with file_lock(lock_path) as is_locked:
+    with lock_file(lock_path) as is_locked:
         if not is_locked:
             raise kind.exists_error(f"another process is writing {target} (it holds {lock_path})")
         yield
 
 
-def empty_place(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> None:
-    """Delete what a writer that was stopped left in an `exclusive_place`, for one that begins anew."""
-    if kind.is_worth_keeping(directory) and not overwrite:
+def clear_incomplete_directory(directory: Path, kind: DirectoryKind, *, overwrite: bool) -> None:
+    """Delete what a writer that was stopped left in an `open_atomic_directory`, for one that begins anew."""
+    if kind.is_resumable(directory) and not overwrite:
         raise kind.exists_error(
             f"{directory} holds what a writer that was stopped had finished; to delete it, pass "
             "overwrite=True"
@@ -128,27 +128,27 @@ def delete(entry: Path) -> None:
         entry.unlink()
 
 
-def incomplete_path(path: Path) -> Path:
+def get_incomplete_path(path: Path) -> Path:
     """Where a directory is while it is being written."""
     return path.with_name(path.name + ".incomplete")
 
 
-def replaced_path(path: Path) -> Path:
+def get_replaced_path(path: Path) -> Path:
     """Where a directory is between being replaced and being deleted."""
     return path.with_name(path.name + ".replaced")
 
 
-def _exists(target: Path, kind: DirectoryKind) -> TokjaxError:
+def _make_exists_error(target: Path, kind: DirectoryKind) -> TokjaxError:
     return kind.exists_error(f"{target} exists; to replace it, pass overwrite=True")
 
 
-def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
+def _reject_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
     if target.is_symlink():  # (paths are resolved before)
         raise kind.exists_error(f"{target} is a symbolic link in a loop; delete it")
     if not target.exists():
         return
     if not overwrite:
-        raise _exists(target, kind)
+        raise _make_exists_error(target, kind)
     if target.is_dir() and not any(target.iterdir()):
         return
     try:
@@ -158,10 +158,10 @@ def _refuse_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None
             raise kind.exists_error(
                 f"{target} exists and is no {kind.noun}, so it is not replaced: {error}"
             ) from None
-    _refuse_foreign(target, kind)
+    _reject_foreign_files(target, kind)
 
 
-def _refuse_foreign(directory: Path, kind: DirectoryKind) -> None:
+def _reject_foreign_files(directory: Path, kind: DirectoryKind) -> None:
     """Refuse to delete what holds anything that no writer of ours put there."""
     foreign = (
         [entry.name for entry in directory.iterdir() if not kind.own_files.fullmatch(entry.name)]
@@ -174,22 +174,22 @@ def _refuse_foreign(directory: Path, kind: DirectoryKind) -> None:
         )
 
 
-def _remove_unless_kept(directory: Path, kind: DirectoryKind) -> None:
-    if directory.is_dir() and kind.is_worth_keeping(directory):
-        _refuse_foreign(directory, kind)
+def _remove_unless_resumable(directory: Path, kind: DirectoryKind) -> None:
+    if directory.is_dir() and kind.is_resumable(directory):
+        _reject_foreign_files(directory, kind)
     else:
-        _remove_own(directory, kind)
+        _remove_own_files(directory, kind)
 
 
-def _remove_own(directory: Path, kind: DirectoryKind) -> None:
+def _remove_own_files(directory: Path, kind: DirectoryKind) -> None:
     if directory.exists():
-        _refuse_foreign(directory, kind)
+        _reject_foreign_files(directory, kind)
         shutil.rmtree(directory)
 
 
 def _finish_replacement(target: Path, kind: DirectoryKind) -> None:
     """Finishes or undoes a replacement that a killed writer began; see the table above."""
-    moved = replaced_path(target)
+    moved = get_replaced_path(target)
     if moved.is_dir() and not moved.is_symlink() and not any(moved.iterdir()):
         moved.rmdir()
     if (moved / _DELETED).is_file() or ((moved / _MOVED_AWAY).is_file() and target.exists()):
@@ -210,7 +210,7 @@ def _remove_moved(moved: Path, kind: DirectoryKind) -> None:
     """Deletes a directory that was replaced, its mark last."""
     if not moved.exists():
         return
-    _refuse_foreign(moved, kind)
+    _reject_foreign_files(moved, kind)
     (moved / _DELETED).touch()
     for entry in moved.iterdir():
         if entry.name != _DELETED:
@@ -219,12 +219,12 @@ def _remove_moved(moved: Path, kind: DirectoryKind) -> None:
     moved.rmdir()
 
 
-def _move_into_place(directory: Path, target: Path, kind: DirectoryKind) -> None:
+def _move_to_target(directory: Path, target: Path, kind: DirectoryKind) -> None:
     sync_directory(directory)
     if target.exists():
         (target / _MOVED_AWAY).touch()
         sync_directory(target)
-        target.rename(replaced_path(target))
+        target.rename(get_replaced_path(target))
     directory.rename(target)
     sync_directory(target.parent)
-    _remove_moved(replaced_path(target), kind)
+    _remove_moved(get_replaced_path(target), kind)

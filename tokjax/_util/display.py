@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 SHADES = ("#cfe8fc", "#d9f2d0", "#fdecc8", "#f5d5e0", "#e2d9f3")
 _SPECIAL_SHADE = "#d0d0d0"
-_MOST_TOKENS = 500
-_MOST_CHARACTERS = 40
+_MAX_TOKENS = 500
+_MAX_CHARACTERS = 40
 _LINE_WIDTH = 88
-_STAND_INS = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
+_VISIBLE_WHITE_SPACE = {"\n": "\u21b5", "\t": "\u21e5", "\r": "\u240d", " ": "\u2423"}
 
 
-def tokens_as_html(
+def render_tokens_html(
     tokens: Sequence[str],
     ids: NDArray[Any],
     offsets: NDArray[Any] | None,
@@ -27,18 +27,18 @@ def tokens_as_html(
 ) -> str:
     """One line of boxes, a box a token, with id and span on hover; all text is escaped."""
     boxes = []
-    for i, token in enumerate(tokens[:_MOST_TOKENS]):
+    for i, token in enumerate(tokens[:_MAX_TOKENS]):
         special = special_tokens_mask is not None and bool(special_tokens_mask[i])
         shade = _SPECIAL_SHADE if special else SHADES[i % len(SHADES)]
         title = f"id {int(ids[i])}"
         if offsets is not None:
             title += f", bytes [{int(offsets[i][0])}, {int(offsets[i][1])})"
-        boxes.append(token_box(visible(token), shade, title))
-    more = f" and {len(tokens) - _MOST_TOKENS} more tokens" if len(tokens) > _MOST_TOKENS else ""
+        boxes.append(render_token_box(make_visible(token), shade, title))
+    more = f" and {len(tokens) - _MAX_TOKENS} more tokens" if len(tokens) > _MAX_TOKENS else ""
     return f'<div style="font-family:monospace;line-height:1.8">{"".join(boxes)}{more}</div>'
 
 
-def token_box(text: str, shade: str | None, title: str, *, faint: bool = False) -> str:
+def render_token_box(text: str, shade: str | None, title: str, *, faint: bool = False) -> str:
     """A token in HTML; all text is escaped.
 
     Args:
@@ -55,13 +55,16 @@ def token_box(text: str, shade: str | None, title: str, *, faint: bool = False) 
     )
 
 
-def visible(token: str) -> str:
+def make_visible(token: str) -> str:
     r"""A token with white space and control characters shown: no terminal or page is steered by a text.
 
-    >>> visible("a\n"), visible("\x1b[2J")
+    >>> make_visible("a\n"), make_visible("\x1b[2J")
     ('a↵', '\\x1b[2J')
     """
-    return "".join(_STAND_INS.get(c, c if c.isprintable() else _escaped(c)) for c in token) or "\u2205"
+    return (
+        "".join(_VISIBLE_WHITE_SPACE.get(c, c if c.isprintable() else _escape_character(c)) for c in token)
+        or "\u2205"
+    )
 
 
 def describe_leaf(leaf: Any) -> str:
@@ -75,7 +78,7 @@ def describe_leaf(leaf: Any) -> str:
         return f"tuple[{len(leaf)}]"
     if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
         shown = repr(leaf)
-        return shown if len(shown) <= _MOST_CHARACTERS else shown[: _MOST_CHARACTERS - 3] + "..."
+        return shown if len(shown) <= _MAX_CHARACTERS else shown[: _MAX_CHARACTERS - 3] + "..."
     weak = "weak " if getattr(leaf, "weak_type", False) else ""
     return f"{weak}{leaf.dtype}[{','.join(map(str, leaf.shape))}]"
 
@@ -95,11 +98,11 @@ def describe_batch(batch: Any) -> str:
     )
 
 
-def name_of(function: object) -> str:
+def get_function_name(function: object) -> str:
     """What a function is called; a partial one as what it is made of, another callable by its type."""
     inner = getattr(function, "func", function)
     return str(getattr(inner, "__name__", type(inner).__name__))
 
 
-def _escaped(character: str) -> str:
+def _escape_character(character: str) -> str:
     return character.encode("unicode_escape").decode("ascii")

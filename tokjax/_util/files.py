@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokjax._util.locks import file_lock, keep_locked
+from tokjax._util.locks import keep_locked, lock_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -85,7 +85,7 @@ def read_regular(path: str | os.PathLike[str]) -> bytes:
 
 
 @contextmanager
-def named_in_errors(path: Path) -> Iterator[None]:
+def add_path_to_errors(path: Path) -> Iterator[None]:
     """Adds a path to operating system errors that name none, such as that of a full disk."""
     try:
         yield
@@ -97,10 +97,10 @@ def named_in_errors(path: Path) -> Iterator[None]:
 
 def write_atomically(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Calls `write` on a temporary file beside `path`, syncs it, then renames it to `path`."""
-    write_together([(path, write)])
+    write_files_atomically([(path, write)])
 
 
-def write_together(files: Sequence[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
+def write_files_atomically(files: Sequence[tuple[Path, Callable[[BinaryIO], object]]]) -> None:
     """Writes files of one directory that are only valid together, such as data and their index.
 
     All of them are written to temporary files first. Then the last one is deleted, the others are renamed to
@@ -119,7 +119,7 @@ def write_together(files: Sequence[tuple[Path, Callable[[BinaryIO], object]]]) -
             for (path, write), temporary in zip(files, temporaries, strict=True):
                 _delete_abandoned(path)
                 locks.enter_context(keep_locked(temporary))
-                with named_in_errors(path), temporary.open("wb") as file:
+                with add_path_to_errors(path), temporary.open("wb") as file:
                     write(file)
                     file.flush()
                     os.fsync(file.fileno())
@@ -140,12 +140,12 @@ def write_together(files: Sequence[tuple[Path, Callable[[BinaryIO], object]]]) -
 def _delete_abandoned(path: Path) -> None:
     """Deletes the temporary files of `path` whose writers were killed: nobody holds their locks."""
     for temporary in path.parent.glob(f".{glob.escape(path.name)}.*.partial"):
-        with suppress(OSError), file_lock(temporary):
+        with suppress(OSError), lock_file(temporary):
             pass
 
 
 @contextmanager
-def npy_errors_as_value_errors() -> Iterator[None]:
+def convert_npy_errors() -> Iterator[None]:
     """Raises `ValueError` for whatever NumPy raises while it parses the header of a damaged `.npy` file.
 
     NumPy parses it with `ast.literal_eval` and `tokenize`, which fail in many ways. The header is read alone,
@@ -189,31 +189,31 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
-def checksum_of_json(values: object) -> str:
+def compute_json_checksum(values: object) -> str:
     """`"sha256:"` and the digest of JSON values, with sorted keys, no white space and ASCII escapes."""
-    return checksum_of_pieces([canonical_json(values)])
+    return compute_json_pieces_checksum([format_canonical_json(values)])
 
 
-def canonical_json(values: object) -> str:
+def format_canonical_json(values: object) -> str:
     """Returns JSON values with sorted keys, no white space and ASCII escapes."""
     return json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
-def checksum_of_pieces(pieces: Iterable[str]) -> str:
-    """Returns what `checksum_of_json` does, of canonical JSON that is made piece by piece."""
+def compute_json_pieces_checksum(pieces: Iterable[str]) -> str:
+    """Returns what `compute_json_checksum` does, of canonical JSON that is made piece by piece."""
     digest = hashlib.sha256()
     for piece in pieces:
         digest.update(piece.encode("ascii"))
     return "sha256:" + digest.hexdigest()
 
 
-def sha256_of_file(path: Path) -> str:
+def compute_file_sha256(path: Path) -> str:
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with open_regular(path) as file:
-        return sha256_of(file)
+        return compute_sha256(file)
 
 
-def sha256_of(file: BinaryIO) -> str:
+def compute_sha256(file: BinaryIO) -> str:
     """The SHA-256 of the rest of an open file, in hexadecimal."""
     digest = hashlib.sha256()
     while block := file.read(_READ_SIZE):

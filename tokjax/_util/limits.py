@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def limits(**values: int) -> Iterator[None]:
     for name, value in values.items():
         if name not in _DEFAULTS:
             raise InvalidArgumentError(f"there is no limit {name!r}; the limits are {', '.join(_DEFAULTS)}")
-        checked_int(name, value, least=1)
+        check_int(name, value, minimum=1)
     token = _current.set({**_current.get(), **values})
     try:
         yield

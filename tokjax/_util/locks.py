@@ -44,7 +44,7 @@ class ThreadLock:
 _locks: weakref.WeakSet[ThreadLock] = weakref.WeakSet()
 
 
-def _renew_all() -> None:
+def _renew_locks() -> None:
     for lock in list(_locks):
         lock.current = threading.Lock()
     if sys.version_info < (3, 12):  # (where a cached property has a lock, shared by all objects of its class)
@@ -56,11 +56,11 @@ def _renew_all() -> None:
 
 
 if hasattr(os, "register_at_fork"):  # (Windows has no fork)
-    os.register_at_fork(after_in_child=_renew_all)
+    os.register_at_fork(after_in_child=_renew_locks)
 
 
 @contextmanager
-def file_lock(path: Path) -> Iterator[bool]:
+def lock_file(path: Path) -> Iterator[bool]:
     """Locks a file between processes and threads, and deletes it at the end.
 
     The lock ends with the process, however that ends. A file that a killed process leaves locks nothing.

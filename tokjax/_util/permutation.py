@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
 _ROUNDS = 4
-_SMALL = 1 << 12
+_MAX_SORTED_SIZE = 1 << 12
 _MASK64 = (1 << 64) - 1
 
 
@@ -38,16 +38,16 @@ def permute(indices: ArrayLike, size: int, *key: int | NDArray[np.int64]) -> NDA
     >>> permute([2, 2], 10, np.array([7, 8])).tolist() == [int(permute(2, 10, key)) for key in (7, 8)]
     True
     """
-    given = np.asarray(indices, np.int64)
-    flat = given.reshape(-1)
+    index_array = np.asarray(indices, np.int64)
+    flat = index_array.reshape(-1)
     if flat.size and not 0 <= flat.min() <= flat.max() < size:
         raise InvalidArgumentError(f"indices must be from 0 to {size - 1}")
-    round_keys = _round_keys(key)
-    permuted = _sorted_places if size <= _SMALL else _walked_places
-    return permuted(flat, size, round_keys).reshape(given.shape)
+    round_keys = _derive_round_keys(key)
+    permuted = _permute_by_sorting if size <= _MAX_SORTED_SIZE else _permute_by_cycle_walking
+    return permuted(flat, size, round_keys).reshape(index_array.shape)
 
 
-def _sorted_places(
+def _permute_by_sorting(
     indices: NDArray[np.int64], size: int, round_keys: list[NDArray[np.uint64]]
 ) -> NDArray[np.int64]:
     """The same for a small range: a row of random keys for each permutation, sorted."""
@@ -58,27 +58,27 @@ def _sorted_places(
     return np.argsort(keys, axis=1, kind="stable")[rows, indices]
 
 
-def _walked_places(
+def _permute_by_cycle_walking(
     indices: NDArray[np.int64], size: int, round_keys: list[NDArray[np.uint64]]
 ) -> NDArray[np.int64]:
     """The same for a large range."""
     height = math.isqrt(size - 1) + 1
     sides = np.uint64(height), np.uint64(-(-size // height))
-    result = _feistel(indices.astype(np.uint64), *sides, round_keys)
+    result = _apply_feistel(indices.astype(np.uint64), *sides, round_keys)
     while (outside := result >= size).any():
-        of_outside = [key if len(key) == 1 else key[outside] for key in round_keys]
-        result[outside] = _feistel(result[outside], *sides, of_outside)
+        outside_keys = [key if len(key) == 1 else key[outside] for key in round_keys]
+        result[outside] = _apply_feistel(result[outside], *sides, outside_keys)
     return result.astype(np.int64)
 
 
-def _feistel(
+def _apply_feistel(
     values: NDArray[np.uint64], height: np.uint64, width: np.uint64, round_keys: list[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
     """A permutation of a rectangle of numbers: rows and columns are shifted in turn by what the other is."""
     row, column = np.divmod(values, width)
-    for of_row, of_column in zip(round_keys[::2], round_keys[1::2], strict=True):
-        row = (row + _mix(column ^ of_row) % height) % height
-        column = (column + _mix(row ^ of_column) % width) % width
+    for row_key, column_key in zip(round_keys[::2], round_keys[1::2], strict=True):
+        row = (row + _mix(column ^ row_key) % height) % height
+        column = (column + _mix(row ^ column_key) % width) % width
     return row * width + column
 
 
@@ -89,7 +89,7 @@ def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return values ^ (values >> np.uint64(31))
 
 
-def _round_keys(key: tuple[int | NDArray[np.int64], ...]) -> list[NDArray[np.uint64]]:
+def _derive_round_keys(key: tuple[int | NDArray[np.int64], ...]) -> list[NDArray[np.uint64]]:
     """64-bit numbers for each round, one or as many as a part of the key has; each depends on all of it."""
     state = np.zeros(1, np.uint64)
     for part in key:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Advance(Protocol):
+class AdvanceProgress(Protocol):
     """Reports that work was done."""
 
     def __call__(self, amount: int, note: str = "") -> None:
@@ -17,7 +17,9 @@ class Advance(Protocol):
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None, *, unit: str, enabled: bool) -> Iterator[Advance]:
+def show_progress_bar(
+    description: str, total: int | None, *, unit: str, enabled: bool
+) -> Iterator[AdvanceProgress]:
     """A bar for one phase of work; yields the function that advances it.
 
     Args:
@@ -55,7 +57,7 @@ def progress_bar(description: str, total: int | None, *, unit: str, enabled: boo
 
 
 @contextmanager
-def spinner(description: str, *, enabled: bool) -> Iterator[None]:
+def show_spinner(description: str, *, enabled: bool) -> Iterator[None]:
     """A sign that work goes on whose extent is not known, and for how long it has.
 
     Args:

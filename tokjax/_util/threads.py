@@ -9,7 +9,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -20,10 +20,10 @@ Result = TypeVar("Result")
 Result_co = TypeVar("Result_co", covariant=True)
 
 
-def num_threads(threads: int | None) -> int:
+def resolve_num_threads(threads: int | None) -> int:
     """How many threads to use: as many as said, or else as there are cores that this process may use."""
     if threads is not None:
-        return checked_int("threads", threads, least=1)
+        return check_int("threads", threads, minimum=1)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -64,15 +64,15 @@ def map_in_threads(
         threads: how many are worked on at a time; with one, all is done in the calling thread.
         executor: where to do it instead; `None` for threads of this process.
     """
-    with _errors_last(items) as taken:
-        first = [] if threads == 1 else list(itertools.islice(taken, 2))
-        all_items = itertools.chain(first, taken)
+    with _defer_errors(items) as guarded_items:
+        first = [] if threads == 1 else list(itertools.islice(guarded_items, 2))
+        all_items = itertools.chain(first, guarded_items)
         if executor is None and len(first) < 2:
             for item in all_items:
                 yield function(item)
             return
         with ThreadPoolExecutor(threads) if executor is None else nullcontext(executor) as pool:
-            yield from in_order((pool.submit(function, item) for item in all_items), 2 * threads)
+            yield from iter_results((pool.submit(function, item) for item in all_items), 2 * threads)
 
 
 class Task(Protocol[Result_co]):
@@ -83,14 +83,14 @@ class Task(Protocol[Result_co]):
     def cancel(self) -> object: ...
 
 
-def in_order(tasks: Iterable[Task[Result]], ahead: int) -> Iterator[Result]:
+def iter_results(tasks: Iterable[Task[Result]], num_ahead: int) -> Iterator[Result]:
     """The results of tasks, so many of which are begun ahead of what is asked for."""
     waiting: deque[Task[Result]] = deque()
-    with _errors_last(tasks) as begun:
+    with _defer_errors(tasks) as begun:
         try:
             for task in begun:
                 waiting.append(task)
-                if len(waiting) > ahead:
+                if len(waiting) > num_ahead:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
@@ -100,17 +100,17 @@ def in_order(tasks: Iterable[Task[Result]], ahead: int) -> Iterator[Result]:
 
 
 @contextmanager
-def _errors_last(items: Iterable[Item]) -> Iterator[Iterator[Item]]:
+def _defer_errors(items: Iterable[Item]) -> Iterator[Iterator[Item]]:
     """The items of a source that seems to end at an error in it, which is raised at the end instead."""
     failed: list[Exception] = []
 
-    def until_error() -> Iterator[Item]:
+    def iter_until_error() -> Iterator[Item]:
         try:
             for item in items:  # noqa: UP028 (yield from would close a generator that is not ours)
                 yield item
         except Exception as error:
             failed.append(error)
 
-    yield until_error()
+    yield iter_until_error()
     if failed:
         raise failed.pop()

@@ -24,7 +24,7 @@ def is_url(path: object) -> bool:
     return isinstance(path, str) and _URL.fullmatch(path) is not None
 
 
-def refuse_urls(*paths: object) -> None:
+def reject_urls(*paths: object) -> None:
     """Raise `InvalidArgumentError` for URLs where only paths of this machine are taken."""
     for path in paths:
         if is_url(path):
@@ -33,7 +33,7 @@ def refuse_urls(*paths: object) -> None:
             )
 
 
-def file_system(url: str) -> tuple[Any, str]:
+def get_file_system(url: str) -> tuple[Any, str]:
     """The file system of a URL, and the path in it.
 
     Raises:
@@ -48,16 +48,16 @@ def file_system(url: str) -> tuple[Any, str]:
         hint = f"; pip install {package}" if package else ""
         raise MissingExtraError(f"{url} needs a package that is not installed: {error}{hint}") from error
     except ValueError as error:
-        known = ", ".join(sorted(fsspec.available_protocols()))
-        raise InvalidArgumentError(f"{url} can't be read: {error}; fsspec knows {known}") from error
+        protocols = ", ".join(sorted(fsspec.available_protocols()))
+        raise InvalidArgumentError(f"{url} can't be read: {error}; fsspec knows {protocols}") from error
     return system, path
 
 
-def temporary_directory(owner: object) -> Path:
+def make_temporary_directory(owner: object) -> Path:
     """A directory that goes with an object."""
-    made = tempfile.mkdtemp(prefix="tokjax-")
-    weakref.finalize(owner, shutil.rmtree, made, ignore_errors=True)
-    return Path(made)
+    directory = tempfile.mkdtemp(prefix="tokjax-")
+    weakref.finalize(owner, shutil.rmtree, directory, ignore_errors=True)
+    return Path(directory)
 
 
 class FetchedFiles:
@@ -68,9 +68,9 @@ class FetchedFiles:
     """
 
     def __init__(self, url: str) -> None:
-        system, pattern = file_system(url)
+        system, pattern = get_file_system(url)
         names = sorted(system.glob(pattern)) if "*" in pattern else [pattern]
-        directory = temporary_directory(self)
+        directory = make_temporary_directory(self)
         self.urls: dict[Path, str] = {}
         for i, name in enumerate(name for name in names if system.isfile(name)):
             target = directory / str(i) / name.rsplit("/", 1)[-1]
@@ -90,7 +90,7 @@ def fetched(url: str) -> FetchedFiles:
     return files
 
 
-def place_of(path: Path) -> str:
+def get_path_or_url(path: Path) -> str:
     """What messages call a file: its path, or the URL from which it was fetched."""
     for files in list(_fetched.values()):
         if path in files.urls:

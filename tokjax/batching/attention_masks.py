@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_mask, is_traced, namespace, to_host
-from tokjax._util.arrays import as_size, places, put, with_axes
-from tokjax._util.checks import check_id, checked_int
-from tokjax._util.compiling import compiled
-from tokjax.batching.inputs import tokens_of, with_places
+from tokjax._util.array_namespace import Array, as_int32, as_mask, get_namespace, is_traced, to_host
+from tokjax._util.arrays import as_size, positions, prepend_axes, scatter
+from tokjax._util.checks import check_id, check_int
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_tokens, check_length_axis
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 
-@compiled
+@jit_eager
 def padding_mask(attention_mask: Array) -> Array:
     """All see the keys that are no padding.
 
@@ -35,7 +35,7 @@ def padding_mask(attention_mask: Array) -> Array:
         `bool`, `(..., 1, 1, length)`.
     """
     name = "attention_mask"
-    present = with_places(name, as_mask(namespace(attention_mask), name, attention_mask))
+    present = check_length_axis(name, as_mask(get_namespace(attention_mask), name, attention_mask))
     return present[..., None, None, :]  # type: ignore[no-any-return]
 
 
@@ -52,7 +52,7 @@ def causal_mask(length: int) -> NDArray[np.bool_]:
     >>> causal_mask(2).tolist()
     [[[True, False], [True, True]]]
     """
-    return _looking_back(np, checked_int("length", length, least=0))  # type: ignore[no-any-return]
+    return _build_causal_mask(np, check_int("length", length, minimum=0))  # type: ignore[no-any-return]
 
 
 def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
@@ -65,21 +65,21 @@ def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
     Returns:
         `bool`, `(1, length, length)`: a NumPy constant, as `causal_mask` is.
     """
-    reach = checked_int("window", window, least=1)
-    return _looking_back(np, checked_int("length", length, least=0), reach)  # type: ignore[no-any-return]
+    reach = check_int("window", window, minimum=1)
+    return _build_causal_mask(np, check_int("length", length, minimum=0), reach)  # type: ignore[no-any-return]
 
 
-def _looking_back(xp: Any, length: int, window: int | None = None) -> Any:
+def _build_causal_mask(xp: Any, length: int, window: int | None = None) -> Any:
     """Who sees whom if each sees only itself and before; `bool`, `(1, length, length)`."""
-    place = xp.arange(length, dtype=np.int32)
-    query = place[:, None]
-    visible = query >= place[None, :]
+    position = xp.arange(length, dtype=np.int32)
+    query = position[:, None]
+    visible = query >= position[None, :]
     if window is not None:
-        visible &= query - np.int32(min(window, np.iinfo(np.int32).max)) < place[None, :]
+        visible &= query - np.int32(min(window, np.iinfo(np.int32).max)) < position[None, :]
     return visible[None]
 
 
-@compiled
+@jit_eager
 def prefix_mask(in_prefix: Array) -> Array:
     """All see the keys of a prefix, and of what follows each sees itself and what comes before.
 
@@ -91,10 +91,10 @@ def prefix_mask(in_prefix: Array) -> Array:
         `bool`, `(..., 1, length, length)`.
     """
     marked = padding_mask(in_prefix)
-    return marked | with_axes(marked.ndim, _looking_back(namespace(marked), marked.shape[-1]))  # type: ignore[no-any-return]
+    return marked | prepend_axes(marked.ndim, _build_causal_mask(get_namespace(marked), marked.shape[-1]))  # type: ignore[no-any-return]
 
 
-@compiled
+@jit_eager
 def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Array:
     """Each sees its own segment: block-diagonal. Padding, segment 0, sees padding, so that no row is empty.
 
@@ -105,8 +105,8 @@ def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Ar
     Returns:
         `bool`, `(..., 1, queries, keys)`.
     """
-    queries = tokens_of(segment_ids, "segment_ids")
-    keys = queries if key_segment_ids is None else tokens_of(key_segment_ids, "key_segment_ids")
+    queries = as_tokens(segment_ids, "segment_ids")
+    keys = queries if key_segment_ids is None else as_tokens(key_segment_ids, "key_segment_ids")
     if queries.shape[:-1] != keys.shape[:-1]:
         raise InvalidArgumentError(
             f"segment_ids and key_segment_ids are for other rows: they have shapes {queries.shape} and "
@@ -115,8 +115,8 @@ def segment_mask(segment_ids: Array, key_segment_ids: Array | None = None) -> Ar
     return queries[..., None, :, None] == keys[..., None, None, :]  # type: ignore[no-any-return]
 
 
-@compiled
-def see_themselves(mask: Array) -> Array:
+@jit_eager
+def unmask_empty_rows(mask: Array) -> Array:
     """Let queries that see nothing see themselves: a kernel would give NaN for them.
 
     Args:
@@ -125,16 +125,16 @@ def see_themselves(mask: Array) -> Array:
     Returns:
         `bool`, of the same shape.
     """
-    xp = namespace(mask)
+    xp = get_namespace(mask)
     visible = as_mask(xp, "mask", mask)
     length = visible.shape[-1]
     if visible.ndim < 2 or visible.shape[-2] not in (1, length):
         raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
     nothing = ~visible.any(axis=-1, keepdims=True)
-    return visible | (nothing & with_axes(visible.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
+    return visible | (nothing & prepend_axes(visible.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
 
 
-@compiled
+@jit_eager
 def make_attention_mask(
     *,
     attention_mask: Array | None = None,
@@ -178,11 +178,11 @@ def make_attention_mask(
         raise InvalidArgumentError("window is how far back a causal mask looks; pass causal=True")
     shape = next(iter(shapes.values()))
     length = shape[-1]
-    xp = namespace(*named.values())
+    xp = get_namespace(*named.values())
     parts: list[Any] = []
     if causal:
-        reach = None if window is None else checked_int("window", window, least=1)
-        before = with_axes(len(shape) + 2, _looking_back(xp, length, reach))
+        reach = None if window is None else check_int("window", window, minimum=1)
+        before = prepend_axes(len(shape) + 2, _build_causal_mask(xp, length, reach))
         parts.append(before if in_prefix is None else before | padding_mask(in_prefix))
     if segment_ids is not None:
         parts.append(segment_mask(segment_ids))
@@ -194,10 +194,10 @@ def make_attention_mask(
     if attention_mask is None:
         return mask  # type: ignore[no-any-return]
     is_padding = ~as_mask(xp, "attention_mask", attention_mask)[..., None, :, None]
-    return mask | (is_padding & with_axes(mask.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
+    return mask | (is_padding & prepend_axes(mask.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
 
 
-@compiled
+@jit_eager
 def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
     """A mask to be added to logits: 0 where a query sees a key, a large negative number where not.
 
@@ -214,13 +214,13 @@ def additive_mask(mask: Array, dtype: Any = np.float32) -> Array:
     >>> additive_mask(np.array([True, False])).tolist()
     [0.0, -1.7014117331926443e+38]
     """
-    xp = namespace(mask)
-    made = _float_type(xp, dtype)
+    xp = get_namespace(mask)
+    made = _get_float_dtype(xp, dtype)
     lowest = -(2 - 2.0**-7) * 2.0**127 if made.name == "bfloat16" else float(np.finfo(made).min)
     return xp.where(as_mask(xp, "mask", mask), xp.zeros((), made), xp.asarray(lowest / 2, made))  # type: ignore[no-any-return]
 
 
-def _float_type(xp: Any, dtype: Any) -> np.dtype[Any]:
+def _get_float_dtype(xp: Any, dtype: Any) -> np.dtype[Any]:
     """The type that arrays will have: JAX makes `float32` of `float64`, unless it was told to keep it."""
     import ml_dtypes  # noqa: PLC0415 (without it NumPy does not know bfloat16)
 
@@ -237,7 +237,7 @@ def _float_type(xp: Any, dtype: Any) -> np.dtype[Any]:
     return np.dtype(jax.dtypes.canonicalize_dtype(made))
 
 
-@compiled
+@jit_eager
 def create_attention_mask(length: int | Array, max_length: int) -> Array:
     """1 on the first `length` positions, 0 on the padding that follows.
 
@@ -251,10 +251,10 @@ def create_attention_mask(length: int | Array, max_length: int) -> Array:
     >>> create_attention_mask(2, 4)
     array([1, 1, 0, 0], dtype=int32)
     """
-    xp = namespace(length)
-    checked_int("max_length", max_length, least=0)
+    xp = get_namespace(length)
+    check_int("max_length", max_length, minimum=0)
     lengths = as_int32("length", length)
-    return (places(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
+    return (positions(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
 
 
 def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
@@ -271,7 +271,7 @@ def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
     array([[  0., -inf],
            [  0.,   0.]], dtype=float32)
     """
-    allowed = np.tri(checked_int("seq_length", seq_length, least=0), dtype=bool)
+    allowed = np.tri(check_int("seq_length", seq_length, minimum=0), dtype=bool)
     return np.where(allowed, np.float32(0), np.float32(-np.inf))
 
 
@@ -300,34 +300,34 @@ def find_document_boundaries(input_ids: Array, eos_token: int, *, max_documents:
     if ids.ndim != 1:
         raise InvalidArgumentError(f"input_ids must have shape (n,), not {ids.shape}; use jax.vmap for rows")
     if max_documents is not None:
-        checked_int("max_documents", max_documents, least=0)
-    ends = _ends(ids, eos_token)
+        check_int("max_documents", max_documents, minimum=0)
+    ends = _find_ends(ids, eos_token)
     if not is_traced(ends):
         found = int(to_host(ends.sum()))
         if max_documents is not None and found > max_documents:
             raise InvalidArgumentError(
                 f"there are {found} documents, more than max_documents={max_documents}"
             )
-        return _boundaries(ends, found if max_documents is None else max_documents)
+        return _compute_boundaries(ends, found if max_documents is None else max_documents)
     if max_documents is None:
         raise InvalidArgumentError(
             "the number of documents is not known under jax.jit; pass max_documents=NUMBER"
         )
-    return _boundaries(ends, max_documents)
+    return _compute_boundaries(ends, max_documents)
 
 
-@compiled
-def _ends(ids: Any, eos_token: int) -> Any:
+@jit_eager
+def _find_ends(ids: Any, eos_token: int) -> Any:
     """Whether each position is the last one of a document."""
-    xp = namespace(ids, eos_token)
-    place, size = xp.arange(ids.shape[0], dtype=np.int32), as_size(xp, ids.shape[0])
-    return (ids == xp.asarray(eos_token, dtype=np.int32)) | (place == size - np.int32(1))
+    xp = get_namespace(ids, eos_token)
+    position, size = xp.arange(ids.shape[0], dtype=np.int32), as_size(xp, ids.shape[0])
+    return (ids == xp.asarray(eos_token, dtype=np.int32)) | (position == size - np.int32(1))
 
 
-@compiled
-def _boundaries(ends: Any, count: int) -> Array:
+@jit_eager
+def _compute_boundaries(ends: Any, count: int) -> Array:
     """The first `count` documents; `(n, n)` past the last."""
-    xp = namespace(ends)
+    xp = get_namespace(ends)
     size = ends.shape[0]
     stops = as_size(xp, size) * xp.ones(count, np.int32)
     if xp is np:
@@ -335,6 +335,8 @@ def _boundaries(ends: Any, count: int) -> Array:
         stops[: len(found)] = found + 1
     else:
         order = xp.cumsum(ends, dtype=np.int32) - np.int32(1)
-        stops = put(stops, order, xp.arange(1, size + 1, dtype=np.int32), ends & (order < np.int32(count)))
+        stops = scatter(
+            stops, order, xp.arange(1, size + 1, dtype=np.int32), ends & (order < np.int32(count))
+        )
     starts = xp.concatenate([xp.zeros(1, np.int32), stops])[:count]
     return xp.stack([starts, stops], axis=1)  # type: ignore[no-any-return]

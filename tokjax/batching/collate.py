@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_integers, is_traced, namespace, to_host
-from tokjax._util.arrays import as_size, places, take_or_fill
-from tokjax._util.checks import check_id, checked_int
-from tokjax._util.compiling import compiled
+from tokjax._util.array_namespace import Array, as_int32, as_integers, get_namespace, is_traced, to_host
+from tokjax._util.arrays import as_size, positions, take_or_fill
+from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.inputs import as_ragged
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import COLUMNS, ranges
+from tokjax.core.ragged import COLUMNS, concatenate_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Side: TypeAlias = Literal["left", "right"]
 PADDED_COLUMNS = (*COLUMNS, "attention_mask")
-_ABSENT_FILLS = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
+_FILL_VALUES = {"offsets": 0, "token_type_ids": 0, "word_ids": -1, "sequence_ids": -1}
 
 
 class PaddedBatch(NamedTuple):
@@ -106,7 +106,7 @@ def collate_padded_batch(
             "use pad_ragged(ragged, length=LENGTH, pad_id=PAD_ID)"
         )
     longest = int(np.diff(to_host(ragged.row_splits)).max(initial=0))
-    target = _target_length(longest, length, multiple_of, buckets, truncation)
+    target = _compute_target_length(longest, length, multiple_of, buckets, truncation)
     if truncation is None and longest <= target:
         truncation = "right"  # (nothing is cut, and need not be looked for)
     return pad_ragged(
@@ -145,47 +145,47 @@ def pad_ragged(
     Returns:
         `int32` arrays of shape `(rows, length)`, of the kind that was given.
     """
-    wanted = _checked_options(length, pad_id, pad_side, truncation, columns)
+    wanted = _check_options(length, pad_id, pad_side, truncation, columns)
     ragged = as_ragged(results)
     if truncation is None:
-        _refuse_long_rows(ragged.row_splits, length)
-    return _padded(
+        _reject_long_rows(ragged.row_splits, length)
+    return _pad_rows(
         ragged,
         pad_id,
         length=length,
         pad_side=pad_side,
-        cut_left=truncation == "left",
+        truncate_left=truncation == "left",
         mark_pad_as_special=mark_pad_as_special,
         wanted=wanted,
     )
 
 
-@compiled
-def _padded(
+@jit_eager
+def _pad_rows(
     ragged: Ragged,
     pad_id: int,
     *,
     length: int,
     pad_side: Side,
-    cut_left: bool,
+    truncate_left: bool,
     mark_pad_as_special: bool,
     wanted: frozenset[str],
 ) -> PaddedBatch:
-    xp = namespace(*ragged, pad_id)
+    xp = get_namespace(*ragged, pad_id)
     integers = partial(as_integers, dtype=np.int64) if xp is np else as_int32
     splits = integers("row_splits", ragged.row_splits)
     starts, lengths = splits[:-1], splits[1:] - splits[:-1]
-    kept = xp.minimum(lengths, np.int32(length))
-    if cut_left:
-        starts = starts + lengths - kept
-    fills = {"ids": pad_id, **_ABSENT_FILLS, "special_tokens_mask": int(mark_pad_as_special)}
+    row_lengths = xp.minimum(lengths, np.int32(length))
+    if truncate_left:
+        starts = starts + lengths - row_lengths
+    fills = {"ids": pad_id, **_FILL_VALUES, "special_tokens_mask": int(mark_pad_as_special)}
     flat: dict[str, Array] = {
         name: getattr(ragged, name)
         for name in COLUMNS
         if name in wanted and getattr(ragged, name) is not None
     }
-    place = _scatter if xp is np else _gather
-    present, found = place({"ids": ragged.ids} | flat, fills, starts, kept, length, pad_side)
+    position = _scatter if xp is np else _gather
+    present, found = position({"ids": ragged.ids} | flat, fills, starts, row_lengths, length, pad_side)
     if "special_tokens_mask" in wanted - found.keys():
         found["special_tokens_mask"] = (1 - present) * np.int32(mark_pad_as_special)
     if "token_type_ids" in wanted - found.keys():
@@ -194,27 +194,27 @@ def _padded(
 
 
 def _gather(
-    flat: dict[str, Array], fills: dict[str, int], starts: Any, kept: Any, length: int, pad_side: Side
+    flat: dict[str, Array], fills: dict[str, int], starts: Any, row_lengths: Any, length: int, pad_side: Side
 ) -> tuple[Array, dict[str, Array]]:
     """Where tokens are, and the padded columns: each place takes what stands there. For `jax.jit`."""
-    xp = namespace(starts, *flat.values())
+    xp = get_namespace(starts, *flat.values())
     within = xp.arange(length, dtype=np.int32)[None, :]
     if pad_side == "left":
-        within = within - (np.int32(length) - kept)[:, None]
-    present = (within >= 0) & (within < kept[:, None])
+        within = within - (np.int32(length) - row_lengths)[:, None]
+    present = (within >= 0) & (within < row_lengths[:, None])
     index = starts[:, None] + within
     columns = {name: take_or_fill(name, flat[name], index, present, fills[name]) for name in flat}
     return present.astype(np.int32), columns
 
 
 def _scatter(
-    flat: dict[str, Array], fills: dict[str, int], starts: Any, kept: Any, length: int, pad_side: Side
+    flat: dict[str, Array], fills: dict[str, int], starts: Any, row_lengths: Any, length: int, pad_side: Side
 ) -> tuple[Array, dict[str, Array]]:
     """The same on the host, where it is quicker to put tokens, which are in order, to their places."""
-    place = np.arange(length, dtype=np.min_scalar_type(-length - 1))  # (narrow numbers compare quicker)
-    rows = kept.astype(place.dtype)[:, None]
-    present = place < rows if pad_side == "right" else place >= length - rows
-    source = _source(starts, kept)
+    position = np.arange(length, dtype=np.min_scalar_type(-length - 1))  # (narrow numbers compare quicker)
+    rows = row_lengths.astype(position.dtype)[:, None]
+    present = position < rows if pad_side == "right" else position >= length - rows
+    source = _select_source(starts, row_lengths)
     widths = {name: math.prod(column.shape[1:]) for name, column in flat.items()}
     # (One array for all columns: the allocator keeps a large one for the next batch.)
     block = np.empty((1 + sum(widths.values()), *present.shape), np.int32)
@@ -230,15 +230,17 @@ def _scatter(
     return block[0], columns
 
 
-def _source(starts: Any, kept: Any) -> Any:
+def _select_source(starts: Any, row_lengths: Any) -> Any:
     """Which flat tokens are kept, in order: a slice of them where rows are whole."""
     if not len(starts):
         return slice(0)
-    first, last = int(starts[0]), int(starts[-1] + kept[-1])
-    return slice(first, last) if last - first == kept.sum() else ranges(starts, kept)
+    first, last = int(starts[0]), int(starts[-1] + row_lengths[-1])
+    return (
+        slice(first, last) if last - first == row_lengths.sum() else concatenate_ranges(starts, row_lengths)
+    )
 
 
-@compiled
+@jit_eager
 def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
     """Pad or cut one sequence at its right end.
 
@@ -256,12 +258,12 @@ def pad_sequence(tokens: Array, max_length: int, pad_value: int) -> Array:
     flat = as_int32("tokens", tokens)
     if flat.ndim != 1:
         raise InvalidArgumentError(f"tokens must have shape (n,), not {flat.shape}; see batch_pad_sequences")
-    xp = namespace(flat)
+    xp = get_namespace(flat)
     lengths = as_size(xp, flat.shape[0]) * xp.ones(1, np.int32)
     return batch_pad_sequences(flat[None, :], lengths, max_length, pad_value)[0]
 
 
-@compiled
+@jit_eager
 def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pad_value: int) -> Array:
     """Pad or cut many sequences at their right ends.
 
@@ -274,7 +276,7 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
     Returns:
         `int32`, shape `(batch, max_length)`, of the kind that was given.
     """
-    checked_int("max_length", max_length, least=0)
+    check_int("max_length", max_length, minimum=0)
     check_id("pad_value", pad_value)
     rows, lengths = as_int32("tokens", tokens), as_int32("token_lengths", token_lengths)
     if rows.ndim != 2 or lengths.shape != rows.shape[:1]:
@@ -282,15 +284,15 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
             f"tokens must have shape (batch, width) and token_lengths (batch,), not {rows.shape} and "
             f"{lengths.shape}"
         )
-    xp = namespace(rows, lengths)
+    xp = get_namespace(rows, lengths)
     width = rows.shape[1]
-    present = places(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
+    present = positions(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
     missing = max(max_length - width, 0) if isinstance(width, int) else max_length
     shown = xp.pad(rows, ((0, 0), (0, missing)))[:, :max_length]
     return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]
 
 
-def _target_length(
+def _compute_target_length(
     longest: int,
     length: int | None,
     multiple_of: int | None,
@@ -302,23 +304,23 @@ def _target_length(
     if buckets is not None and multiple_of is not None:
         raise InvalidArgumentError("give buckets or multiple_of, not both")
     if length is not None:
-        return checked_int("length", length, least=0)
+        return check_int("length", length, minimum=0)
     if multiple_of is not None:
-        step = checked_int("multiple_of", multiple_of, least=1)
+        step = check_int("multiple_of", multiple_of, minimum=1)
         return -(-longest // step) * step
-    return longest if buckets is None else _rung(longest, LengthBuckets(buckets), truncation)
+    return longest if buckets is None else _select_boundary(longest, LengthBuckets(buckets), truncation)
 
 
-def _rung(longest: int, ladder: LengthBuckets, truncation: Side | None) -> int:
-    if longest > ladder[-1] and truncation is None:
+def _select_boundary(longest: int, buckets: LengthBuckets, truncation: Side | None) -> int:
+    if longest > buckets[-1] and truncation is None:
         raise InvalidArgumentError(
-            f"the longest row has {longest} tokens, and no bucket of {list(ladder)} holds it; add one, or "
+            f"the longest row has {longest} tokens, and no bucket of {list(buckets)} holds it; add one, or "
             "pass truncation='right'"
         )
-    return int(ladder.rung_of(min(longest, ladder[-1])))
+    return int(buckets.get_padded_lengths(min(longest, buckets[-1])))
 
 
-def _refuse_long_rows(row_splits: Array, length: int) -> None:
+def _reject_long_rows(row_splits: Array, length: int) -> None:
     if is_traced(row_splits):
         raise InvalidArgumentError(
             "truncation=None looks at the lengths of rows, which are not known under jax.jit; pass "
@@ -334,11 +336,11 @@ def _refuse_long_rows(row_splits: Array, length: int) -> None:
         )
 
 
-def _checked_options(
+def _check_options(
     length: int, pad_id: int, pad_side: str, truncation: str | None, columns: Collection[str] | None
 ) -> frozenset[str]:
     """The wanted columns, if all options make sense."""
-    checked_int("length", length, least=0)
+    check_int("length", length, minimum=0)
     check_id("pad_id", pad_id)
     if pad_side not in ("left", "right"):
         raise InvalidArgumentError(f"pad_side must be 'left' or 'right', not {pad_side!r}")

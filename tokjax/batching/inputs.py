@@ -9,7 +9,7 @@ import numpy as np
 
 from tokjax._util.array_namespace import Array, as_int32, as_mask, is_jax
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import COLUMNS, Ragged, splits_from_lengths
+from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import TokenizationBatch, TokenizationResult
 
 
@@ -18,7 +18,7 @@ def is_windows(value: Any) -> bool:
     return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("batch", "text_ids")
 
 
-def is_merged(value: Any) -> bool:
+def is_merged_windows(value: Any) -> bool:
     """Returns whether `value` is what `merge_windows` returns."""
     return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("values", "offsets", "row_splits")
 
@@ -31,8 +31,8 @@ def as_ragged(results: Any) -> Ragged:
     """
     if is_windows(results):
         return as_ragged(results.batch)
-    if is_merged(results):
-        return _values_as_ids(results)
+    if is_merged_windows(results):
+        return _values_to_ragged(results)
     if isinstance(results, TokenizationBatch):
         return results.ragged
     if isinstance(results, Ragged):
@@ -40,33 +40,33 @@ def as_ragged(results: Any) -> Ragged:
     if isinstance(results, TokenizationResult):
         results = [results]
     if is_jax(results) or hasattr(results, "_fields") or not isinstance(results, Iterable):
-        raise _unexpected_results(results, "the argument")
+        raise _make_type_error(results, "the argument")
     rows = list(results)
     for i, row in enumerate(rows):
         if not isinstance(row, TokenizationResult):
-            raise _unexpected_results(row, f"result {i}")
-    columns = {name: _joined(rows, name) for name in COLUMNS[1:]}
+            raise _make_type_error(row, f"result {i}")
+    columns = {name: _concatenate_column(rows, name) for name in COLUMNS[1:]}
     ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
-    return Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
+    return Ragged(ids, make_row_splits(map(len, rows)), **columns)
 
 
-def _unexpected_results(given: object, name: str) -> InvalidArgumentError:
+def _make_type_error(value: object, name: str) -> InvalidArgumentError:
     """Returns the error for an argument of a batching function that is of none of the expected types."""
-    if hasattr(given, "assistant_mask"):
+    if hasattr(value, "assistant_mask"):
         advice = "pass its tokens, chat.result"
-    elif isinstance(given, TokenizationBatch):
+    elif isinstance(value, TokenizationBatch):
         advice = "pass the batch itself, or all results of several: [*batch, *other]"
-    elif hasattr(given, "results"):
+    elif hasattr(value, "results"):
         advice = "pass its results, as in quick.results"
     else:
         advice = "for rows of plain ids pass tokjax.ragged_from_rows(rows)"
     return InvalidArgumentError(
         "results must be a TokenizationBatch, a Ragged or a list of TokenizationResult; "
-        f"{name} is of type {type(given).__name__}: {advice}"
+        f"{name} is of type {type(value).__name__}: {advice}"
     )
 
 
-def _values_as_ids(merged: Any) -> Ragged:
+def _values_to_ragged(merged: Any) -> Ragged:
     values = as_int32("the values of merged windows", merged.values)
     if values.ndim != 1:
         raise InvalidArgumentError(
@@ -76,19 +76,19 @@ def _values_as_ids(merged: Any) -> Ragged:
     return Ragged(values, merged.row_splits, merged.offsets)
 
 
-def tokens_of(ids: Array, name: str = "ids") -> Any:
+def as_tokens(ids: Array, name: str = "ids") -> Any:
     """`ids` as `int32`, with an axis for the places of a row."""
-    return with_places(name, as_int32(name, ids))
+    return check_length_axis(name, as_int32(name, ids))
 
 
-def with_places(name: str, array: Any) -> Any:
+def check_length_axis(name: str, array: Any) -> Any:
     """`array`, if it has an axis for the places of a row."""
     if array.ndim == 0:
         raise InvalidArgumentError(f"{name} must have shape (..., length), not ()")
     return array
 
 
-def of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
+def check_same_shape(name: str, array: Any, tokens: Any) -> Any:
     """`array`, if it is as large as the tokens."""
     if array.shape != tokens.shape:
         raise InvalidArgumentError(
@@ -97,17 +97,17 @@ def of_the_same_shape(name: str, array: Any, tokens: Any) -> Any:
     return array
 
 
-def mask_beside(xp: Any, name: str, values: Any, tokens: Any) -> Any:
+def as_aligned_mask(xp: Any, name: str, values: Any, tokens: Any) -> Any:
     """True where `values` are not 0, if they are as many as the tokens."""
-    return of_the_same_shape(name, as_mask(xp, name, values), tokens)
+    return check_same_shape(name, as_mask(xp, name, values), tokens)
 
 
-def integers_beside(name: str, values: Any, tokens: Any) -> Any:
+def as_aligned_integers(name: str, values: Any, tokens: Any) -> Any:
     """`values` as `int32`, if they are as many as the tokens."""
-    return of_the_same_shape(name, as_int32(name, values), tokens)
+    return check_same_shape(name, as_int32(name, values), tokens)
 
 
-def _joined(
+def _concatenate_column(
     rows: list[TokenizationResult], name: str
 ) -> np.ndarray[tuple[int, ...], np.dtype[np.int32 | np.int64]] | None:
     parts = [getattr(row, name) for row in rows]

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, namespace
-from tokjax._util.arrays import as_size, either, places, suffix_minimum
+from tokjax._util.array_namespace import Array, as_int32, get_namespace
+from tokjax._util.arrays import apply_cond, as_size, compute_suffix_minimum, positions
 from tokjax._util.checks import check_id
-from tokjax._util.compiling import compiled
 from tokjax._util.display import describe_batch
-from tokjax.batching.inputs import integers_beside, mask_beside, tokens_of
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_aligned_integers, as_aligned_mask, as_tokens
 from tokjax.core.errors import InvalidArgumentError
 
 
@@ -33,7 +33,7 @@ class CausalLMBatch(NamedTuple):
         return describe_batch(self)
 
 
-@compiled
+@jit_eager
 def causal_lm_labels(
     ids: Array,
     attention_mask: Array,
@@ -63,22 +63,22 @@ def causal_lm_labels(
     >>> causal_lm_labels(np.array([[3, 6, 7, 4, 1]]), np.array([[1, 1, 1, 1, 0]]))
     array([[   6,    7,    4, -100, -100]], dtype=int32)
     """
-    xp = namespace(ids, attention_mask, segment_ids, loss_mask, ignore_index)
+    xp = get_namespace(ids, attention_mask, segment_ids, loss_mask, ignore_index)
     check_id("ignore_index", ignore_index)
-    tokens = tokens_of(ids)
-    rows = _Rows(
+    tokens = as_tokens(ids)
+    rows = _LabelInputs(
         tokens,
-        mask_beside(xp, "attention_mask", attention_mask, tokens),
-        None if segment_ids is None else integers_beside("segment_ids", segment_ids, tokens),
-        None if loss_mask is None else mask_beside(xp, "loss_mask", loss_mask, tokens),
+        as_aligned_mask(xp, "attention_mask", attention_mask, tokens),
+        None if segment_ids is None else as_aligned_integers("segment_ids", segment_ids, tokens),
+        None if loss_mask is None else as_aligned_mask(xp, "loss_mask", loss_mask, tokens),
         xp.asarray(ignore_index, dtype=np.int32),
     )
     if tokens.shape[-1] == 0:
         return tokens.copy()  # type: ignore[no-any-return]
-    return either(_has_no_holes(rows.valid), _next_of_each, _next_valid_of_each, rows)  # type: ignore[no-any-return]
+    return apply_cond(_is_contiguous(rows.valid), _shift_contiguous, _shift_with_gaps, rows)  # type: ignore[no-any-return]
 
 
-class _Rows(NamedTuple):
+class _LabelInputs(NamedTuple):
     """What labels are made of: arrays of shape `(..., length)`.
 
     Attributes:
@@ -96,15 +96,15 @@ class _Rows(NamedTuple):
     ignored: Any
 
 
-def _has_no_holes(valid: Any) -> Any:
+def _is_contiguous(valid: Any) -> Any:
     """Whether the tokens of each row stand side by side, shape `()`: the next place is the next valid one."""
     begins = valid[..., 1:] > valid[..., :-1]
     return (begins.sum(axis=-1, dtype=np.int32) + valid[..., 0].astype(np.int32) <= np.int32(1)).all()
 
 
-def _next_of_each(rows: _Rows) -> Any:
+def _shift_contiguous(rows: _LabelInputs) -> Any:
     """Labels of rows without holes: everything shifted by one."""
-    xp = namespace(*rows)
+    xp = get_namespace(*rows)
     keep = rows.valid[..., :-1] & rows.valid[..., 1:]
     if rows.segments is not None:
         keep = keep & (rows.segments[..., :-1] == rows.segments[..., 1:])
@@ -119,14 +119,16 @@ def _next_of_each(rows: _Rows) -> Any:
     return xp.pad(labels, last, constant_values=rows.ignored)
 
 
-def _next_valid_of_each(rows: _Rows) -> Any:
+def _shift_with_gaps(rows: _LabelInputs) -> Any:
     """Labels of any rows: each valid place looks up where the next one is."""
-    xp = namespace(*rows)
+    xp = get_namespace(*rows)
     length = rows.tokens.shape[-1]
     size = as_size(xp, length)
-    own = xp.where(rows.valid, places(xp, length, rows.tokens.ndim), size)
+    own = xp.where(rows.valid, positions(xp, length, rows.tokens.ndim), size)
     # Shifted by one: the first valid position *after* each, `length` where there is none.
-    following = suffix_minimum(xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1))
+    following = compute_suffix_minimum(
+        xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1)
+    )
     target = xp.minimum(following, size - np.int32(1))
     keep = rows.valid & (following < size)
     if rows.segments is not None:
@@ -144,7 +146,7 @@ def to_one_based(ids: Array, *, ignore_index: int = -100) -> Array:
     >>> to_one_based(np.array([0, 5, -100]))
     array([   1,    6, -100], dtype=int32)
     """
-    return _shifted(ids, 1, ignore_index)
+    return _shift_values(ids, 1, ignore_index)
 
 
 def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
@@ -155,12 +157,12 @@ def to_zero_based(ids: Array, *, ignore_index: int = -100) -> Array:
     >>> to_zero_based(np.array([1, 6, -100]))
     array([   0,    5, -100], dtype=int32)
     """
-    return _shifted(ids, -1, ignore_index)
+    return _shift_values(ids, -1, ignore_index)
 
 
-@compiled
-def _shifted(ids: Array, by: int, ignore_index: int) -> Array:
-    xp = namespace(ids, ignore_index)
+@jit_eager
+def _shift_values(ids: Array, by: int, ignore_index: int) -> Array:
+    xp = get_namespace(ids, ignore_index)
     check_id("ignore_index", ignore_index)
     values = as_int32("ids", ids)
     beyond = np.iinfo(np.int32).max if by > 0 else np.iinfo(np.int32).min

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 import numpy as np
 
 from tokjax._util.array_namespace import as_integers, is_traced
-from tokjax._util.checks import checked_float, checked_int
+from tokjax._util.checks import check_float, check_int
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import ranges, splits_from_lengths
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,25 +29,25 @@ class LengthBuckets(Sequence[int]):
     `BucketedLoader(bucket_boundaries=...)`, `BucketedTokenField(bucket_boundaries=...)`, `limit_traces`.
 
     Attributes:
-        rungs: the lengths, rising. (They are sorted, and each is kept once.)
+        boundaries: the lengths, rising. (They are sorted, and each is kept once.)
 
-    >>> ladder = LengthBuckets([64, 128, 256])
-    >>> ladder.rung_of([3, 64, 65])
+    >>> buckets = LengthBuckets([64, 128, 256])
+    >>> buckets.get_padded_lengths([3, 64, 65])
     array([ 64,  64, 128])
     """
 
-    rungs: Sequence[int]
+    boundaries: Sequence[int]
 
     def __post_init__(self) -> None:
         """Check the rungs, and sort them."""
-        if not isinstance(self.rungs, Iterable):
+        if not isinstance(self.boundaries, Iterable):
             raise InvalidArgumentError(
-                f"a ladder is made of its lengths, not of {self.rungs!r}; give LengthBuckets([64, 128])"
+                f"a ladder is made of its lengths, not of {self.boundaries!r}; give LengthBuckets([64, 128])"
             )
-        given = {checked_int("a bucket", rung, least=1) for rung in self.rungs}
-        if not given:
+        values = {check_int("a bucket", boundary, minimum=1) for boundary in self.boundaries}
+        if not values:
             raise InvalidArgumentError("a ladder with no bucket holds nothing; give LengthBuckets([64, 128])")
-        object.__setattr__(self, "rungs", tuple(sorted(given)))
+        object.__setattr__(self, "rungs", tuple(sorted(values)))
 
     @classmethod
     def geometric(
@@ -56,7 +56,7 @@ class LengthBuckets(Sequence[int]):
         longest: int,
         *,
         factor: float | None = None,
-        rungs: int | None = None,
+        boundaries: int | None = None,
         multiple_of: int = 1,
     ) -> LengthBuckets:
         """Rungs that grow by a factor, so that padding is bounded whatever the lengths are.
@@ -68,38 +68,38 @@ class LengthBuckets(Sequence[int]):
             shortest: the lowest rung.
             longest: what the highest rung holds.
             factor: how many times the rung below each rung is, above 1; 2 by default. The last may be less.
-            rungs: how many there are, instead of a factor; fewer where rounding makes two of them one.
+            boundaries: how many there are, instead of a factor; fewer where rounding makes two of them one.
             multiple_of: round all rungs up to multiples of this.
 
         >>> LengthBuckets.geometric(64, 1000)
         LengthBuckets([64, 128, 256, 512, 1000])
-        >>> LengthBuckets.geometric(10, 1000, rungs=3, multiple_of=8)
+        >>> LengthBuckets.geometric(10, 1000, boundaries=3, multiple_of=8)
         LengthBuckets([16, 104, 1000])
         """
         low, step = (
-            checked_int("shortest", shortest, least=1),
-            checked_int("multiple_of", multiple_of, least=1),
+            check_int("shortest", shortest, minimum=1),
+            check_int("multiple_of", multiple_of, minimum=1),
         )
-        high = checked_int("longest", longest, least=low)
-        if factor is not None and rungs is not None:
-            raise InvalidArgumentError(f"give factor={factor} or rungs={rungs}, not both")
-        if rungs is None:
-            return cls(_growing(low, high, 2.0 if factor is None else factor, step))
-        count = checked_int("rungs", rungs, least=1)
+        high = check_int("longest", longest, minimum=low)
+        if factor is not None and boundaries is not None:
+            raise InvalidArgumentError(f"give factor={factor} or rungs={boundaries}, not both")
+        if boundaries is None:
+            return cls(_compute_geometric(low, high, 2.0 if factor is None else factor, step))
+        count = check_int("boundaries", boundaries, minimum=1)
         spaced = low * (high / low) ** (np.arange(1, count) / max(count - 1, 1))
         # Rounded first: 8 * 2 ** (1 / 3) ** 3 is a little above 16, and would go up a whole step.
         inner = np.ceil(np.round(spaced[:-1], 6)).astype(np.int64).tolist()
-        return cls([-(-rung // step) * step for rung in [low, *inner, high][-count:]])
+        return cls([-(-boundary // step) * step for boundary in [low, *inner, high][-count:]])
 
     @classmethod
-    def fit(cls, lengths: Sequence[int] | Array, rungs: int, *, multiple_of: int = 1) -> LengthBuckets:
+    def fit(cls, lengths: Sequence[int] | Array, boundaries: int, *, multiple_of: int = 1) -> LengthBuckets:
         """The ladder that pads these lengths least: no other of so many rungs pads less.
 
         It takes well under a second for a million lengths of ten thousand sorts.
 
         Args:
             lengths: tokens of each row, integers from 0, of any shape; a sample of a dataset will do.
-            rungs: how many rungs at most; fewer where there are not so many lengths.
+            boundaries: how many rungs at most; fewer where there are not so many lengths.
             multiple_of: rungs are multiples of this.
 
         Raises:
@@ -109,13 +109,16 @@ class LengthBuckets(Sequence[int]):
         >>> LengthBuckets.fit(lengths, 3)
         LengthBuckets([4, 10, 30])
         """
-        most, step = checked_int("rungs", rungs, least=1), checked_int("multiple_of", multiple_of, least=1)
-        counted = _counted(lengths, step)
-        if most >= len(counted.rungs):
-            return cls(counted.rungs.tolist())
-        return cls(counted.rungs[_least_padding(counted, most)].tolist())
+        max_buckets, step = (
+            check_int("boundaries", boundaries, minimum=1),
+            check_int("multiple_of", multiple_of, minimum=1),
+        )
+        counted = _count_lengths(lengths, step)
+        if max_buckets >= len(counted.boundaries):
+            return cls(counted.boundaries.tolist())
+        return cls(counted.boundaries[_minimize_padding(counted, max_buckets)].tolist())
 
-    def rung_of(self, lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
+    def get_padded_lengths(self, lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
         """To which length rows are padded. Runs on the host.
 
         Args:
@@ -127,14 +130,14 @@ class LengthBuckets(Sequence[int]):
         Raises:
             InvalidArgumentError: a row is longer than the highest rung.
         """
-        counts = _checked_lengths(lengths)
+        counts = _check_lengths(lengths)
         if counts.max(initial=0) > self[-1]:
             raise InvalidArgumentError(
                 f"a length is {counts.max()}, and no bucket of {list(self)} holds it; cut rows to "
                 f"{self[-1]}, or add a bucket"
             )
-        all_rungs = np.array(self.rungs, np.int64)
-        padded: NDArray[np.int64] = all_rungs[np.searchsorted(all_rungs, counts)]
+        all_boundaries = np.array(self.boundaries, np.int64)
+        padded: NDArray[np.int64] = all_boundaries[np.searchsorted(all_boundaries, counts)]
         return padded
 
     def padding(self, lengths: Sequence[int] | Array) -> float:
@@ -146,9 +149,9 @@ class LengthBuckets(Sequence[int]):
         >>> LengthBuckets([4, 8]).padding([4, 3, 5])
         0.25
         """
-        counts = _checked_lengths(lengths)
-        places = int(self.rung_of(counts).sum())
-        return (places - int(counts.sum())) / places if places else 0.0
+        counts = _check_lengths(lengths)
+        positions = int(self.get_padded_lengths(counts).sum())
+        return (positions - int(counts.sum())) / positions if positions else 0.0
 
     @overload
     def __getitem__(self, index: int) -> int: ...
@@ -156,38 +159,38 @@ class LengthBuckets(Sequence[int]):
     def __getitem__(self, index: slice) -> Sequence[int]: ...
     def __getitem__(self, index: int | slice) -> int | Sequence[int]:
         """A rung, or some of them."""
-        return self.rungs[index]
+        return self.boundaries[index]
 
     def __len__(self) -> int:
         """How many rungs there are: how often a step compiles at most."""
-        return len(self.rungs)
+        return len(self.boundaries)
 
     def __repr__(self) -> str:
         """The call that makes it."""
-        return f"LengthBuckets({list(self.rungs)})"
+        return f"LengthBuckets({list(self.boundaries)})"
 
 
-class _Counted(NamedTuple):
+class _LengthCounts(NamedTuple):
     """Lengths, rounded up.
 
     Attributes:
-        rungs: the distinct ones, rising, `int64`, shape `(n,)`.
+        boundaries: the distinct ones, rising, `int64`, shape `(n,)`.
         up_to: how many rows are shorter than each, and how many there are in all, `int64`, shape `(n + 1,)`.
     """
 
-    rungs: NDArray[np.int64]
+    boundaries: NDArray[np.int64]
     up_to: NDArray[np.int64]
 
 
-def _counted(lengths: Sequence[int] | Array, step: int) -> _Counted:
-    counts = _checked_lengths(lengths)
+def _count_lengths(lengths: Sequence[int] | Array, step: int) -> _LengthCounts:
+    counts = _check_lengths(lengths)
     if not counts.size:
         raise InvalidArgumentError("there are no lengths to fit rungs to; give those of some rows")
     rounded, rows = np.unique(np.maximum(-(-counts // step), 1) * step, return_counts=True)
-    return _Counted(rounded, splits_from_lengths(rows))
+    return _LengthCounts(rounded, make_row_splits(rows))
 
 
-def _checked_lengths(lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
+def _check_lengths(lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
     if is_traced(lengths):
         raise InvalidArgumentError(
             "a ladder looks at lengths, which are not known under jax.jit; choose the rung on the host"
@@ -198,48 +201,48 @@ def _checked_lengths(lengths: Sequence[int] | Array | int) -> NDArray[np.int64]:
     return counts
 
 
-def _growing(low: int, high: int, factor: float, step: int) -> list[int]:
+def _compute_geometric(low: int, high: int, factor: float, step: int) -> list[int]:
     """Each rung a factor above the one below, rounded up, and the last one `high`."""
     # As the decimal that it is written as: 10 * 1.1 would be a little above 11, and so 12.
-    ratio = Fraction(str(checked_float("factor", factor, least=1.0)))
+    ratio = Fraction(str(check_float("factor", factor, minimum=1.0)))
     if ratio == 1:
         raise InvalidArgumentError("factor must be above 1, or rungs would not rise")
-    top, rung = -(-high // step) * step, -(-low // step) * step
-    ladder = []
-    while rung < top:
-        ladder.append(rung)
-        rung = -(-rung * ratio // step) * step
-    return [*ladder, top]
+    top, boundary = -(-high // step) * step, -(-low // step) * step
+    buckets = []
+    while boundary < top:
+        buckets.append(boundary)
+        boundary = -(-boundary * ratio // step) * step
+    return [*buckets, top]
 
 
-def _least_padding(counted: _Counted, most: int) -> list[int]:
+def _minimize_padding(counted: _LengthCounts, max_buckets: int) -> list[int]:
     """Which of the distinct lengths are the rungs: by dynamic programming, one rung a round.
 
     What a ladder costs is the places that rows take. `cost[i]` is the least that those of the first `i`
-    lengths take with so many rungs; one rung more, at length `j`, takes `rungs[j]` for each row from `i` on.
+    lengths take with so many rungs; one rung more, at length `j`, takes `boundaries[j]` for each row from `i` on.
     """
-    rungs, up_to = counted
-    cost = np.concatenate([[0], rungs * up_to[1:]])
+    boundaries, up_to = counted
+    cost = np.concatenate([[0], boundaries * up_to[1:]])
     choices = []
-    for _ in range(most - 1):
-        before = _first_minima(cost, up_to, rungs)
+    for _ in range(max_buckets - 1):
+        before = _find_first_minima(cost, up_to, boundaries)
         choices.append(before)
-        cost = np.concatenate([[0], cost[before] + rungs * (up_to[1:] - up_to[before])])
-    chosen = [len(rungs) - 1]
+        cost = np.concatenate([[0], cost[before] + boundaries * (up_to[1:] - up_to[before])])
+    chosen = [len(boundaries) - 1]
     for before in reversed(choices):
         chosen.append(int(before[chosen[-1]]) - 1)
     return chosen
 
 
-def _first_minima(
-    cost: NDArray[np.int64], up_to: NDArray[np.int64], rungs: NDArray[np.int64]
+def _find_first_minima(
+    cost: NDArray[np.int64], up_to: NDArray[np.int64], boundaries: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """For each `j` the first `i` where `cost[i] - rungs[j] * up_to[i]` is least.
+    """For each `j` the first `i` where `cost[i] - boundaries[j] * up_to[i]` is least.
 
     It is at most `j`, and never falls as `j` rises (the values are a Monge array). So a `j` halfway between
     two that are known need look only between theirs: each level looks about once at each `i`.
     """
-    size = len(rungs)
+    size = len(boundaries)
     found = np.zeros(size + 1, np.int64)
     found[size] = size  # (a bound, not a place)
     for level in reversed(range((size - 1).bit_length())):
@@ -247,9 +250,9 @@ def _first_minima(
         wanted = np.arange(gap, size, 2 * gap)
         low, high = found[wanted - gap], np.minimum(found[np.minimum(wanted + gap, size)], wanted)
         width = high - low + 1
-        places = ranges(low, width)
-        values = cost[places] - np.repeat(rungs[wanted], width) * up_to[places]
-        starts = splits_from_lengths(width)[:-1]
-        least = np.flatnonzero(values == np.repeat(np.minimum.reduceat(values, starts), width))
-        found[wanted] = places[least[np.searchsorted(least, starts)]]
+        positions = concatenate_ranges(low, width)
+        values = cost[positions] - np.repeat(boundaries[wanted], width) * up_to[positions]
+        starts = make_row_splits(width)[:-1]
+        minimum = np.flatnonzero(values == np.repeat(np.minimum.reduceat(values, starts), width))
+        found[wanted] = positions[minimum[np.searchsorted(minimum, starts)]]
     return found[:size]

@@ -8,25 +8,25 @@ import sys
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
 from tokjax._util.array_namespace import is_traced
-from tokjax._util.checks import checked_int
-from tokjax._util.display import describe_leaf, name_of
+from tokjax._util.checks import check_int
+from tokjax._util.display import describe_leaf, get_function_name
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.errors import InvalidArgumentError, TooManyTracesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-Given = ParamSpec("Given")
+Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-_MOST_ARGUMENTS = 6
+_MAX_SHOWN_ARGUMENTS = 6
 """How many arguments of a trace an error shows."""
 
 
 def limit_traces(
-    function: Callable[Given, Result], most: int | LengthBuckets, *, name: str | None = None
-) -> TraceGuard[Given, Result]:
-    """A step that refuses to be traced too often: `jax.jit(limit_traces(step, ladder))`.
+    function: Callable[Parameters, Result], max_traces: int | LengthBuckets, *, name: str | None = None
+) -> TraceGuard[Parameters, Result]:
+    """A step that refuses to be traced too often: `jax.jit(limit_traces(step, buckets))`.
 
     A batch of a new shape compiles a step anew, silently, for seconds or minutes. The guard goes *inside*
     `jax.jit` (and inside `jax.grad` or `jax.vmap` there), which calls it only to trace it: while the step
@@ -36,7 +36,7 @@ def limit_traces(
 
     Args:
         function: the step, before `jax.jit`.
-        most: how often it may be traced; of a ladder, once for each rung.
+        max_traces: how often it may be traced; of a ladder, once for each rung.
         name: what errors call it; by default its own name.
 
     Returns:
@@ -59,20 +59,24 @@ def limit_traces(
         raise InvalidArgumentError(f"limit_traces takes a function, not {function!r}")
     if _is_jitted(function):
         raise InvalidArgumentError(
-            f"{name or name_of(function)} is jitted already, and is not called again to be traced; put the "
+            f"{name or get_function_name(function)} is jitted already, and is not called again to be traced; put the "
             "limit inside: jax.jit(limit_traces(step, MOST))"
         )
-    limit = len(most) if isinstance(most, LengthBuckets) else checked_int("most", most, least=1)
-    return TraceGuard(function, limit, name or name_of(function))
+    limit = (
+        len(max_traces)
+        if isinstance(max_traces, LengthBuckets)
+        else check_int("max_traces", max_traces, minimum=1)
+    )
+    return TraceGuard(function, limit, name or get_function_name(function))
 
 
-class TraceGuard(Generic[Given, Result]):
+class TraceGuard(Generic[Parameters, Result]):
     """What `limit_traces` gives: the function, and which traces there were."""
 
-    def __init__(self, function: Callable[Given, Result], most: int, name: str) -> None:
+    def __init__(self, function: Callable[Parameters, Result], max_traces: int, name: str) -> None:
         functools.update_wrapper(self, function)
-        self._function, self._most, self._name = function, most, name
-        self._signature = _signature_of(function, name)
+        self._function, self._max_traces, self._name = function, max_traces, name
+        self._signature = _get_signature(function, name)
         self._traces: list[dict[str, str]] = []
 
     @property
@@ -80,23 +84,23 @@ class TraceGuard(Generic[Given, Result]):
         """For each trace the arguments, by name and place: `{"batch.ids": "int32[8,64]", ...}`."""
         return tuple(self._traces)
 
-    def __call__(self, *args: Given.args, **kwargs: Given.kwargs) -> Result:
+    def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
         """Call the function; where that is a trace, count it."""
-        leaves = _leaves(self._signature.bind(*args, **kwargs).arguments)
+        leaves = _flatten_arguments(self._signature.bind(*args, **kwargs).arguments)
         if not any(map(is_traced, leaves.values())):
             return self._function(*args, **kwargs)
-        trace = {place: describe_leaf(leaf) for place, leaf in leaves.items()}
+        trace = {path: describe_leaf(leaf) for path, leaf in leaves.items()}
         self._traces.append(trace)  # before it is known to be one: other threads may be tracing too
         try:
-            if len(self._traces) > self._most:
-                raise TooManyTracesError(_complaint(self._name, self._traces))
+            if len(self._traces) > self._max_traces:
+                raise TooManyTracesError(_format_error(self._name, self._traces))
             return self._function(*args, **kwargs)
         except BaseException:
             self._traces.remove(trace)
             raise
 
 
-def _signature_of(function: Callable[..., object], name: str) -> inspect.Signature:
+def _get_signature(function: Callable[..., object], name: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except ValueError:
@@ -112,7 +116,7 @@ def _is_jitted(function: object) -> bool:
     return jax_module is not None and isinstance(function, jax_module.stages.Wrapped)
 
 
-def _leaves(arguments: Mapping[str, object]) -> dict[str, object]:
+def _flatten_arguments(arguments: Mapping[str, object]) -> dict[str, object]:
     """All that is in the arguments, by name and place there."""
     if "jax" not in sys.modules:
         return {}
@@ -125,9 +129,9 @@ def _leaves(arguments: Mapping[str, object]) -> dict[str, object]:
     }
 
 
-def _complaint(name: str, traces: Sequence[Mapping[str, str]]) -> str:
-    places = dict.fromkeys(place for trace in traces for place in trace)
-    differing = [place for place in places if len({trace.get(place) for trace in traces}) > 1]
+def _format_error(name: str, traces: Sequence[Mapping[str, str]]) -> str:
+    paths = dict.fromkeys(path for trace in traces for path in trace)
+    differing = [path for path in paths if len({trace.get(path) for trace in traces}) > 1]
     head = (
         f"{name} was traced {len(traces)} times, and limit_traces allows {len(traces) - 1}: each trace "
         "compiles it anew."
@@ -138,7 +142,7 @@ def _complaint(name: str, traces: Sequence[Mapping[str, str]]) -> str:
             "the loop, keep static arguments and JAX's settings as they are, and put arguments on the same "
             "devices in each step"
         )
-    lines = [f"  {number}: {_shown(trace, differing)}" for number, trace in enumerate(traces, 1)]
+    lines = [f"  {number}: {_format_trace(trace, differing)}" for number, trace in enumerate(traces, 1)]
     advice = (
         "Pad batches to few lengths, as collate_padded_batch(..., buckets=LengthBuckets(...)) does, and "
         "leave out a last one of fewer rows; or allow more traces"
@@ -146,7 +150,7 @@ def _complaint(name: str, traces: Sequence[Mapping[str, str]]) -> str:
     return "\n".join([f"{head} What differs:", *lines, advice])
 
 
-def _shown(trace: Mapping[str, str], places: Sequence[str]) -> str:
-    shown = ", ".join(f"{place} {trace.get(place, 'absent')}" for place in places[:_MOST_ARGUMENTS])
-    more = len(places) - _MOST_ARGUMENTS
+def _format_trace(trace: Mapping[str, str], paths: Sequence[str]) -> str:
+    shown = ", ".join(f"{path} {trace.get(path, 'absent')}" for path in paths[:_MAX_SHOWN_ARGUMENTS])
+    more = len(paths) - _MAX_SHOWN_ARGUMENTS
     return f"{shown}, and {more} more" if more > 0 else shown

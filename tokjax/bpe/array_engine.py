@@ -16,12 +16,12 @@ import numpy as np
 
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.batch_merging import BatchMerger
-from tokjax.bpe.chunks import CHUNK_CHARACTERS, cut_into_words, gather
+from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.growable_array import Growing
-from tokjax.bpe.pretoken_cache import KnownWords
-from tokjax.bpe.sequential_merging import merge_word
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.bpe.growable_array import GrowableArray
+from tokjax.bpe.pretoken_cache import PretokenCache
+from tokjax.bpe.sequential_merging import merge_pretoken
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters
 
 if TYPE_CHECKING:
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.bpe.chunks import Cutter, Pieces, Segments
+    from tokjax.bpe.chunks import Pieces, PreTokenizer, Segments
     from tokjax.bpe.merge_rules import MergeRules
-    from tokjax.bpe.pretoken_cache import Found, Ids
+    from tokjax.bpe.pretoken_cache import CacheLookup, PretokenIds
 
 FEW_CHARACTERS = 3000
 """Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
-_LEARN_AT_ONCE, _MOST_HELD = 1 << 15, 16
+_INSERT_BATCH_SIZE, _MAX_PENDING_CHUNKS = 1 << 15, 16
 """After so many new words, or chunks that wait for some, they are learned."""
-MAX_KNOWN_TO_LOOP, LONGEST_KNOWN_TO_LOOP = 1 << 20, 512
+MAX_DICT_CACHE_CHARACTERS, MAX_DICT_CACHE_PRETOKEN = 1 << 20, 512
 """How many characters of words it remembers, apart from the arrays' words, and how many of one word."""
 
 
-class _Waiting(NamedTuple):
+class _PendingChunk(NamedTuple):
     """A chunk with words that have to be learned.
 
     Attributes:
@@ -52,10 +52,10 @@ class _Waiting(NamedTuple):
 
     pieces: Pieces
     stops: NDArray[np.int64]
-    found: Found
+    found: CacheLookup
 
 
-class _Ready(NamedTuple):
+class _EncodedChunk(NamedTuple):
     """A chunk of which all words are known.
 
     Attributes:
@@ -66,16 +66,16 @@ class _Ready(NamedTuple):
 
     pieces: Pieces
     stops: NDArray[np.int64]
-    ids: Ids
+    ids: PretokenIds
 
     @property
-    def ends_of_segments(self) -> NDArray[np.int64]:
+    def segment_ends(self) -> NDArray[np.int64]:
         """How many ids there are up to the end of each segment that ends here."""
         up_to = np.append(0, self.ids.ends)
         return up_to.take(self.stops[self.pieces.ends_segment])
 
 
-class KnownToLoop(dict[str, tuple[int, ...]]):
+class PretokenDictCache(dict[str, tuple[int, ...]]):
     """The ids of words: of any word, since one that is not known is merged when it is asked for.
 
     Args:
@@ -87,15 +87,15 @@ class KnownToLoop(dict[str, tuple[int, ...]]):
         self._merge = merge
         self._characters = 0
 
-    def __missing__(self, word: str) -> tuple[int, ...]:
+    def __missing__(self, pretoken: str) -> tuple[int, ...]:
         """Merge a word that is new, and remember it if it is short."""
-        ids = tuple(self._merge(word))
-        if len(word) <= LONGEST_KNOWN_TO_LOOP:
-            self._characters += len(word)
-            if self._characters > MAX_KNOWN_TO_LOOP:
+        ids = tuple(self._merge(pretoken))
+        if len(pretoken) <= MAX_DICT_CACHE_PRETOKEN:
+            self._characters += len(pretoken)
+            if self._characters > MAX_DICT_CACHE_CHARACTERS:
                 self.clear()
-                self._characters = len(word)
-            self[word] = ids
+                self._characters = len(pretoken)
+            self[pretoken] = ids
         return ids
 
 
@@ -104,14 +104,16 @@ class ArrayEngine:
 
     Args:
         rules: what merges.
-        cutter: what finds the words.
+        pre_tokenizer: what finds the words.
     """
 
-    def __init__(self, rules: MergeRules, cutter: Cutter) -> None:
+    def __init__(self, rules: MergeRules, pre_tokenizer: PreTokenizer) -> None:
         self._rules = rules
-        self._cutter = cutter
+        self._pre_tokenizer = pre_tokenizer
         self._characters = 0  # of calls that wait for no tables
-        self._known_to_loop = KnownToLoop(lambda word: merge_word(from_characters(word), rules))
+        self._dict_cache = PretokenDictCache(
+            lambda pretoken: merge_pretoken(from_characters(pretoken), rules)
+        )
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, begins_word: bool = True
@@ -124,24 +126,24 @@ class ArrayEngine:
             begins_word: whether to tell which ids begin a word.
         """
         total = sum(map(len, segments.texts)) + len(segments.texts)
-        if not segments.texts or total <= FEW_CHARACTERS or self._tables_cost_more(total):
-            return self._encode_few(segments, begins_word=begins_word)
+        if not segments.texts or total <= FEW_CHARACTERS or self._is_loop_faster(total):
+            return self._encode_with_loop(segments, begins_word=begins_word)
         size = CHUNK_CHARACTERS
         if threads > 1:  # Larger ones, since threads wait for one another between calls of NumPy.
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
-        gathered = gather(segments, size, self._cutter.cut)
+        gathered = group_segments(segments, size, self._pre_tokenizer.find_split)
         chunks = map_in_threads(self._look_up, gathered, threads)
-        ids, begins = Growing(np.int32), Growing(np.bool_)
+        ids, begins = GrowableArray(np.int32), GrowableArray(np.bool_)
         splits, done = [np.zeros(1, np.int64)], 0
-        for chunk in self._all_ready(chunks):
+        for chunk in self._iter_encoded_chunks(chunks):
             done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
-            splits.append(chunk.ends_of_segments + len(ids))
+            splits.append(chunk.segment_ends + len(ids))
             ids.append(chunk.ids.ids, done / total)
             if begins_word:
                 begins.append(chunk.ids.begins_word, done / total)
         return EncodedSegments(ids.array(), np.concatenate(splits), begins.array() if begins_word else None)
 
-    def _tables_cost_more(self, characters: int) -> bool:
+    def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the arrays' tables, which can take seconds.
 
         That is so for about as many characters as there are symbols, of all calls together.
@@ -153,52 +155,58 @@ class ArrayEngine:
 
     def encode_short(self, text: str) -> NDArray[np.int32]:
         """Encode one short text without surrogates, without a column more than its ids."""
-        known = self._known_to_loop
-        return np.array([id_ for word in self._cutter.words(text) for id_ in known[word]], np.int32)
+        cache = self._dict_cache
+        return np.array(
+            [id_ for pretoken in self._pre_tokenizer.pretokens(text) for id_ in cache[pretoken]], np.int32
+        )
 
-    def _encode_few(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
+    def _encode_with_loop(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
         """The same by a loop over words, each of them merged when it is first seen."""
         of_words: list[tuple[int, ...]] = []
-        words = [0]
+        pretokens = [0]
         for segment in segments.texts:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            of_words += [self._known_to_loop[word] for word in self._cutter.words(plain)]
-            words.append(len(of_words))
-        starts = splits_from_lengths(map(len, of_words))
+            of_words += [self._dict_cache[pretoken] for pretoken in self._pre_tokenizer.pretokens(plain)]
+            pretokens.append(len(of_words))
+        starts = make_row_splits(map(len, of_words))
         ids = np.fromiter(chain.from_iterable(of_words), np.int32, int(starts[-1]))
         begins = None
         if begins_word:
             begins = np.zeros(len(ids), bool)
             begins[starts[:-1]] = True
-        return EncodedSegments(ids, starts[words], begins)
+        return EncodedSegments(ids, starts[pretokens], begins)
 
-    def _look_up(self, pieces: Pieces) -> _Ready | _Waiting:
-        words, stops = cut_into_words(pieces, self._cutter)
-        found = self._known.find(words)
-        if len(found.absent):
-            return _Waiting(pieces, stops, found)
-        return _Ready(pieces, stops, self._known.ids_of(found))
+    def _look_up(self, pieces: Pieces) -> _EncodedChunk | _PendingChunk:
+        pretokens, stops = split_pieces(pieces, self._pre_tokenizer)
+        found = self._cache.find(pretokens)
+        if len(found.misses):
+            return _PendingChunk(pieces, stops, found)
+        return _EncodedChunk(pieces, stops, self._cache.get_ids(found))
 
-    def _all_ready(self, chunks: Iterable[_Ready | _Waiting]) -> Iterator[_Ready]:
+    def _iter_encoded_chunks(
+        self, chunks: Iterable[_EncodedChunk | _PendingChunk]
+    ) -> Iterator[_EncodedChunk]:
         """The chunks, in order. The new words of several are learned together, which is quicker."""
-        held: list[_Ready | _Waiting] = []
-        absent = 0
+        pending: list[_EncodedChunk | _PendingChunk] = []
+        misses = 0
         for chunk in chunks:
-            held.append(chunk)
-            absent += len(chunk.found.absent) if isinstance(chunk, _Waiting) else 0
-            if not absent or absent >= _LEARN_AT_ONCE or len(held) >= _MOST_HELD:
-                yield from self._made_ready(held)
-                held, absent = [], 0
-        yield from self._made_ready(held)
+            pending.append(chunk)
+            misses += len(chunk.found.misses) if isinstance(chunk, _PendingChunk) else 0
+            if not misses or misses >= _INSERT_BATCH_SIZE or len(pending) >= _MAX_PENDING_CHUNKS:
+                yield from self._insert_misses(pending)
+                pending, misses = [], 0
+        yield from self._insert_misses(pending)
 
-    def _made_ready(self, held: list[_Ready | _Waiting]) -> Iterator[_Ready]:
-        learned = iter(self._known.learn([chunk.found for chunk in held if isinstance(chunk, _Waiting)]))
-        for chunk in held:
-            if isinstance(chunk, _Waiting):
-                yield _Ready(chunk.pieces, chunk.stops, self._known.ids_of(next(learned)))
+    def _insert_misses(self, pending: list[_EncodedChunk | _PendingChunk]) -> Iterator[_EncodedChunk]:
+        inserted = iter(
+            self._cache.insert([chunk.found for chunk in pending if isinstance(chunk, _PendingChunk)])
+        )
+        for chunk in pending:
+            if isinstance(chunk, _PendingChunk):
+                yield _EncodedChunk(chunk.pieces, chunk.stops, self._cache.get_ids(next(inserted)))
             else:
                 yield chunk
 
     @cached_property
-    def _known(self) -> KnownWords:
-        return KnownWords(self._rules.whole, BatchMerger(self._rules))
+    def _cache(self) -> PretokenCache:
+        return PretokenCache(self._rules.atomic_ids, BatchMerger(self._rules))

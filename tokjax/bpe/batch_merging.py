@@ -14,47 +14,47 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.merge_bounds import END, ENDS, NEVER, joint_tables, unpacked
+from tokjax.bpe.merge_bounds import END_BOUNDS, END_RANK, NEVER_RANK, build_merge_bound_tables, unpack_bounds
 from tokjax.bpe.sequential_merging import merge_bytes
-from tokjax.core.ragged import ranges
+from tokjax.core.ragged import concatenate_ranges
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.bpe.hash_tables import Words
-    from tokjax.bpe.merge_bounds import Joints, Packed
+    from tokjax.bpe.hash_tables import Pretokens
+    from tokjax.bpe.merge_bounds import MergeBounds, Packed
     from tokjax.bpe.merge_rules import MergeRules
 
     Ints = NDArray[np.int32]
-    Places = NDArray[np.int64]
+    Positions = NDArray[np.int64]
 
 _REACH, _FAR_REACH = 3, 64
 """How many symbols to each side are looked at for what could take a symbol: more where few words are left."""
-_SYMBOLS_AT_ONCE = 1 << 16
+_SYMBOLS_PER_BATCH = 1 << 16
 _FEW_SYMBOLS = 48
 """Once so few are left, they are merged one pair at a time."""
-_FEW_WORDS = 16
+_FEW_PRETOKENS = 16
 """So few words in which no pair is sure are merged one pair at a time, too."""
-_LEAST_SHARE = 64
+_MIN_MERGE_SHARE = 64
 """A round that merges less than one in so many symbols is not worth it, by itself: what it merges may be all
 that others wait for."""
-_POOR_ROUNDS = 4
+_MAX_POOR_ROUNDS = 4
 """So many of them in a row are tried."""
 
 
-class MergedWords(NamedTuple):
+class MergedPretokens(NamedTuple):
     """The ids of words, laid end to end.
 
     Attributes:
         ids: `int32`, shape `(n,)`.
-        counts: how many each word has, `int64`, shape `(words,)`.
+        counts: how many each word has, `int64`, shape `(pretokens,)`.
     """
 
     ids: Ints
-    counts: Places
+    counts: Positions
 
 
-NO_WORDS = MergedWords(np.zeros(0, np.int32), np.zeros(0, np.int64))
+NO_PRETOKENS = MergedPretokens(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 class _Symbols(NamedTuple):
@@ -62,17 +62,17 @@ class _Symbols(NamedTuple):
 
     Attributes:
         ids: `int32`.
-        places: where the first byte of each stands among the bytes of all words, `int64`.
-        joints: that of each with the next, packed, `ENDS` where nothing merges any more.
+        positions: where the first byte of each stands among the bytes of all words, `int64`.
+        bounds: that of each with the next, packed, `END_BOUNDS` where nothing merges any more.
     """
 
     ids: Ints
-    places: Places
-    joints: Packed
+    positions: Positions
+    bounds: Packed
 
-    def take(self, at: Places) -> _Symbols:
+    def take(self, at: Positions) -> _Symbols:
         """Some of the symbols."""
-        return _Symbols(self.ids.take(at), self.places.take(at), self.joints.take(at))
+        return _Symbols(self.ids.take(at), self.positions.take(at), self.bounds.take(at))
 
 
 class BatchMerger:
@@ -84,36 +84,36 @@ class BatchMerger:
 
     def __init__(self, rules: MergeRules) -> None:
         self._rules = rules
-        self._tables = joint_tables(rules)
+        self._tables = build_merge_bound_tables(rules)
 
-    def merge(self, words: Words) -> MergedWords:
+    def merge(self, pretokens: Pretokens) -> MergedPretokens:
         """Merge words."""
-        stops = np.cumsum(words.lengths)
+        stops = np.cumsum(pretokens.lengths)
         parts, first = [], 0
         while first < len(stops):
             done = int(stops[first - 1]) if first else 0
-            last = max(int(np.searchsorted(stops, done + _SYMBOLS_AT_ONCE, "right")), first + 1)
-            parts.append(self._merge_some(words.take(np.arange(first, last))))
+            last = max(int(np.searchsorted(stops, done + _SYMBOLS_PER_BATCH, "right")), first + 1)
+            parts.append(self._merge_batch(pretokens.take(np.arange(first, last))))
             first = last
         if not parts:
-            return NO_WORDS
-        return MergedWords(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+            return NO_PRETOKENS
+        return MergedPretokens(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
-    def _merge_some(self, words: Words) -> MergedWords:
-        stops = np.cumsum(words.lengths)
-        text = words.data.take(ranges(words.starts, words.lengths))
+    def _merge_batch(self, pretokens: Pretokens) -> MergedPretokens:
+        stops = np.cumsum(pretokens.lengths)
+        text = pretokens.data.take(concatenate_ranges(pretokens.starts, pretokens.lengths))
         done = np.full(
             len(text), -1, np.int32
         )  # by byte: the id of the symbol that starts there, if it is done
-        symbols = self._first_symbols(text, stops)
+        symbols = self._build_symbols(text, stops)
         poor = 0
         while len(symbols.ids) > _FEW_SYMBOLS:
-            after = self._merged(
-                symbols, done, 0 if poor < _POOR_ROUNDS else len(symbols.ids) // _LEAST_SHARE
+            after = self._merge_round(
+                symbols, done, 0 if poor < _MAX_POOR_ROUNDS else len(symbols.ids) // _MIN_MERGE_SHARE
             )
             if after is None:
                 break
-            is_poor = len(symbols.ids) - len(after.ids) <= len(symbols.ids) // _LEAST_SHARE
+            is_poor = len(symbols.ids) - len(after.ids) <= len(symbols.ids) // _MIN_MERGE_SHARE
             poor = poor + 1 if is_poor else 0
             symbols = after
         self._merge_rest(symbols, text, done)
@@ -122,58 +122,60 @@ class BatchMerger:
         apart = np.flatnonzero(ids < 0)
         if len(apart):
             lengths = np.diff(starts, append=len(text)).take(apart)
-            inside = ranges(starts.take(apart), lengths)
-            done[inside] = self._tables.of_byte.take(text.take(inside))
+            inside = concatenate_ranges(starts.take(apart), lengths)
+            done[inside] = self._tables.byte_symbols.take(text.take(inside))
             starts = np.flatnonzero(done >= 0)
             ids = self._rules.as_ids(done.take(starts))
         counts = np.diff(np.searchsorted(starts, stops), prepend=0)
-        return MergedWords(ids, counts)
+        return MergedPretokens(ids, counts)
 
-    def _first_symbols(self, text: NDArray[np.uint8], stops: Places) -> _Symbols:
+    def _build_symbols(self, text: NDArray[np.uint8], stops: Positions) -> _Symbols:
         ids = np.zeros(len(text) + 2, np.int32)
-        ids[1:-1] = self._tables.of_byte.take(text)
+        ids[1:-1] = self._tables.byte_symbols.take(text)
         pairs = text[1:].astype(np.uint16)
         pairs <<= 8
         pairs |= text[:-1]
-        joints = np.full(len(ids), ENDS)
-        self._tables.of_bytes.take(pairs, out=joints[1:-2], mode="clip")
-        joints[stops] = ENDS
-        return _Symbols(ids, np.arange(-1, len(ids) - 1), joints)
+        bounds = np.full(len(ids), END_BOUNDS)
+        self._tables.byte_pair_bounds.take(pairs, out=bounds[1:-2], mode="clip")
+        bounds[stops] = END_BOUNDS
+        return _Symbols(ids, np.arange(-1, len(ids) - 1), bounds)
 
-    def _merged(self, symbols: _Symbols, done: Ints, least: int) -> _Symbols | None:
-        """One round: the symbols that are left after it, or `None` if no more than `least` pairs are sure."""
-        joints = unpacked(symbols.joints)
-        left, right = _taken_from(joints, _REACH)
-        sure = self._sure_pairs(symbols.ids, joints.rank, left, right, _REACH)
-        few = len(sure) // _LEAST_SHARE
+    def _merge_round(self, symbols: _Symbols, done: Ints, minimum: int) -> _Symbols | None:
+        """One round: the symbols that are left after it, or `None` if no more than `minimum` pairs are sure."""
+        bounds = unpack_bounds(symbols.bounds)
+        left, right = _propagate_bounds(bounds, _REACH)
+        sure = self._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
+        few = len(sure) // _MIN_MERGE_SHARE
         if np.count_nonzero(sure) <= few:
-            sure = _lowest_of_each(joints.rank)
-        if np.count_nonzero(sure) <= max(few, _FEW_WORDS):
-            far = _taken_from(joints, _FAR_REACH)
-            sure_from_afar = self._sure_pairs(symbols.ids, joints.rank, *far, _FAR_REACH)
+            sure = _find_lowest_pairs(bounds.rank)
+        if np.count_nonzero(sure) <= max(few, _FEW_PRETOKENS):
+            far = _propagate_bounds(bounds, _FAR_REACH)
+            sure_from_afar = self._find_safe_pairs(symbols.ids, bounds.rank, *far, _FAR_REACH)
             if np.count_nonzero(sure_from_afar) >= np.count_nonzero(sure):
                 sure = sure_from_afar
-            if np.count_nonzero(sure) <= least:
+            if np.count_nonzero(sure) <= minimum:
                 return None
         finished = np.zeros(len(left), bool)
-        np.logical_and(left[:-2] >= NEVER, right[1:-1] >= NEVER, out=finished[1:-1])
+        np.logical_and(left[:-2] >= NEVER_RANK, right[1:-1] >= NEVER_RANK, out=finished[1:-1])
         done_now = np.flatnonzero(finished)
-        done[symbols.places.take(done_now)] = symbols.ids.take(done_now)
-        symbols.joints[done_now - 1] = ENDS  # the joint of the last symbol before them that is kept
+        done[symbols.positions.take(done_now)] = symbols.ids.take(done_now)
+        symbols.bounds[done_now - 1] = END_BOUNDS  # the joint of the last symbol before them that is kept
         at = np.flatnonzero(sure) + 1
-        symbols.ids[at] = self._rules.made_by(joints.rank.take(at))
-        symbols.joints[at] = symbols.joints.take(at + 1)
-        kept = ~finished
-        kept[at + 1] = False
-        now = np.cumsum(kept).take(at) - 1
-        kept = np.flatnonzero(kept)
-        after = symbols.take(kept)
+        symbols.ids[at] = self._rules.get_made_symbols(bounds.rank.take(at))
+        symbols.bounds[at] = symbols.bounds.take(at + 1)
+        remaining = ~finished
+        remaining[at + 1] = False
+        now = np.cumsum(remaining).take(at) - 1
+        remaining = np.flatnonzero(remaining)
+        after = symbols.take(remaining)
         changed = np.concatenate([now, now - 1])
-        changed = changed.take(np.flatnonzero(after.joints.take(changed) != ENDS))
-        after.joints[changed] = self._tables.of_ids(after.ids.take(changed), after.ids.take(changed + 1))
+        changed = changed.take(np.flatnonzero(after.bounds.take(changed) != END_BOUNDS))
+        after.bounds[changed] = self._tables.get_bounds(after.ids.take(changed), after.ids.take(changed + 1))
         return after
 
-    def _sure_pairs(self, ids: Ints, ranks: Ints, left: Ints, right: Ints, reach: int) -> NDArray[np.bool_]:
+    def _find_safe_pairs(
+        self, ids: Ints, ranks: Ints, left: Ints, right: Ints, reach: int
+    ) -> NDArray[np.bool_]:
         """Pairs that can be merged before all others; no two of them overlap.
 
         What takes the right half with the same rank comes later, since it stands further right. What takes
@@ -182,31 +184,31 @@ class BatchMerger:
         Args:
             ids: those of the symbols.
             ranks: those of the joints.
-            left: as `_taken_from` gives them, like `right`.
+            left: as `_propagate_bounds` gives them, like `right`.
             right: as `left`.
-            reach: as for `_taken_from`.
+            reach: as for `_propagate_bounds`.
         """
         rank, left_of, right_of = ranks[1:-1], left[:-2], right[2:]
-        possible = (rank <= left_of) & (rank <= right_of) & (rank < NEVER)
+        possible = (rank <= left_of) & (rank <= right_of) & (rank < NEVER_RANK)
         sure: NDArray[np.bool_] = possible & (rank < left_of)
         if np.count_nonzero(possible) > 2 * np.count_nonzero(sure):
-            sure[self._in_chains(ids, ranks, np.minimum(left, right), possible, sure, reach)] = True
+            sure[self._find_chain_pairs(ids, ranks, np.minimum(left, right), possible, sure, reach)] = True
         at = np.flatnonzero(sure)
-        sure[at] = self._in_time(ids, ranks, at + 1)
-        ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER))
+        sure[at] = self._is_in_time(ids, ranks, at + 1)
+        ties = np.flatnonzero((rank[:-1] == rank[1:]) & (rank[1:] < NEVER_RANK))
         if len(ties):
-            sure[self._in_runs(ids, ranks, ties, left_of, right_of)] = True
+            sure[self._find_run_pairs(ids, ranks, ties, left_of, right_of)] = True
         return sure
 
-    def _in_chains(
+    def _find_chain_pairs(
         self,
         ids: Ints,
         ranks: Ints,
-        taken: Ints,
+        competing_ranks: Ints,
         possible: NDArray[np.bool_],
         sure: NDArray[np.bool_],
         reach: int,
-    ) -> Places:
+    ) -> Positions:
         """Pairs like `}*` in `}*}*}*`: only the merge of one just like it, further left, comes before each.
 
         That one is itself sure, or of the chain. Between the two nothing changes before it is merged, and
@@ -215,7 +217,7 @@ class BatchMerger:
         Args:
             ids: those of the symbols.
             ranks: those of the joints.
-            taken: the lowest ranks with which symbols at each joint can be taken.
+            competing_ranks: the lowest ranks with which symbols at each joint can be taken.
             possible: pairs whose halves nothing takes with a lower rank.
             sure: those of them whose halves nothing takes first.
             reach: how far apart two of a chain may be.
@@ -224,15 +226,17 @@ class BatchMerger:
         at = np.flatnonzero(possible)
         at = at.take(np.argsort(rank.take(at), kind="stable"))
         before, here = at[:-1], at[1:]
-        words = np.cumsum(rank == END)
-        linked = (rank[before] == rank[here]) & (words[before] == words[here])
+        pretokens = np.cumsum(rank == END_RANK)
+        linked = (rank[before] == rank[here]) & (pretokens[before] == pretokens[here])
         linked &= (here - before >= 2) & (here - before <= reach + 2)
         links = np.flatnonzero(linked)
         before, here = before[links], here[links]
         between = np.stack([before + 1, here], axis=1).reshape(-1)
-        quiet = np.minimum.reduceat(taken[1:-1], between)[::2] >= rank[here] if len(links) else links
-        behind = self._tables.of_ids(self._rules.made_by(rank[here]), ids[before + 3])
-        linked[links] = quiet & (unpacked(behind).from_left > rank[here])
+        quiet = (
+            np.minimum.reduceat(competing_ranks[1:-1], between)[::2] >= rank[here] if len(links) else links
+        )
+        following = self._tables.get_bounds(self._rules.get_made_symbols(rank[here]), ids[before + 3])
+        linked[links] = quiet & (unpack_bounds(following).from_left > rank[here])
         index = np.arange(len(at))
         is_sure = sure[at]
         broken = ~is_sure
@@ -241,7 +245,7 @@ class BatchMerger:
         last_broken = np.maximum.accumulate(np.where(broken, index, -1))
         return at[last_sure > last_broken]
 
-    def _in_runs(self, ids: Ints, ranks: Ints, ties: Places, left: Ints, right: Ints) -> Places:
+    def _find_run_pairs(self, ids: Ints, ranks: Ints, ties: Positions, left: Ints, right: Ints) -> Positions:
         """Every other pair of runs of equal ranks; `ties` are those whose next pair has the same rank."""
         begins = np.flatnonzero(np.diff(ties, prepend=-2) > 1)
         first = ties[begins]
@@ -249,67 +253,69 @@ class BatchMerger:
         rank = ranks[first + 1]
         sure = (rank < left[first]) & (rank <= right[first + pairs - 1])
         first, merges = first[sure], (pairs[sure] + 1) // 2
-        places: Places = np.repeat(first, merges) + 2 * ranges(0, merges)
-        late = np.cumsum(~self._in_time(ids, ranks, places + 1))
+        positions: Positions = np.repeat(first, merges) + 2 * concatenate_ranges(0, merges)
+        late = np.cumsum(~self._is_in_time(ids, ranks, positions + 1))
         late_before = np.append(0, late)[np.cumsum(merges) - merges]
-        in_time: Places = places[late == np.repeat(late_before, merges)]  # up to the first that is not
+        in_time: Positions = positions[late == np.repeat(late_before, merges)]  # up to the first that is not
         return in_time
 
-    def _in_time(self, ids: Ints, ranks: Ints, at: Places) -> NDArray[np.bool_]:
+    def _is_in_time(self, ids: Ints, ranks: Ints, at: Positions) -> NDArray[np.bool_]:
         """Which merges bring forth no pair of lower rank than their own, whatever their neighbours become."""
         tables = self._tables
         rank = ranks.take(at)
-        new = self._rules.made_by(rank)
+        new = self._rules.get_made_symbols(rank)
         in_time = np.ones(len(at), bool)
-        early = np.flatnonzero((tables.as_right.take(new) <= rank) & (ranks.take(at - 1) != END))
+        early = np.flatnonzero((tables.as_right.take(new) <= rank) & (ranks.take(at - 1) != END_RANK))
         if len(early):
-            joints = tables.of_ids(ids.take(at.take(early) - 1), new.take(early))
-            in_time[early] = unpacked(joints).from_left > rank.take(early)
-        early = np.flatnonzero(in_time & (tables.as_left.take(new) <= rank) & (ranks.take(at + 1) != END))
+            bounds = tables.get_bounds(ids.take(at.take(early) - 1), new.take(early))
+            in_time[early] = unpack_bounds(bounds).from_left > rank.take(early)
+        early = np.flatnonzero(
+            in_time & (tables.as_left.take(new) <= rank) & (ranks.take(at + 1) != END_RANK)
+        )
         if len(early):
-            joints = tables.of_ids(new.take(early), ids.take(at.take(early) + 2))
-            in_time[early] = unpacked(joints).from_right > rank.take(early)
+            bounds = tables.get_bounds(new.take(early), ids.take(at.take(early) + 2))
+            in_time[early] = unpack_bounds(bounds).from_right > rank.take(early)
         return in_time
 
     def _merge_rest(self, symbols: _Symbols, text: NDArray[np.uint8], done: Ints) -> None:
         """Finish what is left: most of it is done, and the rest is merged one pair at a time."""
-        places, every_rank = symbols.places[1:-1], unpacked(symbols.joints).rank
+        positions, every_rank = symbols.positions[1:-1], unpack_bounds(symbols.bounds).rank
         ranks = every_rank[1:-1]
-        done[places] = symbols.ids[1:-1]
-        if ranks.min(initial=END) >= NEVER:
+        done[positions] = symbols.ids[1:-1]
+        if ranks.min(initial=END_RANK) >= NEVER_RANK:
             return
-        parts = np.cumsum(every_rank[:-2] == END)  # words, or parts of words that nothing joins
-        alive = np.unique(parts[ranks < NEVER])
+        parts = np.cumsum(every_rank[:-2] == END_RANK)  # words, or parts of words that nothing joins
+        alive = np.unique(parts[ranks < NEVER_RANK])
         first, last = np.searchsorted(parts, alive), np.searchsorted(parts, alive, "right") - 1
         starts = np.append(np.flatnonzero(done >= 0), len(text))
-        stops = starts[np.searchsorted(starts, places[last], "right")]
-        for start, stop in zip(places[first].tolist(), stops.tolist(), strict=True):
+        stops = starts[np.searchsorted(starts, positions[last], "right")]
+        for start, stop in zip(positions[first].tolist(), stops.tolist(), strict=True):
             done[start:stop] = -1
             tokens = merge_bytes(text[start:stop].tobytes(), self._rules)
             lengths = np.fromiter(map(len, tokens), np.int64, len(tokens))
             done[start + np.cumsum(lengths) - lengths] = list(map(self._rules.symbols.__getitem__, tokens))
 
 
-def _taken_from(joints: Joints, reach: int) -> tuple[Ints, Ints]:
+def _propagate_bounds(bounds: MergeBounds, reach: int) -> tuple[Ints, Ints]:
     """The lowest ranks with which the symbols of each joint can be taken from the left and from the right.
 
     What stands further left can only take the right symbol by way of the left one: it takes that, or the pair
     is merged.
     """
-    left, right = joints.from_left.copy(), joints.from_right.copy()
+    left, right = bounds.from_left.copy(), bounds.from_right.copy()
     for _ in range(reach):
-        np.maximum(joints.from_left[1:], np.minimum(joints.rank[1:], left[:-1]), out=left[1:])
-        np.maximum(joints.from_right[:-1], np.minimum(joints.rank[:-1], right[1:]), out=right[:-1])
+        np.maximum(bounds.from_left[1:], np.minimum(bounds.rank[1:], left[:-1]), out=left[1:])
+        np.maximum(bounds.from_right[:-1], np.minimum(bounds.rank[:-1], right[1:]), out=right[:-1])
     return left, right
 
 
-def _lowest_of_each(ranks: Ints) -> NDArray[np.bool_]:
+def _find_lowest_pairs(ranks: Ints) -> NDArray[np.bool_]:
     """In each word, or part of one that nothing joins to others, the first pair of lowest rank."""
-    starts = np.flatnonzero(ranks[:-1] == END)[:-1]  # in `ranks[1:-1]`
+    starts = np.flatnonzero(ranks[:-1] == END_RANK)[:-1]  # in `ranks[1:-1]`
     ranks = ranks[1:-1]
     sizes = np.diff(starts, append=len(ranks))
     lowest = np.repeat(np.minimum.reduceat(ranks, starts), sizes)
-    found = np.flatnonzero((ranks == lowest) & (ranks < NEVER))
+    found = np.flatnonzero((ranks == lowest) & (ranks < NEVER_RANK))
     which = np.searchsorted(starts, found, "right")
     sure = np.zeros(len(ranks), bool)
     sure[found[np.diff(which, prepend=0) > 0]] = True

@@ -14,11 +14,11 @@ class Corrections(NamedTuple):
     """Ids that are of other bytes of a text than their tokens tell.
 
     Attributes:
-        places: where they stand among the ids of all segments, rising, `int64`, shape `(corrected,)`.
+        positions: where they stand among the ids of all segments, rising, `int64`, shape `(corrected,)`.
         lengths: how many bytes of a text each is, `int64`.
     """
 
-    places: NDArray[np.int64]
+    positions: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
 

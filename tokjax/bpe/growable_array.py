@@ -13,7 +13,7 @@ Scalar = TypeVar("Scalar", bound=np.generic)
 _MARGIN = 1.1
 
 
-class Growing(Generic[Scalar]):
+class GrowableArray(Generic[Scalar]):
     """Parts laid end to end as they come: the parts need not be kept until the last of them is there.
 
     Memory that was never used before is slow to get, and this asks for about half as much as a list of parts.
@@ -36,8 +36,8 @@ class Growing(Generic[Scalar]):
         """
         size = self._size + len(part)
         if size > len(self._array):
-            room = size if done >= 1 else int(_MARGIN * size / done)
-            grown = np.empty(room, self._array.dtype)
+            capacity = size if done >= 1 else int(_MARGIN * size / done)
+            grown = np.empty(capacity, self._array.dtype)
             grown[: self._size] = self._array[: self._size]
             self._array = grown
         self._array[self._size : size] = part

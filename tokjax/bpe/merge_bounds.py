@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.hash_tables import ABSENT, LONGEST, Words, WordTable, WordTables, words_of
-from tokjax.core.ragged import ranges
+from tokjax.bpe.hash_tables import (
+    ABSENT,
+    MAX_PRETOKEN_BYTES,
+    HashTable,
+    HashTables,
+    Pretokens,
+    make_pretokens,
+)
+from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.vocabulary import ID_BITS
 
 if TYPE_CHECKING:
@@ -24,13 +31,13 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int32]
     Packed = NDArray[np.int64]
 
-END = np.int32((1 << ID_BITS) - 1)
+END_RANK = np.int32((1 << ID_BITS) - 1)
 """Stands for the rank where no merge is possible because a word ends; all ids are lower."""
-NEVER = np.int32(END - 1)
+NEVER_RANK = np.int32(END_RANK - 1)
 """Stands for the rank of two symbols that make no token."""
 
 
-class Joints(NamedTuple):
+class MergeBounds(NamedTuple):
     """Places where two symbols meet; `int32` each, all of one shape.
 
     They are kept packed, the three in one `int64`, so that a joint is looked up and moved as one number.
@@ -53,31 +60,31 @@ class Joints(NamedTuple):
         return from_right << (2 * ID_BITS) | from_left << ID_BITS | rank
 
 
-ENDS = np.int64(Joints(*np.full((3, 1), END)).packed[0])
+END_BOUNDS = np.int64(MergeBounds(*np.full((3, 1), END_RANK)).packed[0])
 """A joint, packed, at which a word ends."""
-_NOTHING_MERGES = np.int64(Joints(*np.full((3, 1), NEVER)).packed[0])
+_NO_MERGE_BOUNDS = np.int64(MergeBounds(*np.full((3, 1), NEVER_RANK)).packed[0])
 
 
-class JointTables(NamedTuple):
+class MergeBoundTables(NamedTuple):
     """All joints of a vocabulary.
 
     Attributes:
-        of_byte: the symbol of each byte, `int32`, shape `(256,)`.
-        of_bytes: the joints of two bytes, packed, shape `(65536,)`, the first byte low.
-        known: those of two ids where anything can ever merge, packed.
+        byte_symbols: the symbol of each byte, `int32`, shape `(256,)`.
+        byte_pair_bounds: the joints of two bytes, packed, shape `(65536,)`, the first byte low.
+        pair_bounds: those of two ids where anything can ever merge, packed.
         as_left: the lowest rank of all pairs whose left half is an id, `int32`, shape `(ids,)`.
         as_right: the same of right halves.
     """
 
-    of_byte: Ints
-    of_bytes: Packed
-    known: WordTable
+    byte_symbols: Ints
+    byte_pair_bounds: Packed
+    pair_bounds: HashTable
     as_left: Ints
     as_right: Ints
 
-    def of_ids(self, left: Ints, right: Ints) -> Packed:
+    def get_bounds(self, left: Ints, right: Ints) -> Packed:
         """The joints of ids side by side, packed."""
-        return _joints_of(self.known, left, right)
+        return _find_bounds(self.pair_bounds, left, right)
 
 
 class _Pairs(NamedTuple):
@@ -88,41 +95,43 @@ class _Pairs(NamedTuple):
     rank: Ints
 
 
-class _Parts(NamedTuple):
+class _TokenSplits(NamedTuple):
     """Tokens cut in two in every way: the ids of the token and of its parts, `ABSENT` where they are none."""
 
-    whole: Ints
+    token: Ints
     head: Ints
     tail: Ints
 
 
-def joint_tables(rules: MergeRules) -> JointTables:
+def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     """The joints of a vocabulary.
 
     Args:
         rules: what merges.
     """
     symbols = rules.symbols
-    parts = _all_parts(symbols)
-    pairs = _pairs_of(rules, parts)
+    parts = _split_all_tokens(symbols)
+    pairs = _build_pairs(rules, parts)
     size = max(symbols.values()) + 1
-    as_left, as_right = np.full(size, END), np.full(size, END)
+    as_left, as_right = np.full(size, END_RANK), np.full(size, END_RANK)
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
-    keys, joints = _all_joints(pairs, _longest_ends(parts, size), _longest_beginnings(parts, size))
-    known = WordTable(1, len(keys))
-    known.add(keys, joints)
-    of_byte = np.array([symbols[bytes([i])] for i in range(256)], np.int32)
+    keys, bounds = _build_all_bounds(
+        pairs, _find_longest_suffixes(parts, size), _find_longest_prefixes(parts, size)
+    )
+    pair_bounds = HashTable(1, len(keys))
+    pair_bounds.add(keys, bounds)
+    byte_symbols = np.array([symbols[bytes([i])] for i in range(256)], np.int32)
     second, first = np.divmod(np.arange(1 << 16), 256)
-    of_bytes = _joints_of(known, of_byte[first], of_byte[second])
-    return JointTables(of_byte, of_bytes, known, as_left, as_right)
+    byte_pair_bounds = _find_bounds(pair_bounds, byte_symbols[first], byte_symbols[second])
+    return MergeBoundTables(byte_symbols, byte_pair_bounds, pair_bounds, as_left, as_right)
 
 
-def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
+def _build_pairs(rules: MergeRules, parts: _TokenSplits) -> _Pairs:
     """The pairs that merge."""
     if rules.pairs is None:
         both = (parts.head != ABSENT) & (parts.tail != ABSENT)
-        return _Pairs(parts.head[both], parts.tail[both], parts.whole[both])
+        return _Pairs(parts.head[both], parts.tail[both], parts.token[both])
     symbols = rules.symbols
     count = len(rules.pairs)
     sides = (map(symbols.get, map(itemgetter(side), rules.pairs), repeat(ABSENT)) for side in (0, 1))
@@ -131,23 +140,23 @@ def _pairs_of(rules: MergeRules, parts: _Parts) -> _Pairs:
     return _Pairs(left[meet], right[meet], rank[meet])
 
 
-def unpacked(joints: Packed) -> Joints:
+def unpack_bounds(bounds: Packed) -> MergeBounds:
     """The three numbers of each joint."""
-    of_left = joints >> ID_BITS
-    return Joints(
-        (joints & END).astype(np.int32),
-        (of_left & END).astype(np.int32),
+    of_left = bounds >> ID_BITS
+    return MergeBounds(
+        (bounds & END_RANK).astype(np.int32),
+        (of_left & END_RANK).astype(np.int32),
         (of_left >> ID_BITS).astype(np.int32),
     )
 
 
-def _joints_of(known: WordTable, left: Ints, right: Ints) -> Packed:
-    found = known.find(_key_of_pair(left, right))
-    found[found == ABSENT] = _NOTHING_MERGES
+def _find_bounds(pair_bounds: HashTable, left: Ints, right: Ints) -> Packed:
+    found = pair_bounds.find(_build_pair_keys(left, right))
+    found[found == ABSENT] = _NO_MERGE_BOUNDS
     return found
 
 
-def _key_of_pair(left: Ints, right: Ints) -> Keys:
+def _build_pair_keys(left: Ints, right: Ints) -> Keys:
     """Two ids in one number that is never 0, as the key of a table."""
     key = left.astype(np.uint64)
     key <<= np.uint64(32)
@@ -156,24 +165,24 @@ def _key_of_pair(left: Ints, right: Ints) -> Keys:
     return key[:, None]
 
 
-def _all_joints(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Packed]:
+def _build_all_bounds(pairs: _Pairs, ends: Ints, beginnings: Ints) -> tuple[Keys, Packed]:
     """Every joint at which anything can merge, packed, by the key of its two ids."""
-    from_left = _with_shorter(pairs, ends, "left")
-    from_right = _with_shorter(pairs, beginnings, "right")
+    from_left = _add_shorter_tokens(pairs, ends, "left")
+    from_right = _add_shorter_tokens(pairs, beginnings, "right")
     keys, where = np.unique(
-        np.concatenate([_key_of_pair(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
+        np.concatenate([_build_pair_keys(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
         return_inverse=True,
     )
     columns, done = [], 0
     for part in (pairs, from_left, from_right):
-        column = np.full(len(keys), NEVER)
+        column = np.full(len(keys), NEVER_RANK)
         np.minimum.at(column, where[done : done + len(part.rank)], part.rank)
         columns.append(column)
         done += len(part.rank)
-    return keys[:, None], Joints(*columns).packed
+    return keys[:, None], MergeBounds(*columns).packed
 
 
-def _with_shorter(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
+def _add_shorter_tokens(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) -> _Pairs:
     """The pairs, and all others with a shorter token in place of the one on one side, with the same rank."""
     rounds = [pairs]
     while len(pairs.rank):
@@ -184,49 +193,49 @@ def _with_shorter(pairs: _Pairs, shorter: Ints, side: Literal["left", "right"]) 
     return _Pairs(*(np.concatenate(columns) for columns in zip(*rounds, strict=True)))
 
 
-def _longest_ends(parts: _Parts, size: int) -> Ints:
+def _find_longest_suffixes(parts: _TokenSplits, size: int) -> Ints:
     """For each id, the longest other token that its own ends with."""
-    known = np.flatnonzero(parts.tail != ABSENT)[::-1]  # the longest tail of each comes last, and stays
+    pair_bounds = np.flatnonzero(parts.tail != ABSENT)[::-1]  # the longest tail of each comes last, and stays
     longest = np.full(size, ABSENT, np.int32)
-    longest[parts.whole[known]] = parts.tail[known]
+    longest[parts.token[pair_bounds]] = parts.tail[pair_bounds]
     return longest
 
 
-def _longest_beginnings(parts: _Parts, size: int) -> Ints:
+def _find_longest_prefixes(parts: _TokenSplits, size: int) -> Ints:
     """For each id, the longest other token that its own begins with."""
-    known = np.flatnonzero(parts.head != ABSENT)
+    pair_bounds = np.flatnonzero(parts.head != ABSENT)
     longest = np.full(size, ABSENT, np.int32)
-    longest[parts.whole[known]] = parts.head[known]
+    longest[parts.token[pair_bounds]] = parts.head[pair_bounds]
     return longest
 
 
-def _all_parts(symbols: Mapping[bytes, int]) -> _Parts:
+def _split_all_tokens(symbols: Mapping[bytes, int]) -> _TokenSplits:
     """All cuts of all tokens, each token's from the first byte to the last."""
-    in_tables = [token for token in symbols if len(token) <= LONGEST and 0 not in token]
-    words = words_of(in_tables)
+    in_tables = [token for token in symbols if len(token) <= MAX_PRETOKEN_BYTES and 0 not in token]
+    pretokens = make_pretokens(in_tables)
     ids = np.fromiter(map(symbols.__getitem__, in_tables), np.int64, len(in_tables))
-    tables = WordTables(words, ids)
-    cuts = words.lengths - 1
-    which = np.repeat(np.arange(len(cuts)), cuts)
-    at = ranges(1, cuts)
-    starts, lengths = words.starts[which], words.lengths[which]
-    found = _Parts(
+    tables = HashTables(pretokens, ids)
+    num_splits = pretokens.lengths - 1
+    which = np.repeat(np.arange(len(num_splits)), num_splits)
+    at = concatenate_ranges(1, num_splits)
+    starts, lengths = pretokens.starts[which], pretokens.lengths[which]
+    found = _TokenSplits(
         ids[which].astype(np.int32),
-        tables.find(Words(words.data, starts, at)).astype(np.int32),
-        tables.find(Words(words.data, starts + at, lengths - at)).astype(np.int32),
+        tables.find(Pretokens(pretokens.data, starts, at)).astype(np.int32),
+        tables.find(Pretokens(pretokens.data, starts + at, lengths - at)).astype(np.int32),
     )
-    others = [token for token in symbols if len(token) > LONGEST or 0 in token]
+    others = [token for token in symbols if len(token) > MAX_PRETOKEN_BYTES or 0 in token]
     sizes = sorted({len(token) for token in symbols})
     rows = [
-        (symbols[token], symbols.get(token[:cut], ABSENT), symbols.get(token[cut:], ABSENT))
+        (symbols[token], symbols.get(token[:split], ABSENT), symbols.get(token[split:], ABSENT))
         for token in others
-        for cut in _cuts_to_sizes(len(token), sizes)
+        for split in _find_splits(len(token), sizes)
     ]
     one_by_one = np.array(rows, np.int32).reshape(-1, 3).T
-    return _Parts(*(np.concatenate(columns) for columns in zip(found, one_by_one, strict=True)))
+    return _TokenSplits(*(np.concatenate(columns) for columns in zip(found, one_by_one, strict=True)))
 
 
-def _cuts_to_sizes(length: int, sizes: list[int]) -> list[int]:
+def _find_splits(length: int, sizes: list[int]) -> list[int]:
     """Where a token can be cut so that one part has a size that some token has, rising."""
     heads = sizes[: bisect_left(sizes, length)]
     return sorted({*heads, *(length - size for size in heads)})

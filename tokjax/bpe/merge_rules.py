@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     Merges = Sequence[tuple[bytes, bytes]]
 
 Token = TypeVar("Token", str, bytes)
-MOST_MERGES = MAX_ID - 256 - (1 << 16)
+MAX_MERGES = MAX_ID - 256 - (1 << 16)
 """A rank fits where an id does; some are left for merges of our own making."""
 LONG_TOKEN = 128
-_MOST_CUT_BYTES = 1 << 33
+_MAX_SPLIT_BYTES = 1 << 33
 
 
 class RulesTooLargeError(InvalidArgumentError):
@@ -42,24 +42,24 @@ class MergeRules:
         made: the symbol that a pair of each rank makes, `int32`; `None` where it is the rank.
         ids: the id of each symbol, `int32`, or -1 for one that is no token, and falls apart into its bytes;
             `None` where the symbol is the id.
-        whole: id of each word that is known without merging.
+        atomic_ids: id of each word that is known without merging.
     """
 
     symbols: Mapping[bytes, int]
     pairs: Mapping[tuple[bytes, bytes], int] | None
     made: NDArray[np.int32] | None
     ids: NDArray[np.int32] | None
-    whole: Mapping[bytes, int]
+    atomic_ids: Mapping[bytes, int]
 
     @property
-    def rank_of(self) -> Callable[[bytes, bytes], int | None]:
+    def get_rank(self) -> Callable[[bytes, bytes], int | None]:
         """Gives the rank of a pair, `None` if it does not merge."""
         symbols, pairs = self.symbols, self.pairs
         if pairs is None:
             return lambda left, right: symbols.get(left + right)
         return lambda left, right: pairs.get((left, right))
 
-    def made_by(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
+    def get_made_symbols(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
         """The symbols that pairs of some ranks make."""
         return ranks if self.made is None else self.made.take(ranks)
 
@@ -67,7 +67,7 @@ class MergeRules:
         """The ids of symbols."""
         return symbols if self.ids is None else self.ids.take(symbols)
 
-    def ids_of(self, made: bytes) -> list[int]:
+    def get_ids(self, made: bytes) -> list[int]:
         """The id of a token that merging made, or those of its bytes if it is none."""
         if self.ids is None:
             return [self.symbols[made]]
@@ -75,7 +75,7 @@ class MergeRules:
         return [id_] if id_ >= 0 else self.ids[list(made)].tolist()
 
 
-def rules_of_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
+def make_rules_from_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
     """The rule of tiktoken: an id is a rank, any two tokens merge that make one, and tokens stay whole.
 
     Args:
@@ -85,7 +85,7 @@ def rules_of_ranks(ranks: Mapping[bytes, int]) -> MergeRules:
     return MergeRules(ranks, None, None, None, ranks)
 
 
-def checked_pairs(
+def parse_merge_pairs(
     merges: Sequence[tuple[Token, Token]], kind: type[Token]
 ) -> tuple[tuple[Token, Token], ...]:
     """Merges as pairs of tokens of one kind.
@@ -110,27 +110,27 @@ def _check_lengths(symbols: Mapping[bytes, int]) -> None:
     lengths = list(map(len, symbols))
     long = [length for length in lengths if length > LONG_TOKEN]
     cuts = len(set(lengths)) * sum(long) if long else 0
-    if cuts > _MOST_CUT_BYTES:
+    if cuts > _MAX_SPLIT_BYTES:
         raise RulesTooLargeError(
             f"there are {len(long):,} tokens of more than {LONG_TOKEN} bytes, {sum(long):,} in all: too many"
         )
 
 
-def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bool) -> MergeRules:
+def make_rules_from_merges(ids: Mapping[bytes, int], merges: Merges, *, ignore_merges: bool) -> MergeRules:
     """The rule of Hugging Face's tokenizers: pairs of a list merge, those that stand first before others.
 
     Args:
         ids: bytes to id, every single byte among them; -1 for what is no token, and falls apart into its
             bytes if merging ends there.
         merges: the pairs, in order. Several of them may make one token.
-        whole_words: whether a word that is a token is that token even if merging would not arrive there.
+        ignore_merges: whether a word that is a token is that token even if merging would not arrive there.
 
     Raises:
         InvalidArgumentError: a merge has a part, or makes a token, that there is not, or stands twice.
         RulesTooLargeError: there are too many of them, or of tokens that are very long.
     """
-    if len(merges) > MOST_MERGES:
-        raise RulesTooLargeError(f"there are {len(merges):,} merges; {MOST_MERGES:,} are possible")
+    if len(merges) > MAX_MERGES:
+        raise RulesTooLargeError(f"there are {len(merges):,} merges; {MAX_MERGES:,} are possible")
     # Everything here is done to all merges at once: some vocabularies have half a million.
     symbols = {bytes([i]): i for i in range(256)}
     tokens = list(map(b"".join, merges))
@@ -138,7 +138,7 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
     pairs = dict(zip(merges, ranks, strict=True))
     parts = set(chain.from_iterable(merges))
     if len(pairs) < len(merges) or not all(map(ids.__contains__, chain(parts, tokens))):
-        _refuse_merges(ids, merges)
+        _reject_merges(ids, merges)
     made = np.arange(ranks.stop, dtype=np.int32)
     made[256:] = np.fromiter(map(symbols.setdefault, tokens, ranks), np.int32, len(merges))
     of_symbols = np.zeros(len(made), np.int32)
@@ -151,11 +151,11 @@ def rules_of_merges(ids: Mapping[bytes, int], merges: Merges, *, whole_words: bo
         pairs,
         made if len(symbols) < len(made) else None,
         of_symbols,
-        ids if whole_words else bytes_alone,
+        ids if ignore_merges else bytes_alone,
     )
 
 
-def _refuse_merges(ids: Mapping[bytes, int], merges: Merges) -> NoReturn:
+def _reject_merges(ids: Mapping[bytes, int], merges: Merges) -> NoReturn:
     """Raises `InvalidArgumentError` for the first merge that is wrong, of which there is one."""
     seen: set[tuple[bytes, bytes]] = set()
     for i, (left, right) in enumerate(merges):

@@ -10,32 +10,32 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.merge_rules import MergeRules
 
-_LONG_WORD = 64
+_LONG_PRETOKEN = 64
 """From this many bytes on, a heap is quicker than looking at all pairs each time."""
 
 
-def merge_word(word: bytes, rules: MergeRules) -> list[int]:
+def merge_pretoken(pretoken: bytes, rules: MergeRules) -> list[int]:
     """The ids of one word.
 
     Args:
-        word: at least one byte.
+        pretoken: at least one byte.
         rules: what merges.
     """
-    whole = rules.whole.get(word)
-    if whole is not None:
-        return [whole]
-    return [id_ for made in merge_bytes(word, rules) for id_ in rules.ids_of(made)]
+    atomic_ids = rules.atomic_ids.get(pretoken)
+    if atomic_ids is not None:
+        return [atomic_ids]
+    return [id_ for made in merge_bytes(pretoken, rules) for id_ in rules.get_ids(made)]
 
 
 def merge_bytes(text: bytes, rules: MergeRules) -> list[bytes]:
     """The tokens that merging arrives at, for a word or a part of one that merges for itself."""
-    merge = _merge_by_scanning if len(text) < _LONG_WORD else _merge_by_heap
-    return merge(text, rules.rank_of)
+    merge = _merge_by_scanning if len(text) < _LONG_PRETOKEN else _merge_by_heap
+    return merge(text, rules.get_rank)
 
 
-def _merge_by_scanning(text: bytes, rank_of: Callable[[bytes, bytes], int | None]) -> list[bytes]:
+def _merge_by_scanning(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
     parts = [text[i : i + 1] for i in range(len(text))]
-    pair_ranks = list(map(rank_of, parts, parts[1:]))
+    pair_ranks = list(map(get_rank, parts, parts[1:]))
     while True:
         candidates = [rank for rank in pair_ranks if rank is not None]
         if not candidates:
@@ -44,25 +44,25 @@ def _merge_by_scanning(text: bytes, rank_of: Callable[[bytes, bytes], int | None
         parts[i : i + 2] = [parts[i] + parts[i + 1]]
         del pair_ranks[i]
         if i > 0:
-            pair_ranks[i - 1] = rank_of(parts[i - 1], parts[i])
+            pair_ranks[i - 1] = get_rank(parts[i - 1], parts[i])
         if i < len(pair_ranks):
-            pair_ranks[i] = rank_of(parts[i], parts[i + 1])
+            pair_ranks[i] = get_rank(parts[i], parts[i + 1])
 
 
-def _merge_by_heap(text: bytes, rank_of: Callable[[bytes, bytes], int | None]) -> list[bytes]:
+def _merge_by_heap(text: bytes, get_rank: Callable[[bytes, bytes], int | None]) -> list[bytes]:
     """The same in O(n log n): parts are a linked list, candidates a heap with stale entries."""
     size = len(text)
     stop = list(range(1, size + 1))  # where the part that starts here ends; 0 once it was swallowed
     previous = list(range(-1, size - 1))
 
-    def candidate(start: int) -> tuple[int, int, int] | None:
+    def find_candidate(start: int) -> tuple[int, int, int] | None:
         middle = stop[start]
         if middle == size:
             return None
-        rank = rank_of(text[start:middle], text[middle : stop[middle]])
+        rank = get_rank(text[start:middle], text[middle : stop[middle]])
         return None if rank is None else (rank, start, stop[middle])
 
-    heap = [entry for start in range(size - 1) if (entry := candidate(start))]
+    heap = [entry for start in range(size - 1) if (entry := find_candidate(start))]
     heapq.heapify(heap)
     while heap:
         _, start, end = heapq.heappop(heap)
@@ -73,7 +73,7 @@ def _merge_by_heap(text: bytes, rank_of: Callable[[bytes, bytes], int | None]) -
         if end < size:
             previous[end] = start
         for first in (start, previous[start]):
-            if first >= 0 and (entry := candidate(first)):
+            if first >= 0 and (entry := find_candidate(first)):
                 heapq.heappush(heap, entry)
     parts, start = [], 0
     while start < size:

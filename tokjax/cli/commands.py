@@ -13,21 +13,21 @@ from rich.console import Console
 import tokjax
 from tokjax.cli.advice import exit_if_interrupted, show_error
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
-from tokjax.cli.report import report
-from tokjax.cli.sources import (
+from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,
     STDIN,
     EosTokenOption,
     FormatOption,
     TextColumnOption,
-    source_or_stdin,
-    tokenizer_of,
-    unescaped,
+    load_tokenizer_with_eos,
+    make_source_or_stdin,
+    unescape,
 )
-from tokjax.cli.tables import stats_table, token_table
+from tokjax.cli.report import report
+from tokjax.cli.tables import make_stats_table, make_token_table
 from tokjax.cli.train import train
-from tokjax.corpus.opening import damage_reported, decompressed
+from tokjax.corpus.opening import open_decompressed, report_damage
 
 app = typer.Typer(
     help="Train tokenizers, encode text into packed token arrays, and inspect both.",
@@ -59,7 +59,7 @@ TokenizerOption = Annotated[
 ]
 
 
-class InText(StrEnum):
+class SpecialHandling(StrEnum):
     """How special tokens in a text are encoded."""
 
     refuse = "refuse"
@@ -67,7 +67,7 @@ class InText(StrEnum):
     text = "text"
 
 
-class StoredField(StrEnum):
+class FieldKind(StrEnum):
     """What a dataset stores of each document."""
 
     packed = "packed"
@@ -77,10 +77,10 @@ class StoredField(StrEnum):
 
 
 _BUCKETS = (64, 128, 256, 512, 1024)
-_SHOWN_TOKENS = 200
-_BYTES_PER_TOKEN = 64
+_DEFAULT_TOKEN_LIMIT = 200
+_MAX_BYTES_PER_TOKEN = 64
 SpecialOption = Annotated[
-    InText,
+    SpecialHandling,
     typer.Option(
         "--special",
         help="Special tokens in the text: refuse is an error, recognise encodes them, text splits them.",
@@ -110,7 +110,7 @@ def pack(
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
-    field: Annotated[StoredField, typer.Option(help="What is stored of each document.")] = StoredField.packed,
+    field: Annotated[FieldKind, typer.Option(help="What is stored of each document.")] = FieldKind.packed,
     chunk_tokens: Annotated[int, typer.Option(help="Packed: ids in each item that a loader reads.")] = 4096,
     max_tokens: Annotated[
         int, typer.Option(help="Tokenized and bucketed: longer documents are cut to so many ids.")
@@ -120,7 +120,7 @@ def pack(
         typer.Option(help="Bucketed: the greatest length of a bucket, in ids; may be repeated."),
     ] = None,
     shard_size: Annotated[int, typer.Option(help="Ids per shard; bytes of raw text.")] = 30_000_000,
-    special: SpecialOption = InText.refuse,
+    special: SpecialOption = SpecialHandling.refuse,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
 ) -> None:
@@ -128,20 +128,20 @@ def pack(
 
     A command that was stopped resumes after the last finished shard when it is run again.
     """
-    if tokenizer is None and field is not StoredField.raw:
+    if tokenizer is None and field is not FieldKind.raw:
         raise tokjax.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
-    loaded: Any = None if tokenizer is None else tokenizer_of(tokenizer, eos_token)
+    loaded: Any = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
     if separator is not None:
-        separator = unescaped(separator)
+        separator = unescape(separator)
     elif loaded is not None:
         separator = loaded.vocabulary.roles.get("eos")
-    options = _special_options(special)
+    options = _get_special_options(special)
     stored: tokjax.Field
-    if field is StoredField.raw:
+    if field is FieldKind.raw:
         stored = tokjax.RawTextField()
-    elif field is StoredField.tokenized:
+    elif field is FieldKind.tokenized:
         stored = tokjax.TokenizedTextField(loaded, max_tokens, **options)
-    elif field is StoredField.bucketed:
+    elif field is FieldKind.bucketed:
         boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
         stored = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
@@ -149,7 +149,7 @@ def pack(
     separators = [separator] if separator else []
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
-            source_or_stdin(files, text_column, file_format, separators),
+            make_source_or_stdin(files, text_column, file_format, separators),
             stored,
             out,
             separator=separator or None,
@@ -158,7 +158,7 @@ def pack(
             progress=not quiet,
         )
     if not quiet:
-        Console().print(stats_table(tokjax.open_dataset(out)))
+        Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 
 @app.command()
@@ -166,22 +166,24 @@ def inspect(
     tokenizer: TokenizerOption,
     text: Annotated[str | None, typer.Argument(help="The text, or - to read standard input.")] = None,
     file: Annotated[Path | None, typer.Option("--file", "-f", help="A file to read the text from.")] = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Tokens to show.")] = _SHOWN_TOKENS,
-    special: SpecialOption = InText.refuse,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, help="Tokens to show.")
+    ] = _DEFAULT_TOKEN_LIMIT,
+    special: SpecialOption = SpecialHandling.refuse,
 ) -> None:
     """Show the tokens of a text, with ids and byte offsets."""
     if (text is None) == (file is None):
         raise typer.BadParameter("pass a text, - for standard input, or --file FILE", param_hint="TEXT")
-    nbytes = max(limit * _BYTES_PER_TOKEN, 1 << 16)
+    nbytes = max(limit * _MAX_BYTES_PER_TOKEN, 1 << 16)
     loaded = tokjax.load_tokenizer(tokenizer)
-    given: str | bytes
+    content: str | bytes
     if file is not None:
-        with decompressed(file) as (_, stream), damage_reported(file):
-            given = stream.read(nbytes)
+        with open_decompressed(file) as (_, stream), report_damage(file):
+            content = stream.read(nbytes)
     else:
-        given = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
-    result = tokjax.encode_result(loaded, given, **_special_options(special))
-    Console().print(token_table(result, limit, whole=len(given) < nbytes or isinstance(given, str)))
+        content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
+    result = tokjax.encode_result(loaded, content, **_get_special_options(special))
+    Console().print(make_token_table(result, limit, whole=len(content) < nbytes or isinstance(content, str)))
 
 
 for command in (stats, verify, merge, convert, rebuild):
@@ -190,10 +192,10 @@ app.command()(train)
 app.command()(report)
 
 
-def _special_options(special: InText) -> dict[str, Any]:
+def _get_special_options(special: SpecialHandling) -> dict[str, Any]:
     return {
-        "allowed_special": "all" if special is InText.recognise else (),
-        "disallowed_special": "all" if special is InText.refuse else (),
+        "allowed_special": "all" if special is SpecialHandling.recognise else (),
+        "disallowed_special": "all" if special is SpecialHandling.refuse else (),
     }
 
 

@@ -12,11 +12,11 @@ from rich.console import Console
 import tokjax
 from tokjax._util.files import write_atomically
 from tokjax.cli.advice import exit_if_interrupted, show_error
-from tokjax.cli.sources import EosTokenOption, tokenizer_of
-from tokjax.cli.tables import padding_table, stats_table
+from tokjax.cli.options import EosTokenOption, load_tokenizer_with_eos
+from tokjax.cli.tables import make_padding_table, make_stats_table
 
 DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]
-PageOption = Annotated[Path | None, typer.Option(help="Write a page with plots.")]
+HtmlOption = Annotated[Path | None, typer.Option(help="Write a page with plots.")]
 OutOption = Annotated[str, typer.Option("--out", "-o", help="The path of the result.")]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what exists there.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
@@ -28,7 +28,7 @@ def stats(
         bool, typer.Option("--verify", help="Also check all files against their checksums.")
     ] = False,
     batch_size: Annotated[int, typer.Option(help="Documents per batch, to measure padding.")] = 32,
-    html: PageOption = None,
+    html: HtmlOption = None,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
 ) -> None:
     """Show the contents of a dataset, and how much of its batches would be padding."""
@@ -41,7 +41,7 @@ def stats(
     if json_file is not None:
         described = json.dumps(tokjax.dataset_report_to_json(report), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
-    Console().print(stats_table(opened), padding_table(report))
+    Console().print(make_stats_table(opened), make_padding_table(report))
 
 
 def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of datasets.")]) -> None:
@@ -68,7 +68,7 @@ def merge(
 ) -> None:
     """Join datasets that were written with the same field and tokenizer."""
     tokjax.merge_datasets(datasets, out, overwrite=overwrite)
-    Console().print(stats_table(tokjax.open_dataset(out)))
+    Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 
 def convert(
@@ -95,9 +95,9 @@ def convert(
         raise tokjax.InvalidArgumentError(
             f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"
         )
-    loaded = tokenizer_of(tokenizer, eos_token)
+    loaded = load_tokenizer_with_eos(tokenizer, eos_token)
     tokjax.convert_dataset(source, loaded, out, format=kind, chunk_tokens=chunk_tokens, overwrite=overwrite)
-    Console().print(stats_table(tokjax.open_dataset(out)))
+    Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 
 def rebuild(
@@ -115,8 +115,8 @@ def rebuild(
     """Write a dataset again from its source files, because they or the tokenizer have changed."""
     if Path(dataset).exists() and not overwrite:
         raise tokjax.InvalidArgumentError(f"{dataset} exists, and would be replaced; pass --overwrite")
-    loaded = None if tokenizer is None else tokenizer_of(tokenizer, eos_token)
+    loaded = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
     if not quiet:
-        Console().print(stats_table(tokjax.open_dataset(dataset)))
+        Console().print(make_stats_table(tokjax.open_dataset(dataset)))

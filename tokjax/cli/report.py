@@ -11,16 +11,16 @@ from rich.console import Console
 
 import tokjax
 from tokjax._util.files import write_atomically
-from tokjax.cli.sources import (
+from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,
     FormatOption,
     TextColumnOption,
-    source_of,
-    unescaped,
+    make_source,
+    unescape,
 )
-from tokjax.reports.measuring import ONLY_KIND
-from tokjax.reports.page import check_libraries
+from tokjax.reports.html_report import check_report_libraries
+from tokjax.reports.vocabulary_report import ONLY_KIND
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -57,24 +57,24 @@ def report(
 ) -> None:
     """Measure tokenizers on text files. Special tokens in the files are encoded as ordinary text."""
     if html is not None:
-        check_libraries()  # (now, rather than when all is measured)
+        check_report_libraries()  # (now, rather than when all is measured)
     sources = {
-        name: source_of(paths, text_column, file_format)
-        for name, paths in _files_of_kinds(files or [], kind or []).items()
+        name: make_source(paths, text_column, file_format)
+        for name, paths in _group_files_by_kind(files or [], kind or []).items()
     }
-    tokenizers = _tokenizers([tokenizer, *(against or [])])
+    tokenizers = _load_tokenizers([tokenizer, *(against or [])])
     byte_level = {name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)}
     if curve and not byte_level:
         raise typer.BadParameter("--curve needs a byte-level BPE tokenizer, and none was passed")
     if separator is None:
         separator = next(iter(tokenizers.values())).vocabulary.roles.get("eos")
     else:
-        separator = unescaped(separator)
+        separator = unescape(separator)
     options: dict[str, Any] = {"separator": separator or None, "progress": not quiet}
-    measured = tokjax.vocabulary_report(texts=sources, **_named(tokenizers), **options)
+    measured = tokjax.vocabulary_report(texts=sources, **_to_report_arguments(tokenizers), **options)
     curves: tuple[tokjax.SizeCurve, ...] = ()
     if curve:
-        curves = tokjax.size_curves(texts=sources, **_named(byte_level), **options)
+        curves = tokjax.size_curves(texts=sources, **_to_report_arguments(byte_level), **options)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
         tokjax.save_report_html(measured, html, curves=curves)
@@ -87,20 +87,20 @@ def report(
             Console().print(table, "")
 
 
-def _files_of_kinds(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
+def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
     """The files of each kind of text, those without a name first."""
     sources = {ONLY_KIND: list(files)} if files else {}
-    for given in kinds:
-        name, equals, path = given.partition("=")
+    for argument in kinds:
+        name, equals, path = argument.partition("=")
         if not (name and equals and path):
-            raise typer.BadParameter(f"{given!r} is not NAME=PATH", param_hint="--kind")
+            raise typer.BadParameter(f"{argument!r} is not NAME=PATH", param_hint="--kind")
         sources.setdefault(name, []).append(path)
     if not sources:
         raise typer.BadParameter("no text was passed; name files, or kinds of text with --kind NAME=PATH")
     return sources
 
 
-def _tokenizers(paths: list[Path]) -> dict[str, Any]:
+def _load_tokenizers(paths: list[Path]) -> dict[str, Any]:
     """The tokenizers, named as their files are, with the directories where that does not tell them apart."""
     if len(set(paths)) < len(paths):
         raise typer.BadParameter("a tokenizer was passed twice", param_hint="--against")
@@ -110,7 +110,7 @@ def _tokenizers(paths: list[Path]) -> dict[str, Any]:
     return {name: tokjax.load_tokenizer(path) for name, path in zip(names, paths, strict=True)}
 
 
-def _named(tokenizers: Mapping[str, Any]) -> dict[str, Any]:
+def _to_report_arguments(tokenizers: Mapping[str, Any]) -> dict[str, Any]:
     """What functions that compare tokenizers take them as."""
     (name, first), *others = tokenizers.items()
     return {"name": name, "tokenizer": first, "against": dict(others)}

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from tokjax._util.display import visible
+from tokjax._util.display import make_visible
 from tokjax.core.offsets import has_span
-from tokjax.reports.dataset_report import length_quantiles
+from tokjax.reports.dataset_report import compute_length_quantiles
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue")
 
 
-def token_table(result: TokenizationResult, limit: int, *, whole: bool) -> Table:
+def make_token_table(result: TokenizationResult, limit: int, *, is_complete: bool) -> Table:
     """Returns a table with one row per token: index, readable token, id, byte span.
 
     Args:
         result: the tokens.
         limit: how many are shown.
-        whole: whether the text is whole; `False` if only its start was encoded.
+        is_complete: whether the text is whole; `False` if only its start was encoded.
     """
     table = Table("#", "token")
     for name in ("id", "bytes", "special"):
@@ -37,17 +37,17 @@ def token_table(result: TokenizationResult, limit: int, *, whole: bool) -> Table
     rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
     for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
         style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
-        shown = Text(visible(token), style=style)
-        place = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
-        table.add_row(str(i), shown, str(id_), Text(place), "yes" if special else "")
+        shown = Text(make_visible(token), style=style)
+        span_text = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
+        table.add_row(str(i), shown, str(id_), Text(span_text), "yes" if special else "")
     count = f"{len(result):,} tokens"
     if len(result) > limit:
-        count = f"{limit:,} of {count if whole else 'more tokens'} (see --limit)"
+        count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
     table.caption = f"{count}; bytes are 1-based and half-open"
     return table
 
 
-def padding_table(report: DatasetReport) -> Table:
+def make_padding_table(report: DatasetReport) -> Table:
     """How much of batches would be padding."""
     table = Table("batches", title=f"padding of {report.batch_size} documents a batch")
     for name in ("padding", "shapes"):
@@ -57,12 +57,12 @@ def padding_table(report: DatasetReport) -> Table:
     return table
 
 
-def stats_table(dataset: Dataset) -> Table:
+def make_stats_table(dataset: Dataset) -> Table:
     """What a dataset holds."""
     manifest, plan = dataset.manifest, dataset.manifest.plan
     lengths = dataset.document_lengths
     unit = "bytes" if plan.tokenizer_fingerprint is None else "tokens"
-    table = _two_columns(dataset.location)
+    table = _make_two_column_table(dataset.location)
     table.add_row("field", Text(manifest.plan.field))
     table.add_row(unit, f"{manifest.num_items:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")
@@ -74,7 +74,7 @@ def stats_table(dataset: Dataset) -> Table:
         table.add_row("documents that were cut", f"{manifest.num_cut:,}")
         table.add_row(f"{unit} cut off from them", f"{manifest.num_dropped:,}")
     if len(lengths):
-        of = length_quantiles(lengths)
+        of = compute_length_quantiles(lengths)
         table.add_row(f"{unit} per document", f"median {of['median']:,}, longest {of['longest']:,}")
     table.add_row("dtype", manifest.plan.data_dtype)
     table.add_row("shards", str(len(manifest.shards)))
@@ -84,10 +84,10 @@ def stats_table(dataset: Dataset) -> Table:
     return table
 
 
-def training_table(trained: Trained, file: Path) -> Table:
+def make_training_table(trained: Trained, file: Path) -> Table:
     """What training saw and made."""
     stats = trained.stats
-    table = _two_columns(str(file))
+    table = _make_two_column_table(str(file))
     table.add_row("vocabulary", f"{trained.tokenizer.vocabulary.size:,}")
     table.add_row("documents", f"{stats.documents:,}")
     table.add_row("bytes of text", f"{stats.bytes:,}")
@@ -101,7 +101,7 @@ def training_table(trained: Trained, file: Path) -> Table:
     return table
 
 
-def _two_columns(title: str) -> Table:
+def _make_two_column_table(title: str) -> Table:
     table = Table(title=Text(title), show_header=False, title_justify="left")
     table.add_column(style="bold")
     table.add_column(justify="right", overflow="fold")

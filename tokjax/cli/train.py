@@ -14,8 +14,8 @@ from rich.console import Console
 
 import tokjax
 from tokjax.cli.advice import in_shell_words
-from tokjax.cli.sources import FILES_HELP, STDIN, FormatOption, TextColumnOption, source_or_stdin
-from tokjax.cli.tables import training_table
+from tokjax.cli.options import FILES_HELP, STDIN, FormatOption, TextColumnOption, make_source_or_stdin
+from tokjax.cli.tables import make_training_table
 from tokjax.corpus.files import text_files
 from tokjax.trainer import (
     PretokenCounts,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from tokjax.corpus.sources import Source
 
 INTERRUPTED = 130
-_ARCHIVE = b"PK\x03\x04"
+_ZIP_MAGIC = b"PK\x03\x04"
 """How files of counts begin."""
 
 
@@ -56,18 +56,20 @@ class Model(StrEnum):
     word = "word"
 
 
-_ON_COUNTS = {"min_frequency", "max_bytes", "seed", "save_counts"}
-_SENTENCEPIECE = {"character_coverage", "byte_fallback"}
-_OPTIONS_OF: Mapping[Model, set[str]] = {
-    Model.bpe: _ON_COUNTS | {"pattern", "max_token_length", "tie_break", "checkpoint"},
-    Model.wordpiece: _ON_COUNTS | {"limit_alphabet", "cased"},
-    Model.word_level: _ON_COUNTS | {"cased"},
-    Model.unigram: _SENTENCEPIECE,
-    Model.sentencepiece_bpe: _SENTENCEPIECE,
-    Model.char: _SENTENCEPIECE,
-    Model.word: _SENTENCEPIECE,
+_COUNTING_OPTIONS = {"min_frequency", "max_bytes", "seed", "save_counts"}
+_SENTENCEPIECE_OPTIONS = {"character_coverage", "byte_fallback"}
+_OPTIONS_BY_MODEL: Mapping[Model, set[str]] = {
+    Model.bpe: _COUNTING_OPTIONS | {"pattern", "max_token_length", "tie_break", "checkpoint"},
+    Model.wordpiece: _COUNTING_OPTIONS | {"limit_alphabet", "cased"},
+    Model.word_level: _COUNTING_OPTIONS | {"cased"},
+    Model.unigram: _SENTENCEPIECE_OPTIONS,
+    Model.sentencepiece_bpe: _SENTENCEPIECE_OPTIONS,
+    Model.char: _SENTENCEPIECE_OPTIONS,
+    Model.word: _SENTENCEPIECE_OPTIONS,
 }
-_OF_SENTENCEPIECE = {model for model, options in _OPTIONS_OF.items() if options == _SENTENCEPIECE}
+_SENTENCEPIECE_MODELS = {
+    model for model, options in _OPTIONS_BY_MODEL.items() if options == _SENTENCEPIECE_OPTIONS
+}
 _TRAINERS: Mapping[Model, Callable[..., Trained]] = {
     Model.bpe: train_bpe,
     Model.wordpiece: train_wordpiece,
@@ -77,7 +79,7 @@ _TRAINERS: Mapping[Model, Callable[..., Trained]] = {
     Model.char: partial(train_sentencepiece, model_type="char"),
     Model.word: partial(train_sentencepiece, model_type="word"),
 }
-_SPECIAL_OF = {Model.wordpiece: WORDPIECE_TOKENS, Model.word_level: WORD_LEVEL_TOKENS}
+_SPECIAL_TOKENS_BY_MODEL = {Model.wordpiece: WORDPIECE_TOKENS, Model.word_level: WORD_LEVEL_TOKENS}
 
 
 def train(
@@ -145,7 +147,7 @@ def train(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
 ) -> None:
     """Train a tokenizer on text files: byte-level BPE, WordPiece, word-level or SentencePiece."""
-    given: dict[str, Any] = {
+    passed: dict[str, Any] = {
         "pattern": pattern,
         "min_frequency": min_frequency,
         "max_token_length": max_token_length,
@@ -159,16 +161,16 @@ def train(
         "save_counts": save_counts,
         "checkpoint": checkpoint,
     }
-    options = _options_of(model, {name: value for name, value in given.items() if value is not None})
-    _check_place(out, files, bundle=bundle, overwrite=overwrite)
+    options = _select_options(model, {name: value for name, value in passed.items() if value is not None})
+    _check_output(out, files, bundle=bundle, overwrite=overwrite)
     if save_counts is not None:
-        _check_file(save_counts, files, overwrite=overwrite)
+        _check_output_file(save_counts, files, overwrite=overwrite)
     shared: dict[str, Any] = {"progress": not quiet} | ({} if workers is None else {"workers": workers})
     special = tuple(special_token or ())
     try:
-        source = _source(files, text_column, file_format, model, special, options, shared)
-        if special or not isinstance(source, PretokenCounts) or model in _SPECIAL_OF:
-            options["special_tokens"] = _special_tokens(model, special)
+        source = _make_training_source(files, text_column, file_format, model, special, options, shared)
+        if special or not isinstance(source, PretokenCounts) or model in _SPECIAL_TOKENS_BY_MODEL:
+            options["special_tokens"] = _get_special_tokens(model, special)
         trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
     except KeyboardInterrupt as error:
         message = in_shell_words(str(error) or "interrupted")
@@ -179,23 +181,23 @@ def train(
     else:
         file = tokjax.save_tokenizer(trained.tokenizer, out)
     if not quiet:
-        Console().print(training_table(trained, file))
+        Console().print(make_training_table(trained, file))
 
 
-def _options_of(model: Model, given: dict[str, Any]) -> dict[str, Any]:
+def _select_options(model: Model, passed: dict[str, Any]) -> dict[str, Any]:
     """The options of the trainer, and those of counting; others make no sense."""
-    for name in given:
-        if name not in _OPTIONS_OF[model]:
-            takes = ", ".join(sorted(_as_option(each) for each in _OPTIONS_OF[model]))
+    for name in passed:
+        if name not in _OPTIONS_BY_MODEL[model]:
+            takes = ", ".join(sorted(_to_option_name(each) for each in _OPTIONS_BY_MODEL[model]))
             raise typer.BadParameter(
-                f"{_as_option(name)} can't be used with --model {model}, which takes {takes}"
+                f"{_to_option_name(name)} can't be used with --model {model}, which takes {takes}"
             )
-    if given.pop("cased", False):
-        given["lowercase"] = False
-    return given
+    if passed.pop("cased", False):
+        passed["lowercase"] = False
+    return passed
 
 
-def _source(
+def _make_training_source(
     files: list[str],
     text_column: str,
     file_format: str,
@@ -207,16 +209,21 @@ def _source(
     """What to train on: files, or their words, if only a part is asked for, or if they are to be kept."""
     counting = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
     keep = options.pop("save_counts", None)
-    counted = [path for path in _paths(files) if _are_counts(path)]
+    counted = [path for path in _find_paths(files) if _is_counts_file(path)]
     if counted:
-        if model in _OF_SENTENCEPIECE or counting or keep or (text_column, file_format) != ("text", "auto"):
+        if (
+            model in _SENTENCEPIECE_MODELS
+            or counting
+            or keep
+            or (text_column, file_format) != ("text", "auto")
+        ):
             raise typer.BadParameter(
                 f"{counted[0]} holds counts of words, which are trained on as they are: no --max-bytes, "
                 "--seed, --save-counts, --text-column, --format, nor a model of SentencePiece"
             )
-        return _all_counts(files, counted)
-    separators = _special_tokens(model, special)
-    source = source_or_stdin(files, text_column, file_format, separators)
+        return _load_counts(files, counted)
+    separators = _get_special_tokens(model, special)
+    source = make_source_or_stdin(files, text_column, file_format, separators)
     if not counting and keep is None:
         return source
     pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
@@ -226,49 +233,49 @@ def _source(
     return counts
 
 
-def _paths(files: list[str]) -> tuple[Path, ...]:
+def _find_paths(files: list[str]) -> tuple[Path, ...]:
     """The files that are named, of any kind; none for standard input."""
     return () if files == [STDIN] else text_files(files, format="text").paths
 
 
-def _are_counts(path: Path) -> bool:
+def _is_counts_file(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_ARCHIVE)) == _ARCHIVE
+        return file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
-def _all_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
+def _load_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
     """The counts of several files, added up."""
-    paths = _paths(files)
+    paths = _find_paths(files)
     if len(counted) < len(paths):
         other = next(path for path in paths if path not in counted)
         raise typer.BadParameter(f"{counted[0]} holds counts of words, and {other} none; count that first")
     return sum(map(load_pretoken_counts, paths[1:]), load_pretoken_counts(paths[0]))
 
 
-def _check_place(out: Path, files: list[str], *, bundle: bool, overwrite: bool) -> None:
+def _check_output(out: Path, files: list[str], *, bundle: bool, overwrite: bool) -> None:
     """Refuse what can't be written, or must not be, before anything is read."""
     if not bundle and is_bundle(out):
         raise tokjax.BundleExistsError(
             f"{out} is a training bundle, and holds its tokenizer with statistics; pass --bundle --overwrite"
         )
-    _check_file(out, files, overwrite=overwrite)
+    _check_output_file(out, files, overwrite=overwrite)
 
 
-def _check_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
+def _check_output_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
     if file.exists() and not overwrite:
         raise tokjax.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
-    if file.is_file() and any(file.samefile(path) for path in _paths(sources)):
+    if file.is_file() and any(file.samefile(path) for path in _find_paths(sources)):
         raise tokjax.InvalidArgumentError(f"{file} is one of the source files; pass another file to write")
     file.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(file.parent))
 
 
-def _special_tokens(model: Model, given: tuple[str, ...]) -> tuple[str, ...]:
-    if model in _SPECIAL_OF:
-        return tuple(dict.fromkeys([*_SPECIAL_OF[model], *given]))
-    return given or (END_OF_TEXT,)
+def _get_special_tokens(model: Model, passed: tuple[str, ...]) -> tuple[str, ...]:
+    if model in _SPECIAL_TOKENS_BY_MODEL:
+        return tuple(dict.fromkeys([*_SPECIAL_TOKENS_BY_MODEL[model], *passed]))
+    return passed or (END_OF_TEXT,)
 
 
-def _as_option(name: str) -> str:
+def _to_option_name(name: str) -> str:
     return "--" + name.replace("_", "-")

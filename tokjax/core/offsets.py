@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError, OffsetsContractError
-from tokjax.core.utf8 import character_starts, nbytes_of, to_utf8
+from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,7 +56,7 @@ def has_span(span: Span) -> bool:
     >>> has_span((1, 6)), has_span((3, 3)), has_span((0, 0))
     (True, True, False)
     """
-    start, stop = _pair(span)
+    start, stop = _as_pair(span)
     return (start, stop) != offsets_sentinel()
 
 
@@ -66,7 +66,7 @@ def has_nonempty_span(span: Span) -> bool:
     >>> has_nonempty_span((1, 6)), has_nonempty_span((3, 3)), has_nonempty_span((0, 0))
     (True, False, False)
     """
-    start, stop = _pair(span)
+    start, stop = _as_pair(span)
     return 1 <= start < stop
 
 
@@ -76,7 +76,7 @@ def span_nbytes(span: Span) -> int:
     >>> span_nbytes((7, 12))
     5
     """
-    start, stop = _pair(span)
+    start, stop = _as_pair(span)
     return max(stop - start, 0)
 
 
@@ -88,7 +88,7 @@ def span_bytes(text: Text, span: Span) -> bytes:
     >>> span_bytes("hello world", (7, 12))
     b'world'
     """
-    start, stop = _pair(span)
+    start, stop = _as_pair(span)
     data = to_utf8(text)
     if not 1 <= start <= stop <= len(data) + 1:
         return b""
@@ -107,7 +107,7 @@ def try_span_substring(text: Text, span: Span) -> str | None:
     >>> try_span_substring("naïve", (3, 5)), try_span_substring("naïve", (3, 4))
     ('ï', None)
     """
-    start, stop = _pair(span)
+    start, stop = _as_pair(span)
     if (start, stop) == offsets_sentinel():
         return ""
     data = to_utf8(text)
@@ -127,7 +127,7 @@ def is_valid_string_boundary(text: Text, position: int) -> bool:
     >>> [is_valid_string_boundary("é!", k) for k in (0, 1, 2, 3, 4, 5)]
     [False, True, False, True, True, False]
     """
-    return _is_boundary(to_utf8(text), checked_int("position", position))
+    return _is_boundary(to_utf8(text), check_int("position", position))
 
 
 def offsets_are_nonoverlapping(
@@ -151,8 +151,8 @@ def offsets_are_nonoverlapping(
     sentinel = (spans == 0).all(axis=1)
     if (sentinel.any() and not ignore_sentinel) or (spans[:, 1] < spans[:, 0]).any():
         return False
-    kept = spans[~sentinel & ((spans[:, 0] != spans[:, 1]) | (not ignore_empty))]
-    return bool((kept[1:, 0] >= kept[:-1, 1]).all())
+    compared = spans[~sentinel & ((spans[:, 0] != spans[:, 1]) | (not ignore_empty))]
+    return bool((compared[1:, 0] >= compared[:-1, 1]).all())
 
 
 def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> bool:
@@ -161,7 +161,7 @@ def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boun
     >>> validate_offsets_contract("abc", [(0, 0), (1, 4)]), validate_offsets_contract("abc", [(1, 5)])
     (True, False)
     """
-    return _first_fault(text, offsets, require_string_boundaries) is None
+    return _find_violation(text, offsets, require_string_boundaries) is None
 
 
 def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> None:
@@ -172,9 +172,9 @@ def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_bounda
         offsets: spans, shape `(n, 2)`: the sentinel, or `1 <= start <= stop <= nbytes + 1`.
         require_string_boundaries: also refuse spans that start or stop inside a character.
     """
-    fault = _first_fault(text, offsets, require_string_boundaries)
-    if fault is not None:
-        raise OffsetsContractError(fault)
+    violation = _find_violation(text, offsets, require_string_boundaries)
+    if violation is not None:
+        raise OffsetsContractError(violation)
 
 
 def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
@@ -199,7 +199,7 @@ def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
     """
     assert_offsets_contract(text, offsets)
     spans = _as_spans(offsets) - 1
-    starts = character_starts(text)
+    starts = find_character_starts(text)
     first = np.searchsorted(starts, spans[:, 0], "right") - 1
     last = np.searchsorted(starts, spans[:, 1], "left")
     # Two characters end at one byte where the second has none (a surrogate pair): take in both.
@@ -227,16 +227,16 @@ def char_to_byte_spans(text: Text, spans: Spans) -> NDArray[np.int64]:
     [[0, 0], [3, 5], [5, 7]]
     """
     chars = _as_spans(spans)
-    starts = character_starts(text)
+    starts = find_character_starts(text)
     absent = (chars == -1).all(axis=1)
     inside = (chars[:, 0] >= 0) & (chars[:, 0] <= chars[:, 1]) & (chars[:, 1] < len(starts))
-    _refuse_first(~(inside | absent), chars, f"0 <= start <= stop <= {len(starts) - 1} characters")
+    _reject_first(~(inside | absent), chars, f"0 <= start <= stop <= {len(starts) - 1} characters")
     offsets = starts[np.where(absent[:, None], 0, chars)] + 1
     offsets[absent] = 0
     return offsets
 
 
-def _pair(span: Span) -> tuple[int, int]:
+def _as_pair(span: Span) -> tuple[int, int]:
     try:
         start, stop = map(operator.index, span)
     except (TypeError, ValueError):
@@ -266,7 +266,9 @@ def _is_boundary(data: bytes, position: int) -> bool:
         if at == len(data) or not _is_continuation(data[at]):
             return True
         if not _is_continuation(data[lead]):
-            return not _is_character(data[lead : lead + _width(data[lead])], longer_than=at - lead)
+            return not _is_character(
+                data[lead : lead + _get_character_width(data[lead])], longer_than=at - lead
+            )
     return True
 
 
@@ -274,7 +276,7 @@ def _is_continuation(byte: int) -> bool:
     return byte & 0xC0 == 0x80
 
 
-def _width(lead: int) -> int:
+def _get_character_width(lead: int) -> int:
     return 1 + (lead >= 0xC2) + (lead >= 0xE0) + (lead >= 0xF0)
 
 
@@ -286,15 +288,15 @@ def _is_character(data: bytes, *, longer_than: int) -> bool:
     return len(data) > longer_than
 
 
-def _first_fault(text: Text, offsets: Spans, boundaries: bool) -> str | None:
+def _find_violation(text: Text, offsets: Spans, boundaries: bool) -> str | None:
     spans = _as_spans(offsets)
-    nbytes = nbytes_of(text)
+    nbytes = count_bytes(text)
     start, stop = spans[:, 0], spans[:, 1]
     inside = (start >= 1) & (start <= stop) & (stop <= nbytes + 1)
     bad = ~(inside | (spans == 0).all(axis=1))
     rule = f"(0, 0) or 1 <= start <= stop <= {nbytes + 1} (nbytes + 1)"
     if boundaries and not bad.any():
-        starts = character_starts(text) + 1
+        starts = find_character_starts(text) + 1
         bad = inside & ~np.isin(spans, starts).all(axis=1)
         rule = "spans that start and stop between characters"
     if not bad.any():
@@ -303,7 +305,7 @@ def _first_fault(text: Text, offsets: Spans, boundaries: bool) -> str | None:
     return f"offset {index} is {tuple(spans[index].tolist())}; the contract asks for {rule}"
 
 
-def _refuse_first(bad: NDArray[np.bool_], spans: NDArray[np.int64], rule: str) -> None:
+def _reject_first(bad: NDArray[np.bool_], spans: NDArray[np.int64], rule: str) -> None:
     if bad.any():
         index = int(np.flatnonzero(bad)[0])
         raise OffsetsContractError(f"span {index} is {tuple(spans[index].tolist())}; it must keep {rule}")

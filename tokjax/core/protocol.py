@@ -3,7 +3,7 @@
 They dispatch on the type of their first argument, so a type of your own joins by registering two of
 them, and gets the rest:
 
-    @tokjax.vocabulary_of.register
+    @tokjax.get_vocabulary.register
     def _(tokenizer: MyTokenizer) -> Vocabulary: ...
 
     @tokjax.encode_texts.register
@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 import numpy as np
 
 from tokjax._util.array_namespace import as_integers
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.core.ragged import Ragged, ragged_from_rows, ranges
+from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json
-from tokjax.core.vocabulary import readable
+from tokjax.core.vocabulary import format_token
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
 
-_IDS_AT_ONCE = 1 << 16
+_IDS_PER_BLOCK = 1 << 16
 _ADAPTERS = {
     "tokenizers": "from_huggingface",
     "transformers": "from_huggingface",
@@ -52,9 +52,9 @@ Special: TypeAlias = Literal["all"] | Collection[str]
 
 
 @singledispatch
-def vocabulary_of(tokenizer: Any) -> Vocabulary:
+def get_vocabulary(tokenizer: Any) -> Vocabulary:
     """The table of ids and bytes of a tokenizer, with its special tokens."""
-    _refuse("vocabulary_of", tokenizer)
+    _raise_unsupported("get_vocabulary", tokenizer)
 
 
 @singledispatch
@@ -74,7 +74,7 @@ def encode_texts(
 
     The arguments are those of `encode_batch_result`.
     """
-    _refuse("encode_texts", tokenizer)
+    _raise_unsupported("encode_texts", tokenizer)
 
 
 @singledispatch
@@ -123,7 +123,7 @@ def decode_bytes(tokenizer: Any, ids: ArrayLike, *, skip_special_tokens: bool = 
     Raises:
         UnknownTokenError: an id has no token.
     """
-    text, _ = _decoded(tokenizer, flat_ids(ids), skip_special_tokens)
+    text, _ = _decode_tokens(tokenizer, as_flat_ids(ids), skip_special_tokens)
     return text.tobytes()
 
 
@@ -165,8 +165,8 @@ def decode_batch(
     Raises:
         UnknownTokenError: an id has no token.
     """
-    ids, splits = flat_rows(rows)
-    text, stops = _decoded(tokenizer, ids, skip_special_tokens)
+    ids, splits = as_flat_rows(rows)
+    text, stops = _decode_tokens(tokenizer, ids, skip_special_tokens)
     bounds = np.append(0, stops)[splits].tolist()
     data = text.tobytes()
     return [data[start:stop].decode("utf-8", errors) for start, stop in itertools.pairwise(bounds)]
@@ -176,13 +176,13 @@ def decode_row_by_row(
     tokenizer: Any, rows: Any, *, skip_special_tokens: bool = False, errors: str = "replace"
 ) -> list[str]:
     """What `decode_batch` is for types whose `decode_bytes` is more than joining tokens."""
-    ids, splits = flat_rows(rows)
-    of_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
-    texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in of_rows)
+    ids, splits = as_flat_rows(rows)
+    split_rows = np.split(ids, splits[1:-1])[: len(splits) - 1]
+    texts = (decode_bytes(tokenizer, row, skip_special_tokens=skip_special_tokens) for row in split_rows)
     return [text.decode("utf-8", errors) for text in texts]
 
 
-def flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
+def as_flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
     """What `decode_bytes` takes, as an array."""
     if hasattr(ids, "row_splits"):
         raise InvalidArgumentError(f"decode takes ids, not a {type(ids).__name__}; use decode_batch for it")
@@ -196,7 +196,7 @@ def flat_ids(ids: ArrayLike) -> NDArray[np.int32]:
     return flat
 
 
-def flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+def as_flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """What `decode_batch` takes, as all ids and row splits."""
     ragged = getattr(rows, "ragged", rows)
     if not isinstance(ragged, Ragged):
@@ -208,20 +208,20 @@ def flat_rows(rows: Any) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     return as_integers("ids", ragged.ids, np.int32), as_integers("row_splits", ragged.row_splits, np.int64)
 
 
-def _decoded(
+def _decode_tokens(
     tokenizer: Any, ids: NDArray[np.int32], skip_special_tokens: bool
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     """The bytes of all ids, end to end, and where those of each id stop."""
-    table = vocabulary_of(tokenizer)
+    table = get_vocabulary(tokenizer)
     table.check_ids(ids)
     lengths = table.byte_lengths.take(ids)
     if skip_special_tokens:
         lengths[table.is_special.take(ids)] = 0
     stops = np.cumsum(lengths)
     text = np.empty(int(stops[-1]) if len(stops) else 0, np.uint8)
-    for first in range(0, len(ids), _IDS_AT_ONCE):
-        some = slice(first, first + _IDS_AT_ONCE)
-        source = ranges(table.byte_starts.take(ids[some]), lengths[some])
+    for first in range(0, len(ids), _IDS_PER_BLOCK):
+        some = slice(first, first + _IDS_PER_BLOCK)
+        source = concatenate_ranges(table.byte_starts.take(ids[some]), lengths[some])
         start = int(stops[first] - lengths[first])
         table.all_bytes.take(source, out=text[start : start + len(source)], mode="clip")
     return text, stops
@@ -230,7 +230,7 @@ def _decoded(
 @singledispatch
 def normalize(tokenizer: Any, text: Text) -> Text:
     """What the tokenizer does to a text before it splits it: nothing, unless its type says otherwise."""
-    vocabulary_of(tokenizer)  # an error for what is no tokenizer
+    get_vocabulary(tokenizer)  # an error for what is no tokenizer
     return text
 
 
@@ -249,7 +249,7 @@ def map_offsets_to_input(tokenizer: Any, text: Text, offsets: ArrayLike) -> NDAr
     Returns:
         1-based byte spans in the text, `int64`, shape `(n, 2)`.
     """
-    vocabulary_of(tokenizer)
+    get_vocabulary(tokenizer)
     return np.array(offsets, np.int64).reshape(-1, 2)
 
 
@@ -272,20 +272,20 @@ def fingerprint(tokenizer: Any) -> str:
     Datasets record it, and refuse to open with another tokenizer. By default it covers the type and the
     vocabulary; a type whose splitting has options of its own must register it.
     """
-    table = vocabulary_of(tokenizer)
+    table = get_vocabulary(tokenizer)
     described = [
         type(tokenizer).__qualname__,
         [(id_, token.hex()) for id_, token in table.bytes_by_id.items()],
         dict(table.special),
         {str(role): name for role, name in table.roles.items()},
     ]
-    if table.given_template is not None:
-        described.append(template_to_json(table.given_template))
-    if table.added:
-        described.append({name: list(strips) for name, strips in table.added.items()})
-    if table.twins:
-        described.append(dict(table.twins))
-    return checksum_of_json(described)
+    if table.explicit_template is not None:
+        described.append(template_to_json(table.explicit_template))
+    if table.added_tokens:
+        described.append({name: list(added_token) for name, added_token in table.added_tokens.items()})
+    if table.duplicate_token_ids:
+        described.append(dict(table.duplicate_token_ids))
+    return compute_json_checksum(described)
 
 
 def token_to_id(tokenizer: Any, token: str | bytes) -> int:
@@ -294,7 +294,7 @@ def token_to_id(tokenizer: Any, token: str | bytes) -> int:
     Raises:
         UnknownTokenError: the vocabulary has no such token.
     """
-    return vocabulary_of(tokenizer).id_of(token)
+    return get_vocabulary(tokenizer).get_id(token)
 
 
 def id_to_token(tokenizer: Any, id_: int) -> str:
@@ -302,43 +302,43 @@ def id_to_token(tokenizer: Any, id_: int) -> str:
 
     For reading only: two ids can look alike. `id_to_bytes` and `token_to_id` of bytes are exact.
     """
-    table = vocabulary_of(tokenizer)
-    return readable(table.bytes_of(id_))
+    table = get_vocabulary(tokenizer)
+    return format_token(table.get_bytes(id_))
 
 
 def id_to_bytes(tokenizer: Any, id_: int) -> bytes:
     """The exact bytes of an id."""
-    return vocabulary_of(tokenizer).bytes_of(id_)
+    return get_vocabulary(tokenizer).get_bytes(id_)
 
 
 def vocab_size(tokenizer: Any) -> int:
     """The largest id plus one: the number of rows that an embedding table needs."""
-    return vocabulary_of(tokenizer).size
+    return get_vocabulary(tokenizer).size
 
 
 def special_tokens(tokenizer: Any) -> Mapping[str, int]:
     """The special tokens, name to id, in the order of their ids."""
-    return vocabulary_of(tokenizer).special
+    return get_vocabulary(tokenizer).special
 
 
 def bos_id(tokenizer: Any) -> int | None:
     """The id of the token that begins a text, or `None` where none is declared."""
-    return vocabulary_of(tokenizer).role_id("bos")
+    return get_vocabulary(tokenizer).get_role_id("bos")
 
 
 def eos_id(tokenizer: Any) -> int | None:
     """The id of the token that ends a text, or `None` where none is declared."""
-    return vocabulary_of(tokenizer).role_id("eos")
+    return get_vocabulary(tokenizer).get_role_id("eos")
 
 
 def pad_id(tokenizer: Any) -> int | None:
     """The id of the token that pads a batch, or `None` where none is declared."""
-    return vocabulary_of(tokenizer).role_id("pad")
+    return get_vocabulary(tokenizer).get_role_id("pad")
 
 
 def unk_id(tokenizer: Any) -> int | None:
     """The id of the token for what the vocabulary can't express, or `None` where none is declared."""
-    return vocabulary_of(tokenizer).role_id("unk")
+    return get_vocabulary(tokenizer).get_role_id("unk")
 
 
 def find_library(tokenizer: object) -> str | None:
@@ -350,7 +350,7 @@ def find_library(tokenizer: object) -> str | None:
     return next((module for module in modules if module in _ADAPTERS), None)
 
 
-def _refuse(function: str, tokenizer: Any) -> NoReturn:
+def _raise_unsupported(function: str, tokenizer: Any) -> NoReturn:
     library = find_library(tokenizer)
     if library is not None:
         raise UnsupportedTokenizerError(

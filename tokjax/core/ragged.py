@@ -82,7 +82,7 @@ def make_ragged(ids: Any, row_splits: Any, **columns: Any) -> Ragged:
     splits = as_integers("row_splits", row_splits, np.int64)
     if splits.ndim != 1 or len(splits) == 0 or splits[0] != 0 or (np.diff(splits) < 0).any():
         raise InvalidArgumentError(
-            f"row_splits must start at 0 and never fall, shape (rows + 1,); got {_shown(splits)}"
+            f"row_splits must start at 0 and never fall, shape (rows + 1,); got {_format_array(splits)}"
         )
     if splits[-1] != len(flat):
         raise InvalidArgumentError(
@@ -115,12 +115,10 @@ def ragged_from_rows(rows: Iterable[Sequence[int] | Array]) -> Ragged:
     for i, row in enumerate(arrays):
         if row.ndim != 1:
             raise InvalidArgumentError(f"row {i} has shape {row.shape}; a row is a flat list of ids")
-    return make_ragged(
-        np.concatenate([np.zeros(0, np.int32), *arrays]), splits_from_lengths(map(len, arrays))
-    )
+    return make_ragged(np.concatenate([np.zeros(0, np.int32), *arrays]), make_row_splits(map(len, arrays)))
 
 
-def splits_from_lengths(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dtype[np.int64]]:
+def make_row_splits(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Row splits from row lengths: `int64`, one entry more than rows, starting at 0."""
     counts = lengths if isinstance(lengths, np.ndarray) else np.fromiter(lengths, np.int64)
     splits = np.zeros(len(counts) + 1, np.int64)
@@ -128,22 +126,22 @@ def splits_from_lengths(lengths: Iterable[int] | Array) -> np.ndarray[Any, np.dt
     return splits
 
 
-def ranges(
+def concatenate_ranges(
     starts: np.ndarray[Any, np.dtype[np.int64]] | int, lengths: np.ndarray[Any, np.dtype[np.int64]]
 ) -> np.ndarray[Any, np.dtype[np.int64]]:
     """Ranges of some lengths, laid end to end.
 
     Args:
-        starts: the first number of each range, shape `(ranges,)`, or one for all of them.
-        lengths: how many numbers each range has, shape `(ranges,)`.
+        starts: the first number of each range, shape `(concatenate_ranges,)`, or one for all of them.
+        lengths: how many numbers each range has, shape `(concatenate_ranges,)`.
 
-    >>> ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
+    >>> concatenate_ranges(np.array([5, 0, 9]), np.array([2, 0, 3])).tolist()
     [5, 6, 9, 10, 11]
     """
-    places: np.ndarray[Any, np.dtype[np.int64]] = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
-    places += np.arange(len(places))
-    return places
+    indices: np.ndarray[Any, np.dtype[np.int64]] = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    indices += np.arange(len(indices))
+    return indices
 
 
-def _shown(array: np.ndarray[Any, Any]) -> str:
+def _format_array(array: np.ndarray[Any, Any]) -> str:
     return np.array2string(array, threshold=8, edgeitems=3)

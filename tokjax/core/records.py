@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokjax._util.array_namespace import as_integers
-from tokjax._util.display import tokens_as_html
+from tokjax._util.display import render_tokens_html
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
 from tokjax.core.ragged import COLUMNS, Ragged
 
-_LONG_COLUMNS = ("offsets", "row_splits")
+_INT64_COLUMNS = ("offsets", "row_splits")
 
-StringsOf = Callable[[NDArray[np.int32]], tuple[str, ...]]
+TokenStringLookup = Callable[[NDArray[np.int32]], tuple[str, ...]]
 """Gives the readable forms of ids."""
 OffsetsReference = Literal["input_text", "tokenizer_normalized_text"]
 
@@ -80,10 +80,10 @@ class TokenizationResult:
             column = getattr(self, name)
             if column is None and name != "ids":
                 continue
-            frozen = _frozen(name, column)
+            frozen = _freeze_copy(name, column)
             expected = (len(self.tokens), 2) if name == "offsets" else (len(self.tokens),)
             if name == "offsets" and frozen.size == 0:
-                frozen = _frozen(name, frozen.reshape(0, 2))
+                frozen = _freeze_copy(name, frozen.reshape(0, 2))
             if frozen.shape != expected:
                 raise InvalidArgumentError(
                     f"{name} must have shape {expected} for {len(self.tokens)} tokens, not {frozen.shape}"
@@ -102,7 +102,9 @@ class TokenizationResult:
         """Equal if every field is, arrays by their values."""
         if not isinstance(other, TokenizationResult):
             return NotImplemented
-        return all(_equal(getattr(self, column.name), getattr(other, column.name)) for column in fields(self))
+        return all(
+            _are_equal(getattr(self, column.name), getattr(other, column.name)) for column in fields(self)
+        )
 
     def __hash__(self) -> int:
         """Equal results have equal hashes."""
@@ -123,7 +125,7 @@ class TokenizationResult:
         )
 
     def _repr_html_(self) -> str:
-        return tokens_as_html(self.tokens, self.ids, self.offsets, self.special_tokens_mask)
+        return render_tokens_html(self.tokens, self.ids, self.offsets, self.special_tokens_mask)
 
 
 class TokenizationBatch(Sequence[TokenizationResult]):
@@ -138,36 +140,40 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         has_attention_mask: whether the items carry an attention mask (in a batch it is all ones).
     """
 
-    __slots__ = ("_strings_of", "has_attention_mask", "metadata", "ragged")
+    __slots__ = ("_get_token_strings", "has_attention_mask", "metadata", "ragged")
 
     ragged: Ragged
     metadata: ResultMetadata
     has_attention_mask: bool
-    _strings_of: StringsOf
+    _get_token_strings: TokenStringLookup
 
     def __init__(
         self,
         ragged: Ragged,
         metadata: ResultMetadata,
-        strings_of: StringsOf,
+        get_token_strings: TokenStringLookup,
         *,
         has_attention_mask: bool = True,
     ) -> None:
-        """Copy checked columns (see `make_ragged`); `strings_of` gives the readable forms of ids."""
+        """Copy checked columns (see `make_ragged`); `get_token_strings` gives the readable forms of ids."""
         frozen: dict[str, Any] = {
-            name: None if column is None else _frozen(name, column)
+            name: None if column is None else _freeze_copy(name, column)
             for name, column in ragged._asdict().items()
         }
-        self._fill(Ragged(**frozen), metadata, strings_of, has_attention_mask)
+        self._set_fields(Ragged(**frozen), metadata, get_token_strings, has_attention_mask)
 
-    def _fill(
-        self, ragged: Ragged, metadata: ResultMetadata, strings_of: StringsOf, has_attention_mask: bool
+    def _set_fields(
+        self,
+        ragged: Ragged,
+        metadata: ResultMetadata,
+        get_token_strings: TokenStringLookup,
+        has_attention_mask: bool,
     ) -> None:
         set_once = object.__setattr__
         set_once(self, "ragged", ragged)
         set_once(self, "metadata", metadata)
         set_once(self, "has_attention_mask", has_attention_mask)
-        set_once(self, "_strings_of", strings_of)
+        set_once(self, "_get_token_strings", get_token_strings)
 
     def __setattr__(self, name: str, value: object) -> None:
         """Refuse: the record is immutable."""
@@ -182,7 +188,7 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return _restore_batch, (
             self.ragged,
             self.metadata,
-            KnownStrings.of(self.ids, self._strings_of),
+            TokenStringTable.from_ids(self.ids, self._get_token_strings),
             self.has_attention_mask,
         )
 
@@ -247,11 +253,11 @@ class TokenizationBatch(Sequence[TokenizationResult]):
             for name, column in self.ragged._asdict().items()
             if name != "row_splits"
         }
-        columns["attention_mask"] = _ones(part.stop - part.start) if self.has_attention_mask else None
+        columns["attention_mask"] = _make_ones(part.stop - part.start) if self.has_attention_mask else None
         result = object.__new__(TokenizationResult)  # its arrays are views, checked and frozen already
         for name, column in columns.items():
             object.__setattr__(result, name, column)
-        object.__setattr__(result, "tokens", self._strings_of(result.ids))
+        object.__setattr__(result, "tokens", self._get_token_strings(result.ids))
         object.__setattr__(result, "metadata", self.metadata)
         return result
 
@@ -262,8 +268,9 @@ class TokenizationBatch(Sequence[TokenizationResult]):
         return (
             self.metadata == other.metadata
             and self.has_attention_mask == other.has_attention_mask
-            and all(map(_equal, self.ragged, other.ragged))
-            and KnownStrings.of(self.ids, self._strings_of) == KnownStrings.of(other.ids, other._strings_of)
+            and all(map(_are_equal, self.ragged, other.ragged))
+            and TokenStringTable.from_ids(self.ids, self._get_token_strings)
+            == TokenStringTable.from_ids(other.ids, other._get_token_strings)
         )
 
     def __hash__(self) -> int:
@@ -289,61 +296,65 @@ Results = TokenizationBatch | Ragged | Iterable[TokenizationResult]
 
 
 @dataclass(frozen=True)
-class KnownStrings:
+class TokenStringTable:
     """The readable forms of some ids: what a batch needs of a vocabulary.
 
     Attributes:
-        forms: id to readable form.
+        strings_by_id: id to readable form.
     """
 
-    forms: dict[int, str]
+    strings_by_id: dict[int, str]
 
     @classmethod
-    def of(cls, ids: NDArray[np.int32], strings_of: StringsOf) -> KnownStrings:
+    def from_ids(cls, ids: NDArray[np.int32], get_token_strings: TokenStringLookup) -> TokenStringTable:
         """The forms of all different ids."""
         different = np.unique(ids)
-        return cls(dict(zip(different.tolist(), strings_of(different), strict=True)))
+        return cls(dict(zip(different.tolist(), get_token_strings(different), strict=True)))
 
     def __call__(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
         """The readable forms of ids."""
-        return tuple(map(self.forms.__getitem__, ids.tolist()))
+        return tuple(map(self.strings_by_id.__getitem__, ids.tolist()))
 
 
-def adopt_batch(
-    ragged: Ragged, metadata: ResultMetadata, strings_of: StringsOf, *, has_attention_mask: bool
+def make_batch_without_copy(
+    ragged: Ragged,
+    metadata: ResultMetadata,
+    get_token_strings: TokenStringLookup,
+    *,
+    has_attention_mask: bool,
 ) -> TokenizationBatch:
     """A batch of columns that no one else holds, and that have the right dtypes: they are not copied."""
     batch = TokenizationBatch.__new__(TokenizationBatch)
     frozen: dict[str, Any] = {
-        name: None if column is None else _sealed(column) for name, column in ragged._asdict().items()
+        name: None if column is None else _freeze(column) for name, column in ragged._asdict().items()
     }
-    batch._fill(Ragged(**frozen), metadata, strings_of, has_attention_mask)
+    batch._set_fields(Ragged(**frozen), metadata, get_token_strings, has_attention_mask)
     return batch
 
 
 def _restore_batch(
-    ragged: Ragged, metadata: ResultMetadata, strings_of: StringsOf, has_attention_mask: bool
+    ragged: Ragged, metadata: ResultMetadata, get_token_strings: TokenStringLookup, has_attention_mask: bool
 ) -> TokenizationBatch:
-    return adopt_batch(ragged, metadata, strings_of, has_attention_mask=has_attention_mask)
+    return make_batch_without_copy(ragged, metadata, get_token_strings, has_attention_mask=has_attention_mask)
 
 
-def _ones(length: int) -> NDArray[np.int32]:
-    return _sealed(np.ones(length, np.int32))
+def _make_ones(length: int) -> NDArray[np.int32]:
+    return _freeze(np.ones(length, np.int32))
 
 
-def _frozen(name: str, values: Any) -> NDArray[Any]:
+def _freeze_copy(name: str, values: Any) -> NDArray[Any]:
     """A read-only copy, of the column's dtype."""
-    array = as_integers(name, values, np.int64 if name in _LONG_COLUMNS else np.int32)
-    return _sealed(array.copy())
+    array = as_integers(name, values, np.int64 if name in _INT64_COLUMNS else np.int32)
+    return _freeze(array.copy())
 
 
-def _sealed(array: NDArray[Any]) -> NDArray[Any]:
+def _freeze(array: NDArray[Any]) -> NDArray[Any]:
     """A view that can't be made writable again, since its base is read-only."""
     array.setflags(write=False)
     return array.view()
 
 
-def _equal(left: Any, right: Any) -> bool:
+def _are_equal(left: Any, right: Any) -> bool:
     if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
         return np.array_equal(left, right)
     return type(left) is type(right) and bool(left == right)

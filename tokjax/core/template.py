@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import Ragged, ranges, splits_from_lengths
+from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 
-_TYPED = re.compile(r"(?s)(.+):(\d+)")
-_TEXTS = {"$A": 0, "$B": 1}
-_MARK_OF_TEXT = ("$A", "$B")
+_TYPED_PIECE = re.compile(r"(?s)(.+):(\d+)")
+_TEXT_INDICES = {"$A": 0, "$B": 1}
+_TEXT_MARKS = ("$A", "$B")
 
 
-class Place(NamedTuple):
+class TemplatePiece(NamedTuple):
     """One place of a template: a text, or a token that is inserted.
 
     Attributes:
@@ -40,7 +40,7 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         """The place as `make_template` reads it."""
-        what = self.token if self.text is None else _MARK_OF_TEXT[self.text]
+        what = self.token if self.text is None else _TEXT_MARKS[self.text]
         return f"{what}:{self.type_id}"
 
 
@@ -54,15 +54,15 @@ class Template:
             a text out or repeats it.
     """
 
-    single: tuple[Place, ...]
-    pair: tuple[Place, ...]
+    single: tuple[TemplatePiece, ...]
+    pair: tuple[TemplatePiece, ...]
 
     def check_tokens(self, special: Mapping[str, int]) -> None:
         """Raise `InvalidArgumentError` if a token is not among the special ones."""
-        for place in (*self.single, *self.pair):
-            if place.token is not None and place.token not in special:
+        for piece in (*self.single, *self.pair):
+            if piece.token is not None and piece.token not in special:
                 raise InvalidArgumentError(
-                    f"the template has {place.token!r}, which is not among the special tokens "
+                    f"the template has {piece.token!r}, which is not among the special tokens "
                     f"{list(special)}; texts are written $A and $B"
                 )
 
@@ -82,11 +82,13 @@ def make_template(single: str | Sequence[str], pair: str | Sequence[str] | None 
     >>> str(make_template("[CLS] $A [SEP]").pair[-1])
     '[SEP]:1'
     """
-    alone = _places("single", single, 1)
+    alone = _parse_pieces("single", single, 1)
     if pair is not None:
-        return Template(alone, _places("pair", pair, 2))
-    behind = alone[[place.text for place in alone].index(0) + 1 :]
-    return Template(alone, (*alone, Place(1, None, 1), *(place._replace(type_id=1) for place in behind)))
+        return Template(alone, _parse_pieces("pair", pair, 2))
+    after = alone[[piece.text for piece in alone].index(0) + 1 :]
+    return Template(
+        alone, (*alone, TemplatePiece(1, None, 1), *(piece._replace(type_id=1) for piece in after))
+    )
 
 
 def template_to_json(template: Template | None) -> Any:
@@ -104,35 +106,35 @@ def template_from_json(described: Any) -> Template | None:
     return template if described["pair"] else Template(template.single, ())
 
 
-def _places(name: str, given: str | Sequence[str], texts: int) -> tuple[Place, ...]:
-    parts = given.split() if isinstance(given, str) else list(given)
-    places = tuple(map(_place, parts))
-    found = sorted(place.text for place in places if place.text is not None)
+def _parse_pieces(name: str, spec: str | Sequence[str], texts: int) -> tuple[TemplatePiece, ...]:
+    parts = spec.split() if isinstance(spec, str) else list(spec)
+    pieces = tuple(map(_parse_piece, parts))
+    found = sorted(piece.text for piece in pieces if piece.text is not None)
     if found != list(range(texts)):
-        wanted = " and ".join(f"{mark} once" for mark in _MARK_OF_TEXT[:texts])
-        raise InvalidArgumentError(f"the {name} template must hold {wanted}; got {given!r}")
-    return places
+        expected = " and ".join(f"{mark} once" for mark in _TEXT_MARKS[:texts])
+        raise InvalidArgumentError(f"the {name} template must hold {expected}; got {spec!r}")
+    return pieces
 
 
-def _place(part: str) -> Place:
+def _parse_piece(part: str) -> TemplatePiece:
     if not isinstance(part, str) or not part:
         raise InvalidArgumentError(f"a template is made of names and $A or $B, and one part is {part!r}")
-    typed = _TYPED.fullmatch(part)
+    typed = _TYPED_PIECE.fullmatch(part)
     name, type_id = (typed[1], int(typed[2])) if typed else (part, 0)
-    text = _TEXTS.get(name)
-    return Place(text, name if text is None else None, checked_int("type_id", type_id, least=0))
+    text = _TEXT_INDICES.get(name)
+    return TemplatePiece(text, name if text is None else None, check_int("type_id", type_id, minimum=0))
 
 
-NOTHING_AROUND = make_template("$A", "$A $B:1")
+EMPTY_TEMPLATE = make_template("$A", "$A $B:1")
 """The template of texts as they are."""
 
 
 Truncation = Literal["longest_first", "only_first", "only_second"]
 TRUNCATIONS: tuple[Truncation, ...] = ("longest_first", "only_first", "only_second")
-_OF_INSERTED = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
+_INSERTED_VALUES = {"offsets": 0, "special_tokens_mask": 1, "word_ids": -1}
 
 
-class Part(NamedTuple):
+class TokenSlices(NamedTuple):
     """For each row of a result, the tokens of a text that it has.
 
     Attributes:
@@ -146,7 +148,7 @@ class Part(NamedTuple):
     lengths: Ints
 
 
-class Filled(NamedTuple):
+class ResolvedPiece(NamedTuple):
     """One place of a template, for all rows: a text, or an id.
 
     Attributes:
@@ -160,113 +162,118 @@ class Filled(NamedTuple):
     type_id: int
 
 
-def arranged(texts: Ragged, parts: Sequence[Part], places: Sequence[Filled]) -> Ragged:
+def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]) -> Ragged:
     """Rows of tokens put into a template.
 
     Args:
         texts: the tokens of all texts.
         parts: those of the first texts, and of the second ones.
-        places: the template.
+        pieces: the template.
 
     Returns:
         The columns that `texts` has, with `(0, 0)` for the offsets of inserted tokens.
     """
     rows = len(parts[0].rows)
-    lengths = np.ones((rows, len(places)), np.int64)
-    for column, place in enumerate(places):
-        if place.text is not None:
-            lengths[:, column] = parts[place.text].lengths
+    lengths = np.ones((rows, len(pieces)), np.int64)
+    for column, piece in enumerate(pieces):
+        if piece.text is not None:
+            lengths[:, column] = parts[piece.text].lengths
     stops = np.cumsum(lengths.reshape(-1)).reshape(lengths.shape)
     starts = stops - lengths
     total = int(stops[-1, -1]) if rows else 0
     source = np.zeros(total, np.int64)
     inserted, ids = np.zeros(total, bool), np.zeros(total, np.int32)
-    of_place = {"token_type_ids": np.zeros(total, np.int32), "sequence_ids": np.full(total, -1, np.int32)}
-    for column, place in enumerate(places):
-        to = ranges(starts[:, column], lengths[:, column])
-        of_place["token_type_ids"][to] = place.type_id
-        if place.text is None:
-            inserted[to], ids[to] = True, place.id_
+    piece_columns = {
+        "token_type_ids": np.zeros(total, np.int32),
+        "sequence_ids": np.full(total, -1, np.int32),
+    }
+    for column, piece in enumerate(pieces):
+        to = concatenate_ranges(starts[:, column], lengths[:, column])
+        piece_columns["token_type_ids"][to] = piece.type_id
+        if piece.text is None:
+            inserted[to], ids[to] = True, piece.id_
         else:
-            of_place["sequence_ids"][to] = place.text
-            part = parts[place.text]
+            piece_columns["sequence_ids"][to] = piece.text
+            part = parts[piece.text]
             row_starts = np.asarray(texts.row_splits)[part.rows]
-            source[to] = ranges(row_starts + part.starts, part.lengths)
+            source[to] = concatenate_ranges(row_starts + part.starts, part.lengths)
     columns: dict[str, Any] = {}
     for name, values in texts._asdict().items():
-        if name in of_place and values is not None:
-            columns[name] = of_place[name]
+        if name in piece_columns and values is not None:
+            columns[name] = piece_columns[name]
         elif name != "row_splits" and values is not None:
-            columns[name] = values.take(source, axis=0, mode="clip") if len(values) else _zeros(values, total)
-            columns[name][inserted] = _OF_INSERTED.get(name, 0)
+            columns[name] = (
+                values.take(source, axis=0, mode="clip") if len(values) else _make_zeros(values, total)
+            )
+            columns[name][inserted] = _INSERTED_VALUES.get(name, 0)
     columns["ids"][inserted] = ids[inserted]
-    return Ragged(row_splits=splits_from_lengths(lengths.sum(axis=1)), **columns)
+    return Ragged(row_splits=make_row_splits(lengths.sum(axis=1)), **columns)
 
 
-def kept_lengths(lengths: Sequence[Ints], room: int, truncation: Truncation) -> list[Ints]:
-    """How many tokens each text keeps so that both together are at most `room`.
+def compute_truncated_lengths(lengths: Sequence[Ints], capacity: int, truncation: Truncation) -> list[Ints]:
+    """How many tokens each text keeps so that both together are at most `capacity`.
 
     As with Hugging Face's `tokenizers`: `"longest_first"` leaves the shorter text as it is as long as it has
     less than half, and otherwise gives both the same; where that is odd, one more to the longer of the two.
 
     Args:
         lengths: of the first texts, and of the second ones if they are pairs, `int64`, shape `(n,)`.
-        room: how many tokens fit.
+        capacity: how many tokens fit.
         truncation: which of the two are cut.
 
     Raises:
         InvalidArgumentError: the text that is not to be cut leaves no room for the other.
     """
     if len(lengths) == 1:
-        return [np.minimum(lengths[0], room)]
+        return [np.minimum(lengths[0], capacity)]
     first, second = lengths
     if truncation == "longest_first":
-        return _both_cut(first, second, room)
-    cut, whole = (first, second) if truncation == "only_first" else (second, first)
-    check_room(whole, room, truncation)
-    left = np.minimum(cut, room - whole)
-    return [left, whole] if truncation == "only_first" else [whole, left]
+        return _truncate_longest_first(first, second, capacity)
+    truncated, untruncated = (first, second) if truncation == "only_first" else (second, first)
+    check_capacity(untruncated, capacity, truncation)
+    left = np.minimum(truncated, capacity - untruncated)
+    return [left, untruncated] if truncation == "only_first" else [untruncated, left]
 
 
-def check_room(whole: Ints, room: int, truncation: Truncation) -> None:
+def check_capacity(untruncated: Ints, capacity: int, truncation: Truncation) -> None:
     """Raise `InvalidArgumentError` if texts that are not to be cut are longer than what fits."""
-    if (whole > room).any():
-        row = int(np.flatnonzero(whole > room)[0])
+    if (untruncated > capacity).any():
+        row = int(np.flatnonzero(untruncated > capacity)[0])
         raise InvalidArgumentError(
-            f"pair {row}: the text that truncation={truncation!r} leaves whole has {whole[row]} tokens, and "
-            f"max_length has room for {room}; raise max_length, or let the other text be cut"
+            f"pair {row}: the text that truncation={truncation!r} leaves whole has {untruncated[row]} tokens, and "
+            f"max_length has room for {capacity}; raise max_length, or let the other text be cut"
         )
 
 
-def kept_starts(lengths: Ints, kept: Ints, side: Literal["left", "right"]) -> Ints:
+def compute_truncated_starts(lengths: Ints, truncated_lengths: Ints, side: Literal["left", "right"]) -> Ints:
     """The first token that each text keeps, if it is cut on one side."""
-    return lengths - kept if side == "left" else np.zeros(len(lengths), np.int64)
+    return lengths - truncated_lengths if side == "left" else np.zeros(len(lengths), np.int64)
 
 
-def windows_of(lengths: Ints, rooms: Ints, stride: int) -> Part:
+def compute_windows(lengths: Ints, capacities: Ints, stride: int) -> TokenSlices:
     """Windows over texts, each beginning before the one before it ends.
 
     Args:
         lengths: how many tokens each text has, `int64`, shape `(n,)`.
-        rooms: how many a window of it has at most, `int64`, shape `(n,)`.
+        capacities: how many a window of it has at most, `int64`, shape `(n,)`.
         stride: how many tokens two windows side by side have in common.
     """
-    steps = rooms - stride
-    counts = 1 + np.maximum(-(-(lengths - rooms) // steps), 0)
+    steps = capacities - stride
+    counts = 1 + np.maximum(-(-(lengths - capacities) // steps), 0)
     rows = np.repeat(np.arange(len(lengths)), counts)
-    starts = ranges(0, counts) * steps[rows]
-    return Part(rows, starts, np.minimum(rooms[rows], lengths[rows] - starts))
+    starts = concatenate_ranges(0, counts) * steps[rows]
+    return TokenSlices(rows, starts, np.minimum(capacities[rows], lengths[rows] - starts))
 
 
-def _both_cut(first: Ints, second: Ints, room: int) -> list[Ints]:
+def _truncate_longest_first(first: Ints, second: Ints, capacity: int) -> list[Ints]:
     shorter, longer = np.minimum(first, second), np.maximum(first, second)
-    longer = np.minimum(longer, np.maximum(room - shorter, shorter))
-    too_long = shorter + longer > room
-    shorter = np.where(too_long, room // 2, shorter)
-    longer = np.where(too_long, room - room // 2, longer)
+    longer = np.minimum(longer, np.maximum(capacity - shorter, shorter))
+    too_long = shorter + longer > capacity
+    shorter = np.where(too_long, capacity // 2, shorter)
+    longer = np.where(too_long, capacity - capacity // 2, longer)
     swapped = first > second
     return [np.where(swapped, longer, shorter), np.where(swapped, shorter, longer)]
 
 
-def _zeros(values: NDArray[Any], total: int) -> NDArray[Any]:
+def _make_zeros(values: NDArray[Any], total: int) -> NDArray[Any]:
     return np.zeros((total, *values.shape[1:]), values.dtype)

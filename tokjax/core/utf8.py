@@ -41,21 +41,21 @@ def to_utf8(text: Text) -> bytes:
     try:
         return text.encode("utf-8")
     except UnicodeEncodeError:
-        return _without_surrogates(text).encode("utf-8")
+        return _replace_surrogates(text).encode("utf-8")
     except AttributeError:
-        raise _no_text(text) from None
+        raise _make_type_error(text) from None
 
 
-def nbytes_of(text: Text) -> int:
+def count_bytes(text: Text) -> int:
     """How many bytes `to_utf8` gives; quick where that is how many characters there are.
 
-    >>> nbytes_of("é"), nbytes_of("e"), nbytes_of(b"")
+    >>> count_bytes("é"), count_bytes("e"), count_bytes(b"")
     (2, 1, 0)
     """
     try:
         return len(text) if isinstance(text, bytes) or text.isascii() else len(to_utf8(text))
     except AttributeError:
-        raise _no_text(text) from None
+        raise _make_type_error(text) from None
 
 
 def to_characters(text: Text) -> str:
@@ -69,9 +69,9 @@ def to_characters(text: Text) -> str:
     if isinstance(text, bytes):
         return text.decode("utf-8", "surrogateescape")
     try:
-        return text if text.isascii() or is_encodable(text) else _without_surrogates(text)
+        return text if text.isascii() or is_encodable(text) else _replace_surrogates(text)
     except AttributeError:
-        raise _no_text(text) from None
+        raise _make_type_error(text) from None
 
 
 def from_characters(characters: str) -> bytes:
@@ -79,7 +79,7 @@ def from_characters(characters: str) -> bytes:
     return characters.encode("utf-8", "surrogateescape")
 
 
-def character_starts(text: Text) -> NDArray[np.int64]:
+def find_character_starts(text: Text) -> NDArray[np.int64]:
     r"""The 0-based byte position at which each character starts, and last the number of bytes.
 
     The characters are those of the `str` as given (the two halves of a surrogate pair are two of them:
@@ -91,28 +91,28 @@ def character_starts(text: Text) -> NDArray[np.int64]:
     Returns:
         `int64`, shape `(n + 1,)`, never falling.
 
-    >>> character_starts("aé€").tolist()
+    >>> find_character_starts("aé€").tolist()
     [0, 1, 3, 6]
     """
     if not isinstance(text, (str, bytes)):
-        raise _no_text(text)
+        raise _make_type_error(text)
     if text.isascii():
         return np.arange(len(text) + 1)
     if isinstance(text, bytes):
-        codes = _code_points(to_characters(text))
-        widths = _widths(codes)
+        codes = _to_code_points(to_characters(text))
+        widths = _compute_widths(codes)
         widths[(codes >= 0xDC80) & (codes <= 0xDCFF)] = 1
     else:
-        codes = _code_points(text)
-        widths = _widths(codes)
-        pair = np.flatnonzero(_is_high(codes[:-1]) & _is_low(codes[1:]))
+        codes = _to_code_points(text)
+        widths = _compute_widths(codes)
+        pair = np.flatnonzero(_is_high_surrogate(codes[:-1]) & _is_low_surrogate(codes[1:]))
         widths[pair], widths[pair + 1] = 4, 0
     starts = np.zeros(len(codes) + 1, np.int64)
     np.cumsum(widths, out=starts[1:])
     return starts
 
 
-def wide_characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
+def decode_characters_at(text: bytes, leads: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Characters of several bytes, anywhere in valid UTF-8.
 
     Args:
@@ -140,25 +140,25 @@ def is_encodable(text: str) -> bool:
     return True
 
 
-def _no_text(text: object) -> InvalidArgumentError:
+def _make_type_error(text: object) -> InvalidArgumentError:
     return InvalidArgumentError(f"a text must be str or bytes, not {type(text).__name__}")
 
 
-def _without_surrogates(text: str) -> str:
+def _replace_surrogates(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def _code_points(text: str) -> NDArray[np.uint32]:
+def _to_code_points(text: str) -> NDArray[np.uint32]:
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
-def _widths(codes: NDArray[np.uint32]) -> NDArray[np.int64]:
+def _compute_widths(codes: NDArray[np.uint32]) -> NDArray[np.int64]:
     return 1 + (codes >= 0x80).astype(np.int64) + (codes >= 0x800) + (codes >= 0x10000)
 
 
-def _is_high(codes: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_high_surrogate(codes: NDArray[Any]) -> NDArray[np.bool_]:
     return (codes >= 0xD800) & (codes < 0xDC00)
 
 
-def _is_low(codes: NDArray[Any]) -> NDArray[np.bool_]:
+def _is_low_surrogate(codes: NDArray[Any]) -> NDArray[np.bool_]:
     return (codes >= 0xDC00) & (codes < 0xE000)

@@ -30,11 +30,11 @@ MAX_ID = (1 << ID_BITS) - 3
 
 Role = Literal["bos", "eos", "pad", "unk"]
 ROLES: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
-_MOST_SHOWN = 8
-_AROUND: tuple[Role, Role] = ("bos", "eos")
+_MAX_SHOWN = 8
+_TEMPLATE_ROLES: tuple[Role, Role] = ("bos", "eos")
 
 
-class _Index(NamedTuple):
+class _TokenIndex(NamedTuple):
     """All tokens, and where the token of each id is among them: what is needed to look a few ids up.
 
     Attributes:
@@ -46,16 +46,16 @@ class _Index(NamedTuple):
     where: NDArray[np.int64]
 
 
-class Strips(NamedTuple):
+class AddedToken(NamedTuple):
     """Which white space beside a token that is found in a text becomes part of it.
 
     Attributes:
-        left: that before it.
-        right: that behind it.
+        lstrip: that before it.
+        rstrip: that behind it.
     """
 
-    left: bool = False
-    right: bool = False
+    lstrip: bool = False
+    rstrip: bool = False
 
 
 @dataclass(frozen=True)
@@ -69,22 +69,27 @@ class Vocabulary:
         ordinary: bytes to id, of every token that is not special.
         special: name to id, of every special token, in the order of their ids.
         roles: which special token begins, ends, pads a sequence or stands for the unknown.
-        given_template: what is put around texts, if that is not the BOS before and the EOS behind each.
-        added: the ordinary tokens that are found in a text wherever they stand, before it is split, and the
+        explicit_template: what is put around texts, if that is not the BOS before and the EOS behind each.
+        added_tokens: the ordinary tokens that are found in a text wherever they stand, before it is split, and the
             special ones that take white space with them.
-        twins: the ids of those added tokens whose bytes are an ordinary token's, too.
+        duplicate_token_ids: the ids of those added tokens whose bytes are an ordinary token's, too.
     """
 
     ordinary: Mapping[bytes, int] = field(repr=False)
     special: Mapping[str, int]
     roles: Mapping[Role, str]
-    given_template: Template | None = None
-    added: Mapping[str, Strips] = field(default_factory=lambda: MappingProxyType({}))
-    twins: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    explicit_template: Template | None = None
+    added_tokens: Mapping[str, AddedToken] = field(default_factory=lambda: MappingProxyType({}))
+    duplicate_token_ids: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the call that makes it, without the tables that are derived from it."""
-        options = dict(self.roles), self.given_template, dict(self.added), dict(self.twins)
+        options = (
+            dict(self.roles),
+            self.explicit_template,
+            dict(self.added_tokens),
+            dict(self.duplicate_token_ids),
+        )
         return make_vocabulary, (dict(self.ordinary), dict(self.special), *options)
 
     def __hash__(self) -> int:
@@ -92,25 +97,25 @@ class Vocabulary:
         return hash((len(self.ordinary), tuple(self.special.items()), self.size))
 
     @property
-    def special_shown(self) -> str:
+    def special_repr(self) -> str:
         """The special tokens as a `repr` shows them: the first few."""
-        shown = ", ".join(f"{name!r}: {id_}" for name, id_ in list(self.special.items())[:_MOST_SHOWN])
-        more = len(self.special) - _MOST_SHOWN
+        shown = ", ".join(f"{name!r}: {id_}" for name, id_ in list(self.special.items())[:_MAX_SHOWN])
+        more = len(self.special) - _MAX_SHOWN
         return f"{{{shown}, and {more} more}}" if more > 0 else f"{{{shown}}}"
 
     @cached_property
     def size(self) -> int:
         """The largest id plus one."""
-        tables = (self.ordinary, self.special, self.twins)
+        tables = (self.ordinary, self.special, self.duplicate_token_ids)
         return 1 + max(max(table.values(), default=-1) for table in tables)
 
     @cached_property
     def template(self) -> Template:
         """What is put around texts."""
-        if self.given_template is not None:
-            return self.given_template
-        before, behind = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in _AROUND)
-        return make_template([*before, "$A:0", *behind])
+        if self.explicit_template is not None:
+            return self.explicit_template
+        before, after = ([f"{self.roles[role]}:0"] if role in self.roles else [] for role in _TEMPLATE_ROLES)
+        return make_template([*before, "$A:0", *after])
 
     @cached_property
     def special_names(self) -> frozenset[str]:
@@ -118,7 +123,7 @@ class Vocabulary:
         return frozenset(self.special)
 
     @cached_property
-    def ids_around(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def template_token_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids that the template inserts before a single text, and those that it inserts after it."""
         names = [piece.token for piece in self.template.single]
         text = names.index(None)
@@ -128,29 +133,29 @@ class Vocabulary:
         return before, after
 
     @cached_property
-    def always_found(self) -> frozenset[str]:
+    def added_names(self) -> frozenset[str]:
         """The ordinary tokens that are found in a text wherever they stand."""
-        return frozenset(self.added) - self.special_names
+        return frozenset(self.added_tokens) - self.special_names
 
     @cached_property
     def mergeable(self) -> dict[bytes, int]:
         """The ordinary tokens, but for those that are found in a text before it is split."""
-        found = {name.encode("utf-8") for name in self.always_found if name not in self.twins}
+        found = {name.encode("utf-8") for name in self.added_names if name not in self.duplicate_token_ids}
         return {token: id_ for token, id_ in self.ordinary.items() if token not in found}
 
     @cached_property
-    def parting(self) -> frozenset[str]:
+    def split_token_names(self) -> frozenset[str]:
         """The tokens at which a text is parted before it is split, if they are to be recognised."""
-        return self.always_found | self.special_names
+        return self.added_names | self.special_names
 
     @cached_property
-    def _index(self) -> _Index:
-        names = *self.special, *self.twins
+    def _index(self) -> _TokenIndex:
+        names = *self.special, *self.duplicate_token_ids
         tokens = [*self.ordinary, *(name.encode("utf-8") for name in names)]
-        ids = chain(self.ordinary.values(), self.special.values(), self.twins.values())
+        ids = chain(self.ordinary.values(), self.special.values(), self.duplicate_token_ids.values())
         where = np.full(self.size, -1, np.int64)
         where[np.fromiter(ids, np.int64, len(tokens))] = np.arange(len(tokens))
-        return _Index(tokens, where)
+        return _TokenIndex(tokens, where)
 
     @cached_property
     def bytes_by_id(self) -> Mapping[int, bytes]:
@@ -194,34 +199,34 @@ class Vocabulary:
     def strings(self) -> NDArray[np.object_]:
         """The readable form of every id, shape `(size,)`; `None` where there is no token."""
         strings = np.full(self.size, None, object)
-        strings[list(self.bytes_by_id)] = [readable(token) for token in self.bytes_by_id.values()]
+        strings[list(self.bytes_by_id)] = [format_token(token) for token in self.bytes_by_id.values()]
         strings.setflags(write=False)
         return strings
 
     @cached_property
-    def _seen_strings(self) -> NDArray[np.object_]:
-        """The readable forms of the ids that `strings_of` was asked for so far; `None` for all others."""
+    def _string_cache(self) -> NDArray[np.object_]:
+        """The readable forms of the ids that `get_token_strings` was asked for so far; `None` for all others."""
         return np.full(self.size, None, object)
 
-    def strings_of(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
+    def get_token_strings(self, ids: NDArray[np.int32]) -> tuple[str, ...]:
         """Returns the readable forms of ids, shape `(n,)`, that the vocabulary holds.
 
         Each form is computed when it is first needed: a short text does not pay for the whole vocabulary.
         """
-        strings: list[str | None] = self._seen_strings.take(ids).tolist()
+        strings: list[str | None] = self._string_cache.take(ids).tolist()
         if None in strings:
             for id_ in set(ids.tolist()):
-                self._seen_strings[id_] = readable(self.bytes_of(id_))
-            strings = self._seen_strings.take(ids).tolist()
+                self._string_cache[id_] = format_token(self.get_bytes(id_))
+            strings = self._string_cache.take(ids).tolist()
         return tuple(strings)  # type: ignore[arg-type]
 
-    def id_of(self, token: str | bytes) -> int:
+    def get_id(self, token: str | bytes) -> int:
         """The id of a special token's name, or of an ordinary token's text or bytes."""
         if isinstance(token, str):
             if token in self.special:
                 return self.special[token]
-            if token in self.twins:
-                return self.twins[token]
+            if token in self.duplicate_token_ids:
+                return self.duplicate_token_ids[token]
             token_bytes = token.encode("utf-8", "surrogatepass")
         else:
             token_bytes = token
@@ -232,32 +237,32 @@ class Vocabulary:
             )
         return self.ordinary[token_bytes]
 
-    def bytes_of(self, id_: int) -> bytes:
+    def get_bytes(self, id_: int) -> bytes:
         """The exact bytes of an id."""
         tokens, where = self._index
-        place = where[id_] if 0 <= id_ < self.size else -1
-        if place < 0:
-            raise UnknownTokenError(f"the vocabulary has no id {id_}; {self._described_ids()}")
-        return tokens[place]
+        index = where[id_] if 0 <= id_ < self.size else -1
+        if index < 0:
+            raise UnknownTokenError(f"the vocabulary has no id {id_}; {self._describe_ids()}")
+        return tokens[index]
 
     def check_ids(self, ids: NDArray[Any]) -> None:
         """Raise `UnknownTokenError`, naming the first, if any of the ids, shape `(n,)`, has no token."""
-        known = (ids >= 0) & (ids < self.size)
-        known &= self.byte_lengths.take(np.where(known, ids, 0)) >= 0
-        if not known.all():
-            place = int(np.flatnonzero(~known)[0])
+        valid = (ids >= 0) & (ids < self.size)
+        valid &= self.byte_lengths.take(np.where(valid, ids, 0)) >= 0
+        if not valid.all():
+            index = int(np.flatnonzero(~valid)[0])
             raise UnknownTokenError(
-                f"the vocabulary has no id {ids[place]} (at position {place}); {self._described_ids()}"
+                f"the vocabulary has no id {ids[index]} (at position {index}); {self._describe_ids()}"
             )
 
-    def role_id(self, role: Role) -> int | None:
+    def get_role_id(self, role: Role) -> int | None:
         """The id of the token with this role, or `None` where none was declared."""
         name = self.roles.get(role)
         return None if name is None else self.special[name]
 
     def require_role(self, role: Role, purpose: str) -> int:
         """The id of the token with this role; an error that names `purpose` where there is none."""
-        id_ = self.role_id(role)
+        id_ = self.get_role_id(role)
         if id_ is None:
             raise MissingSpecialTokenError(
                 f"{purpose} needs the tokenizer's {role} token, and it declares none; "
@@ -265,7 +270,7 @@ class Vocabulary:
             )
         return id_
 
-    def _described_ids(self) -> str:
+    def _describe_ids(self) -> str:
         holes = self.size - len(self.bytes_by_id)
         return f"ids go from 0 to {self.size - 1}" + (f", with {holes} holes" if holes else "")
 
@@ -275,8 +280,8 @@ def make_vocabulary(
     special: Mapping[str, int] | None = None,
     roles: Mapping[Role, str | None] | None = None,
     template: Template | None = None,
-    added: Mapping[str, Strips] | None = None,
-    twins: Mapping[str, int] | None = None,
+    added_tokens: Mapping[str, AddedToken] | None = None,
+    duplicate_token_ids: Mapping[str, int] | None = None,
 ) -> Vocabulary:
     """A checked `Vocabulary`.
 
@@ -286,23 +291,23 @@ def make_vocabulary(
         roles: `"bos"`, `"eos"`, `"pad"` or `"unk"` to the name of a special token.
         template: what is put around texts (see `make_template`); `None` for the BOS before and the EOS behind
             each.
-        added: tokens, special or not, that are found in a text wherever they stand, and which white space
+        added_tokens: tokens, special or not, that are found in a text wherever they stand, and which white space
             they take with them.
-        twins: name to id, of added tokens whose bytes are those of an ordinary token, too.
+        duplicate_token_ids: name to id, of added tokens whose bytes are those of an ordinary token, too.
 
     Raises:
         InvalidArgumentError: an id is negative, above 2,097,149 or used twice; a token is empty; a role
             or the template names a token that is not among the special ones; or there is no token of an added
             one's name.
 
-    >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).role_id("eos")
+    >>> make_vocabulary({b"a": 0, b"b": 1}, {"<eos>": 2}, {"eos": "<eos>"}).get_role_id("eos")
     2
     """
     special = special or {}
     _check_mapping("ranks", ordinary, bytes)
     _check_mapping("special_tokens", special, str)
-    twins = twins or {}
-    _check_tokens(ordinary, (*special.items(), *twins.items()))
+    duplicate_token_ids = duplicate_token_ids or {}
+    _check_tokens(ordinary, (*special.items(), *duplicate_token_ids.items()))
     declared = {role: name for role, name in (roles or {}).items() if name is not None}
     for role, name in declared.items():
         if name not in special:
@@ -312,7 +317,7 @@ def make_vocabulary(
             )
     if template is not None:
         template.check_tokens(special)
-    for name in added or {}:
+    for name in added_tokens or {}:
         if name not in special and name.encode("utf-8") not in ordinary:
             raise InvalidArgumentError(f"the added token {name!r} has no id; give it one among the tokens")
     return Vocabulary(
@@ -320,49 +325,55 @@ def make_vocabulary(
         MappingProxyType({name: int(id_) for name, id_ in sorted(special.items(), key=lambda item: item[1])}),
         MappingProxyType({role: declared[role] for role in ROLES if role in declared}),
         template,
-        MappingProxyType({name: Strips(*strips) for name, strips in (added or {}).items()}),
-        MappingProxyType(dict(twins)),
+        MappingProxyType(
+            {name: AddedToken(*added_token) for name, added_token in (added_tokens or {}).items()}
+        ),
+        MappingProxyType(dict(duplicate_token_ids)),
     )
 
 
-def declared_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
+def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     """The special tokens, their roles and the template as plain JSON values."""
     declared: dict[str, Any] = {
         "special_tokens": dict(vocabulary.special),
         **{f"{role}_token": vocabulary.roles.get(role) for role in ROLES},
     }
-    if vocabulary.given_template is not None:
-        declared["template"] = template_to_json(vocabulary.given_template)
-    if vocabulary.added:
-        declared["added"] = {name: list(strips) for name, strips in vocabulary.added.items()}
-    if vocabulary.twins:
-        declared["twins"] = dict(vocabulary.twins)
+    if vocabulary.explicit_template is not None:
+        declared["template"] = template_to_json(vocabulary.explicit_template)
+    if vocabulary.added_tokens:
+        declared["added"] = {name: list(added_token) for name, added_token in vocabulary.added_tokens.items()}
+    if vocabulary.duplicate_token_ids:
+        declared["twins"] = dict(vocabulary.duplicate_token_ids)
     return declared
 
 
 def vocabulary_from_json(ordinary: Mapping[bytes, int], described: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary of some tokens, with what `declared_to_json` described."""
+    """The vocabulary of some tokens, with what `vocabulary_to_json` described."""
     roles: dict[Role, str | None] = {role: described[f"{role}_token"] for role in ROLES}
     template = template_from_json(described.get("template"))
-    added = {name: Strips(*strips) for name, strips in described.get("added", {}).items()}
-    twins = described.get("twins", {})
-    return make_vocabulary(ordinary, described["special_tokens"], roles, template, added, twins)
+    added_tokens = {
+        name: AddedToken(*added_token) for name, added_token in described.get("added", {}).items()
+    }
+    duplicate_token_ids = described.get("twins", {})
+    return make_vocabulary(
+        ordinary, described["special_tokens"], roles, template, added_tokens, duplicate_token_ids
+    )
 
 
-def readable(token: bytes) -> str:
+def format_token(token: bytes) -> str:
     r"""A token for people to read: its text, with every byte that is no UTF-8 as `\xNN`.
 
-    >>> readable("é".encode()), readable(b"\xc3")
+    >>> format_token("é".encode()), format_token(b"\xc3")
     ('é', '\\xc3')
     """
     return token.decode("utf-8", "backslashreplace")
 
 
-def _check_mapping(name: str, given: object, key_type: type) -> None:
-    if not isinstance(given, Mapping):
-        raise InvalidArgumentError(f"{name} must map tokens to ids, not be a {type(given).__name__}")
-    if not all(issubclass(kind, key_type) for kind in set(map(type, given))):
-        token = next(token for token in given if not isinstance(token, key_type))
+def _check_mapping(name: str, mapping: object, key_type: type) -> None:
+    if not isinstance(mapping, Mapping):
+        raise InvalidArgumentError(f"{name} must map tokens to ids, not be a {type(mapping).__name__}")
+    if not all(issubclass(kind, key_type) for kind in set(map(type, mapping))):
+        token = next(token for token in mapping if not isinstance(token, key_type))
         raise InvalidArgumentError(f"{name} must have keys of {key_type.__name__}, not {token!r}")
 
 
@@ -372,10 +383,10 @@ def _check_tokens(ordinary: Mapping[bytes, int], others: Sequence[tuple[str, int
     A vocabulary of plain integers is checked as a whole, and token by token only if something is wrong.
     """
     ids = list(ordinary.values())
-    taken = set(ids) if set(map(type, ids)) <= {int} else set()
-    in_range = len(taken) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
+    distinct_ids = set(ids) if set(map(type, ids)) <= {int} else set()
+    in_range = len(distinct_ids) == len(ids) and min(ids, default=0) >= 0 and max(ids, default=0) <= MAX_ID
     alone: Iterable[tuple[str | bytes, int]] = others
-    if not in_range or b"" in ordinary or not taken.isdisjoint(id_ for _, id_ in others):
+    if not in_range or b"" in ordinary or not distinct_ids.isdisjoint(id_ for _, id_ in others):
         alone = (*ordinary.items(), *others)
     owner: dict[int, str | bytes] = {}
     for token, id_ in alone:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import InvalidArgumentError, OffsetsContractError, SourceError
 from tokjax.core.offsets import char_to_byte_spans
-from tokjax.corpus.conll import AnnotatedText, lines_of
+from tokjax.corpus.conll import AnnotatedText, read_lines
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator
 
-_NAMES = ("entities", "ents", "spans")
+_SPAN_KEYS = ("entities", "ents", "spans")
 
 
 def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
@@ -41,21 +41,21 @@ def read_spacy(path: str | os.PathLike[str]) -> list[AnnotatedText]:
         SourceError: a record is something else, or a span is no place in its text; the error names it.
     """
     return [
-        _annotated(record, where)
-        for where, record in _records(Path(path))
+        _parse_annotated_text(record, where)
+        for where, record in _iter_records(Path(path))
         if not (isinstance(record, dict) and record.get("answer", "accept") != "accept")
     ]
 
 
-def _records(path: Path) -> Iterator[tuple[str, Any]]:
+def _iter_records(path: Path) -> Iterator[tuple[str, Any]]:
     """The records of a file, and what to call each in an error."""
-    lines = lines_of(path)
-    filled = [number for number, line in enumerate(lines, 1) if line.strip()]
-    if len(filled) > 1 and _is_json(lines[filled[0] - 1]):
-        for number in filled:
-            yield f"{path}, line {number}", _parsed(path, lines[number - 1 : number], number)
-    elif filled:
-        yield from _records_of_document(_parsed(path, lines, 1), path, filled[0])
+    lines = read_lines(path)
+    nonempty_lines = [number for number, line in enumerate(lines, 1) if line.strip()]
+    if len(nonempty_lines) > 1 and _is_json(lines[nonempty_lines[0] - 1]):
+        for number in nonempty_lines:
+            yield f"{path}, line {number}", _parse_json(path, lines[number - 1 : number], number)
+    elif nonempty_lines:
+        yield from _iter_document_records(_parse_json(path, lines, 1), path, nonempty_lines[0])
 
 
 def _is_json(line: str) -> bool:
@@ -66,40 +66,40 @@ def _is_json(line: str) -> bool:
     return True
 
 
-def _parsed(path: Path, lines: list[str], number: int) -> Any:
+def _parse_json(path: Path, lines: list[str], number: int) -> Any:
     """What lines say together, of which the first has this number."""
     try:
         return json.loads("\n".join(lines))
     except json.JSONDecodeError as error:
-        place = f"line {number + error.lineno - 1}"
-        raise SourceError(f"{path}, {place}: not JSON: {error.msg} at column {error.colno}") from error
+        position = f"line {number + error.lineno - 1}"
+        raise SourceError(f"{path}, {position}: not JSON: {error.msg} at column {error.colno}") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits; lists in lists in lists
         raise SourceError(f"{path}, line {number}: JSON that can't be read: {error}") from error
 
 
-def _records_of_document(document: Any, path: Path, number: int) -> Iterator[tuple[str, Any]]:
+def _iter_document_records(document: Any, path: Path, number: int) -> Iterator[tuple[str, Any]]:
     """The records of one JSON value, which begins in the line of that number."""
     if isinstance(document, dict) and "annotations" in document and "text" not in document:
         document = document["annotations"]
     if isinstance(document, list) and not (document and isinstance(document[0], str)):
-        for place, record in enumerate(document):
+        for position, record in enumerate(document):
             if record is not None:
-                yield f"{path}, record {place}", record
+                yield f"{path}, record {position}", record
     else:
         yield f"{path}, line {number}", document
 
 
-def _annotated(record: Any, where: str) -> AnnotatedText:
-    text, spans = _text_and_spans(record, where)
+def _parse_annotated_text(record: Any, where: str) -> AnnotatedText:
+    text, spans = _parse_text_and_spans(record, where)
     try:
-        places = char_to_byte_spans(text, [span[:2] for span in spans]).tolist()
+        byte_spans = char_to_byte_spans(text, [span[:2] for span in spans]).tolist()
     except (OffsetsContractError, InvalidArgumentError) as error:
         raise SourceError(f"{where}: {error}") from error
-    labelled = [(start, stop, span[2]) for (start, stop), span in zip(places, spans, strict=True)]
+    labelled = [(start, stop, span[2]) for (start, stop), span in zip(byte_spans, spans, strict=True)]
     return AnnotatedText(text, tuple(labelled))
 
 
-def _text_and_spans(record: Any, where: str) -> tuple[str, list[tuple[int, int, str]]]:
+def _parse_text_and_spans(record: Any, where: str) -> tuple[str, list[tuple[int, int, str]]]:
     if isinstance(record, list) and len(record) == 2 and isinstance(record[1], dict):
         record = {**record[1], "text": record[0]}
     if not isinstance(record, dict) or not isinstance(record.get("text"), str):
@@ -107,22 +107,24 @@ def _text_and_spans(record: Any, where: str) -> tuple[str, list[tuple[int, int, 
             f"{where}: a record is [text, {{'entities': [...]}}] or {{'text': ..., 'spans': [...]}}, not "
             f"{shortened(record)}"
         )
-    given = {name: record[name] for name in _NAMES if name in record}
-    if len(given) > 1 and isinstance(given.get("spans"), dict):
-        del given["spans"]
-    if not given or not all(isinstance(spans, list) for spans in given.values()):
+    span_lists = {name: record[name] for name in _SPAN_KEYS if name in record}
+    if len(span_lists) > 1 and isinstance(span_lists.get("spans"), dict):
+        del span_lists["spans"]
+    if not span_lists or not all(isinstance(spans, list) for spans in span_lists.values()):
         raise SourceError(
             f"{where}: the record has no list of 'entities', 'ents' or 'spans' (and named groups of spans "
             f"are not read), only {[*record]}"
         )
-    labelled = {name: [_span(span, where) for span in spans] for name, spans in given.items() if spans}
+    labelled = {
+        name: [_parse_span(span, where) for span in spans] for name, spans in span_lists.items() if spans
+    }
     if len({tuple(sorted(spans)) for spans in labelled.values()}) > 1:
         names = " and ".join(map(repr, labelled))
         raise SourceError(f"{where}: the record has {names}, which differ; keep those that are meant")
     return record["text"], next(iter(labelled.values()), [])
 
 
-def _span(span: Any, where: str) -> tuple[int, int, str]:
+def _parse_span(span: Any, where: str) -> tuple[int, int, str]:
     if isinstance(span, dict):
         span = [span.get(key) for key in ("start", "end", "label")]
     match span:

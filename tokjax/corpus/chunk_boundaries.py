@@ -7,14 +7,14 @@ import re
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.pretokenize.unicode_classes import LETTER, LOWER, NUMBER, UPPER, class_of_code_point
+from tokjax.pretokenize.unicode_classes import LETTER, LOWER, NUMBER, UPPER, load_code_point_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _WINDOW = 1 << 16
-_MAYBE_SAFE_CUT = re.compile(rb"(?:[A-Za-z0-9]|[\xc2-\xf4][\x80-\xbf]{1,3})(?=[ \n])")
-_BEFORE_CUT = (UPPER, LOWER, LETTER, NUMBER)
+_SAFE_SPLIT_CANDIDATE = re.compile(rb"(?:[A-Za-z0-9]|[\xc2-\xf4][\x80-\xbf]{1,3})(?=[ \n])")
+_BEFORE_SPLIT = (UPPER, LOWER, LETTER, NUMBER)
 
 
 def find_chunk_boundaries(
@@ -39,7 +39,7 @@ def find_chunk_boundaries(
     >>> find_chunk_boundaries(io.BytesIO(text), 2, b"<|endoftext|>")
     [0, 23, 41]
     """
-    separators = _checked_separators(split_special_token)
+    separators = _check_separators(split_special_token)
     if desired_num_chunks < 1:
         raise InvalidArgumentError(f"desired_num_chunks must be at least 1, not {desired_num_chunks}")
     size = file.seek(0, os.SEEK_END)
@@ -47,7 +47,7 @@ def find_chunk_boundaries(
     boundaries = [0]
     for guess in range(step, min(step * desired_num_chunks, size), step):
         if guess > boundaries[-1]:
-            boundaries.append(_next_separator(file, guess, size, separators))
+            boundaries.append(_find_next_separator(file, guess, size, separators))
     return boundaries if boundaries[-1] == size else [*boundaries, size]
 
 
@@ -70,15 +70,15 @@ def refine_boundaries(
     refined = boundaries[:1]
     for stop in boundaries[1:]:
         while stop - refined[-1] > longest:
-            cut = _safe_cut(file, refined[-1] + longest, stop, separators, reach)
-            if cut is None:
+            split_point = _find_safe_split(file, refined[-1] + longest, stop, separators, reach)
+            if split_point is None:
                 break
-            refined.append(cut)
+            refined.append(split_point)
         refined.append(stop)
     return refined
 
 
-def _next_separator(file: BinaryIO, start: int, size: int, separators: Sequence[bytes]) -> int:
+def _find_next_separator(file: BinaryIO, start: int, size: int, separators: Sequence[bytes]) -> int:
     """The first separator at or after `start` that no other separator overlaps from the left."""
     reach = max(map(len, separators))
     matcher = re.compile(b"|".join(map(re.escape, separators)))
@@ -88,43 +88,45 @@ def _next_separator(file: BinaryIO, start: int, size: int, separators: Sequence[
         file.seek(base)
         window = file.read(position - base + _WINDOW + 2 * reach)
         last = min(position + _WINDOW, size)
-        for at in _occurrences(matcher, window, position - base, last - base):
+        for at in _iter_occurrences(matcher, window, position - base, last - base):
             if not any(
                 at < other + len(separator)
                 for separator in separators
-                for other in _places(separator, window, max(at - len(separator) + 1, 0), at)
+                for other in _find_positions(separator, window, max(at - len(separator) + 1, 0), at)
             ):
                 return base + at
         position = last
     return size
 
 
-def _occurrences(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> Iterator[int]:
+def _iter_occurrences(matcher: re.Pattern[bytes], window: bytes, start: int, stop: int) -> Iterator[int]:
     match = matcher.search(window, start)
     while match and match.start() < stop:
         yield match.start()
         match = matcher.search(window, match.start() + 1)
 
 
-def _places(separator: bytes, window: bytes, start: int, stop: int) -> list[int]:
+def _find_positions(separator: bytes, window: bytes, start: int, stop: int) -> list[int]:
     return [i for i in range(start, stop) if window.startswith(separator, i)]
 
 
-def _safe_cut(file: BinaryIO, start: int, stop: int, separators: Sequence[bytes], reach: int) -> int | None:
+def _find_safe_split(
+    file: BinaryIO, start: int, stop: int, separators: Sequence[bytes], reach: int
+) -> int | None:
     position = start
     while position < stop:
         base = max(position - reach, 0)
         file.seek(base)
         window = file.read(min(position + _WINDOW + reach, stop) - base)
-        for match in _MAYBE_SAFE_CUT.finditer(window, position - base):
-            cut = match.end()
+        for match in _SAFE_SPLIT_CANDIDATE.finditer(window, position - base):
+            split_point = match.end()
             if not _is_safe(match.group()):
                 continue
-            if cut > position - base + _WINDOW:
+            if split_point > position - base + _WINDOW:
                 break  # what stands around it is in the next window
-            around = window[max(cut - reach, 0) : cut + reach - 1]
+            around = window[max(split_point - reach, 0) : split_point + reach - 1]
             if not any(separator in around for separator in separators):
-                return base + cut if base + cut < stop else None
+                return base + split_point if base + split_point < stop else None
         position += _WINDOW
     return None
 
@@ -134,13 +136,13 @@ def _is_safe(before: bytes) -> bool:
     if len(before) == 1:
         return True
     try:
-        return class_of_code_point()[ord(before.decode("utf-8"))] in _BEFORE_CUT
+        return load_code_point_classes()[ord(before.decode("utf-8"))] in _BEFORE_SPLIT
     except (UnicodeDecodeError, TypeError):
         return False
 
 
-def _checked_separators(given: bytes | Sequence[bytes]) -> list[bytes]:
-    separators = [given] if isinstance(given, bytes) else list(given)
+def _check_separators(value: bytes | Sequence[bytes]) -> list[bytes]:
+    separators = [value] if isinstance(value, bytes) else list(value)
     for separator in separators:
         if not isinstance(separator, bytes) or not separator:
             raise InvalidArgumentError(

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError, SourceError
-from tokjax.core.utf8 import nbytes_of
+from tokjax.core.utf8 import count_bytes
 
 if TYPE_CHECKING:
     import os
@@ -69,22 +69,22 @@ def read_conll(
     """
     if unit not in ("sentence", "document"):
         raise InvalidArgumentError(f"unit must be 'sentence' or 'document', not {unit!r}")
-    word_column = checked_int("word_column", word_column)
-    tag_column = checked_int("tag_column", tag_column)
+    word_column = check_int("word_column", word_column)
+    tag_column = check_int("tag_column", tag_column)
     texts: list[AnnotatedText] = []
     rows: list[tuple[str, str]] = []
-    for word, tag in _rows(Path(path), word_column, tag_column):
+    for word, tag in _iter_rows(Path(path), word_column, tag_column):
         if tag:
             rows.append((word, tag))
         elif rows and (word == _DOCUMENT or unit == "sentence"):
-            texts.append(_tagged_text(rows))
+            texts.append(_build_tagged_text(rows))
             rows = []
     if rows:
-        texts.append(_tagged_text(rows))
+        texts.append(_build_tagged_text(rows))
     return texts
 
 
-def lines_of(path: Path) -> list[str]:
+def read_lines(path: Path) -> list[str]:
     r"""The lines of a file of UTF-8, which end with `\n`, `\r\n` or `\r` and nothing else."""
     lines = []
     for number, line in enumerate(path.read_bytes().removeprefix(codecs.BOM_UTF8).splitlines(), 1):
@@ -95,17 +95,21 @@ def lines_of(path: Path) -> list[str]:
     return lines
 
 
-def _rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[str, str]]:
+def _iter_rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[str, str]]:
     """Words and their tags; `-DOCSTART-` without a tag, and nothing at all for a blank line."""
-    lines = [(number, line, _columns(line)) for number, line in enumerate(lines_of(path), 1)]
-    plain = (line for line in lines if not line[1].startswith("#") and _mark(line[2], word_column) is None)
+    lines = [(number, line, _split_columns(line)) for number, line in enumerate(read_lines(path), 1)]
+    plain = (
+        line
+        for line in lines
+        if not line[1].startswith("#") and _find_sentence_end(line[2], word_column) is None
+    )
     first = next(plain, None)
     for number, line, columns in lines:
-        mark = _mark(columns, word_column)
+        mark = _find_sentence_end(columns, word_column)
         if mark is not None:
             yield mark, ""
             continue
-        word, tag = _column(columns, word_column), _column(columns, tag_column)
+        word, tag = _get_column(columns, word_column), _get_column(columns, tag_column)
         is_row = word and _TAG.fullmatch(tag) and (first is None or len(columns) == len(first[2]))
         has_tabs = first is None or "\t" in line or "\t" not in first[1]
         if line.startswith("#") and not (is_row and has_tabs):
@@ -120,39 +124,39 @@ def _rows(path: Path, word_column: int, tag_column: int) -> Iterator[tuple[str, 
         yield word, tag
 
 
-def _mark(columns: Sequence[str], word_column: int) -> str | None:
+def _find_sentence_end(columns: Sequence[str], word_column: int) -> str | None:
     """What a line ends a sentence with, `-DOCSTART-` or nothing at all; `None` where it does not."""
-    if _DOCUMENT in (_column(columns, 0), _column(columns, word_column)):
+    if _DOCUMENT in (_get_column(columns, 0), _get_column(columns, word_column)):
         return _DOCUMENT
     return None if any(columns) else ""
 
 
-def _columns(line: str) -> list[str]:
+def _split_columns(line: str) -> list[str]:
     if "\t" in line:
         return [part.strip(" ") for part in line.split("\t")]
     return [part for part in line.split(" ") if part]  # and not at other white space, which words may hold
 
 
-def _column(columns: Sequence[str], number: int) -> str:
+def _get_column(columns: Sequence[str], number: int) -> str:
     return columns[number] if -len(columns) <= number < len(columns) else ""
 
 
-def _tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
+def _build_tagged_text(rows: Sequence[tuple[str, str]]) -> AnnotatedText:
     """Words and their tags, of any scheme, as a text with spans and BIO tags."""
     tags: list[str] = []
     spans: list[tuple[int, int, str]] = []
-    place, can_go_on, last = 1, False, ""
+    position, can_continue, last = 1, False, ""
     for word, tag in rows:
         role, _, label = tag.partition("-")
-        stop = place + nbytes_of(word)
+        stop = position + count_bytes(word)
         if role == "O":
             tags.append("O")
-        elif role in "BSU" or not can_go_on or label != last:
+        elif role in "BSU" or not can_continue or label != last:
             tags.append(f"B-{label}")
-            spans.append((place, stop, label))
+            spans.append((position, stop, label))
         else:
             tags.append(f"I-{label}")
             spans[-1] = (spans[-1][0], stop, label)
-        place, can_go_on, last = stop + 1, role in "BI", label
+        position, can_continue, last = stop + 1, role in "BI", label
     words = tuple(word for word, _ in rows)
     return AnnotatedText(" ".join(words), tuple(spans), words, tuple(tags))

@@ -33,7 +33,7 @@ _FORMATS = {
 }
 COMPRESSED = {".gz": "gzip", ".gzip": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 """The module of the standard library that reads files with each suffix."""
-_UNPACKED_BY = {
+_UNPACK_COMMANDS = {
     ".zst": "zstd -d",
     ".lz4": "lz4 -d",
     ".zip": "unzip",
@@ -42,7 +42,7 @@ _UNPACKED_BY = {
     ".tgz": "tar -xzf",
     ".npz": "unzip",
 }
-_LOADED_BY = {
+_LOAD_CALLS = {
     ".arrow": "datasets.Dataset.from_file({name!r})['text']",
     ".feather": "pandas.read_feather({name!r})['text']",
     ".npy": "numpy.load({name!r}).tolist(), or convert_dataset if it holds token ids",
@@ -50,7 +50,7 @@ _LOADED_BY = {
     ".xlsx": "pandas.read_excel({name!r})['text']",
     ".array_record": "the records that array_record.python.array_record_data_source gives, as texts",
 }
-_LOOKED_AT = 1000
+_MAX_INSPECTED = 1000
 
 
 @dataclass(frozen=True)
@@ -111,16 +111,16 @@ def text_files(
         raise InvalidArgumentError(f"format must be one of {get_args(FileFormat)}, not {format!r}")
     if not isinstance(field, str):
         raise InvalidArgumentError(f"field must be the name of a field, not {field!r}")
-    given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    for path in given:
+    path_list = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    for path in path_list:
         if not isinstance(path, (str, os.PathLike)):
             raise InvalidArgumentError(f"paths must be str or os.PathLike, not {type(path).__name__}")
-    if not given:
+    if not path_list:
         raise InvalidArgumentError("paths is empty; there is nothing to read")
-    at_urls = {path: fetched(path) for path in given if isinstance(path, str) and is_url(path)}
+    at_urls = {path: fetched(path) for path in path_list if isinstance(path, str) and is_url(path)}
     for url in (url for url, found in at_urls.items() if not found.urls):
         raise InvalidArgumentError(f"source {url!r} matches no file")
-    found = (at_urls[path].urls if path in at_urls else _matches(path) for path in given)
+    found = (at_urls[path].urls if path in at_urls else _find_matches(path) for path in path_list)
     files = TextFiles(tuple(itertools.chain.from_iterable(found)), field, format, tuple(at_urls.values()))
     if format == "auto":
         for path in files.paths:
@@ -128,7 +128,7 @@ def text_files(
     return files
 
 
-def format_of(path: Path, files: TextFiles) -> str:
+def get_format(path: Path, files: TextFiles) -> str:
     """Returns the format of a file, decompressed: `"text"`, `"jsonl"`, `"csv"`, `"tsv"` or `"parquet"`."""
     if files.format != "auto":
         return files.format
@@ -141,7 +141,7 @@ def is_compressed(path: Path) -> bool:
     return path.suffix.lower() in COMPRESSED
 
 
-def as_they_are(files: TextFiles) -> tuple[SourceFile, ...]:
+def get_source_files(files: TextFiles) -> tuple[SourceFile, ...]:
     """The sizes and times of files."""
     urls = {path: url for fetched_files in files.fetched for path, url in fetched_files.urls.items()}
     stats = [(path, path.stat()) for path in files.paths]
@@ -159,7 +159,7 @@ def is_file(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def not_regular(path: str | os.PathLike[str]) -> str | None:
+def describe_irregular_path(path: str | os.PathLike[str]) -> str | None:
     """Returns why a path can't be opened as a regular file, for errors; `None` if it does not exist."""
     shown = repr(os.fspath(path)[:200])
     try:
@@ -189,15 +189,15 @@ def _is_link(path: str | os.PathLike[str]) -> bool:
 
 def _check_suffix(path: Path) -> None:
     suffix, name = path.suffix.lower(), str(path)
-    if suffix in _UNPACKED_BY:
+    if suffix in _UNPACK_COMMANDS:
         raise InvalidArgumentError(
             f"{name!r} is compressed, by its name, in a way that is not read here; unpack it with "
-            f"{_UNPACKED_BY[suffix]}, or compress it with gzip, bzip2 or xz"
+            f"{_UNPACK_COMMANDS[suffix]}, or compress it with gzip, bzip2 or xz"
         )
-    if suffix in _LOADED_BY:
+    if suffix in _LOAD_CALLS:
         if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
             suffix = ".feather"
-        loaded = _LOADED_BY[suffix].format(name=name)
+        loaded = _LOAD_CALLS[suffix].format(name=name)
         raise InvalidArgumentError(f"{name!r} is not a text file, by its name; pass {loaded}")
 
 
@@ -206,17 +206,17 @@ def _starts_with(path: Path, magic: bytes) -> bool:
         return file.read(len(magic)) == magic
 
 
-def _matches(path: str | os.PathLike[str]) -> list[Path]:
+def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     if is_file(path):
         return [Path(path)]
     pattern = os.fspath(path)
-    why = not_regular(path)
-    if why is not None:
+    reason = describe_irregular_path(path)
+    if reason is not None:
         directory = Path(path)
         files = sorted(filter(is_file, directory.glob("**/*.parquet")))
         if files:
             return files
-        raise InvalidArgumentError(why + (_hint_of_patterns(directory) if directory.is_dir() else ""))
+        raise InvalidArgumentError(reason + (_suggest_pattern(directory) if directory.is_dir() else ""))
     shown = repr(pattern[:200])
     if not glob.has_magic(pattern):
         raise InvalidArgumentError(f"source {shown} is not a file; for a text in memory pass [text]")
@@ -226,11 +226,11 @@ def _matches(path: str | os.PathLike[str]) -> list[Path]:
     return matches
 
 
-def _hint_of_patterns(directory: Path) -> str:
+def _suggest_pattern(directory: Path) -> str:
     """How to name the files of a directory that holds no Parquet files."""
     if (directory / "manifest.json").is_file():
         return " with a manifest.json; a dataset of tokjax is read by open_dataset"
-    files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _LOOKED_AT))
+    files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:
         return f" of Arrow files; pass datasets.load_from_disk({str(directory)!r})['text']"

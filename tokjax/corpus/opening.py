@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from tokjax._util.files import NotRegularFileError, open_regular
-from tokjax._util.urls import place_of
+from tokjax._util.urls import get_path_or_url
 from tokjax.core.errors import InvalidArgumentError, SourceError
-from tokjax.corpus.files import COMPRESSED, format_of, is_compressed, not_regular
+from tokjax.corpus.files import COMPRESSED, describe_irregular_path, get_format, is_compressed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,13 +55,13 @@ def open_source(path: Path) -> BinaryIO:
     try:
         return open_regular(path)
     except NotRegularFileError:
-        reason = not_regular(path) or f"{place_of(path)} is not a regular file"
+        reason = describe_irregular_path(path) or f"{get_path_or_url(path)} is not a regular file"
         raise InvalidArgumentError(reason) from None
 
 
 @contextmanager
-def decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
-    """Opens a file that may be compressed; read it inside `damage_reported`.
+def open_decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    """Opens a file that may be compressed; read it inside `report_damage`.
 
     Yields:
         The file, whose position shows how much of it was read, and a stream of its contents. The two are one
@@ -77,20 +77,20 @@ def decompressed(path: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         name = COMPRESSED[path.suffix.lower()]
         if not os.fstat(file.fileno()).st_size:
             kind = name.replace("lzma", "xz")
-            raise SourceError(f"{place_of(path)}: is empty, which no {kind} file is: cut short?")
+            raise SourceError(f"{get_path_or_url(path)}: is empty, which no {kind} file is: cut short?")
         module = importlib.import_module(name)  # (a Python that was built without bz2 or lzma lacks them)
         with module.open(file, "rb") as stream:
             yield file, stream
 
 
 @contextmanager
-def damage_reported(path: Path) -> Iterator[None]:
+def report_damage(path: Path) -> Iterator[None]:
     """Names the file in errors of decompression.
 
     Raises:
         SourceError: the file is cut short or damaged.
     """
-    lzma = sys.modules.get("lzma")  # (loaded by `decompressed` where it is needed)
+    lzma = sys.modules.get("lzma")  # (loaded by `open_decompressed` where it is needed)
     errors = (
         (EOFError, OSError, zlib.error) if lzma is None else (EOFError, OSError, zlib.error, lzma.LZMAError)
     )
@@ -100,7 +100,7 @@ def damage_reported(path: Path) -> Iterator[None]:
         if isinstance(error, OSError) and error.errno is not None:
             raise
         name = COMPRESSED.get(path.suffix.lower(), "readable").replace("lzma", "xz")
-        raise SourceError(f"{place_of(path)}: cut short or damaged, or not {name}: {error}") from error
+        raise SourceError(f"{get_path_or_url(path)}: cut short or damaged, or not {name}: {error}") from error
 
 
 def check_are_text(files: TextFiles) -> None:
@@ -114,16 +114,16 @@ def check_are_text(files: TextFiles) -> None:
     """
     empty = []
     for path in files.paths:
-        if format_of(path, files) == "parquet":
+        if get_format(path, files) == "parquet":
             open_source(path).close()
             continue
-        with decompressed(path) as (_, stream), damage_reported(path):
+        with open_decompressed(path) as (_, stream), report_damage(path):
             head = stream.read(HEAD_BYTES)
         if not head:
             empty.append(path)
-        check_is_text(head, place_of(path))
+        check_is_text(head, get_path_or_url(path))
     if len(empty) == len(files.paths):
-        what = f"{place_of(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
+        what = f"{get_path_or_url(empty[0])} is" if len(empty) == 1 else f"all {len(empty)} files are"
         raise SourceError(f"{what} empty; there is nothing to read")
 
 
@@ -133,7 +133,7 @@ def check_is_text(head: bytes, name: str) -> None:
     Raises:
         SourceError: it is not text in UTF-8.
     """
-    at = invalid_utf8(head, complete=len(head) < HEAD_BYTES)
+    at = find_invalid_utf8(head, complete=len(head) < HEAD_BYTES)
     nul = head.find(b"\0")
     if at is None and nul < 0:
         return
@@ -142,26 +142,26 @@ def check_is_text(head: bytes, name: str) -> None:
     else:
         found = f"(0x{head[at]:02x}) is not valid UTF-8"
     cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
-    cause = cause or _conversion_advice(head, name)
+    cause = cause or _suggest_conversion(head, name)
     raise SourceError(
         f"{name}: byte {at} {found}, and text is expected; the file is {cause or 'binary, it seems'}"
         "; to encode its bytes as they are, pass [path.read_bytes()]"
     )
 
 
-def _conversion_advice(head: bytes, name: str) -> str | None:
+def _suggest_conversion(head: bytes, name: str) -> str | None:
     """Returns what the encoding of a text file seems to be, and a command that converts it."""
     encoding = next((encoding for mark, encoding in _BYTE_ORDER_MARKS if head.startswith(mark)), None)
     if encoding is not None:
-        return f"text in {encoding.upper()}; convert it with {_iconv(encoding, name)}"
+        return f"text in {encoding.upper()}; convert it with {_format_iconv_command(encoding, name)}"
     if b"\0" in head or len(head.translate(None, _CONTROL)) != len(head):
         return None
     if len(head.translate(None, _NOT_IN_LATIN1)) != len(head):
-        return f"text in another encoding, perhaps: convert it with {_iconv('ENCODING', name)}"
-    return f"text in Latin-1, perhaps: convert it with {_iconv('latin1', name)}"
+        return f"text in another encoding, perhaps: convert it with {_format_iconv_command('ENCODING', name)}"
+    return f"text in Latin-1, perhaps: convert it with {_format_iconv_command('latin1', name)}"
 
 
-def _iconv(encoding: str, name: str) -> str:
+def _format_iconv_command(encoding: str, name: str) -> str:
     command = f"iconv -f {encoding} -t utf-8"
     if name == STANDARD_INPUT:
         return f"{command} in the pipe"
@@ -169,14 +169,14 @@ def _iconv(encoding: str, name: str) -> str:
     return f"{command} {name} > NEW" if decompressor is None else f"{decompressor} {name} | {command} > NEW"
 
 
-def invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:
+def find_invalid_utf8(data: bytes, *, complete: bool = True) -> int | None:
     r"""Returns the position of the first byte that is not valid UTF-8, or `None`.
 
     Args:
         data: the bytes.
         complete: whether a character that is cut off at the end counts as invalid.
 
-    >>> invalid_utf8("é".encode()), invalid_utf8(b"a\xe9"), invalid_utf8(b"a\xe9", complete=False)
+    >>> find_invalid_utf8("é".encode()), find_invalid_utf8(b"a\xe9"), find_invalid_utf8(b"a\xe9", complete=False)
     (None, 1, None)
     """
     if data.isascii():

@@ -14,18 +14,18 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 from tokjax._util.locks import ThreadLock
 from tokjax._util.optional_imports import import_optional
-from tokjax._util.urls import place_of
+from tokjax._util.urls import get_path_or_url
 from tokjax.core.errors import SourceError
-from tokjax.core.utf8 import Text, nbytes_of
+from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
-from tokjax.corpus.files import format_of, is_compressed
+from tokjax.corpus.files import get_format, is_compressed
 from tokjax.corpus.opening import (
     HEAD_BYTES,
     check_is_text,
-    damage_reported,
-    decompressed,
-    invalid_utf8,
+    find_invalid_utf8,
+    open_decompressed,
     open_source,
+    report_damage,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 
-_PIECES_A_BLOCK = 8
+_PIECES_PER_BLOCK = 8
 _PARQUET_ROWS = 1024
 _STREAM_BLOCK = 1 << 22
 
@@ -64,22 +64,24 @@ class FileChunk:
 
     def read(self) -> list[tuple[Text, bool]]:
         """The texts of the chunk, and whether each starts a document."""
-        data = self._bytes() if self.data is None else self.data
+        data = self._read_bytes() if self.data is None else self.data
         if self.field is None:
             return [(data, self.start == 0)]
-        return [(text, True) for text in _texts_of_lines(data, self.field, self.path, self.start)]
+        return [(text, True) for text in _iter_line_texts(data, self.field, self.path, self.start)]
 
     @property
     def nbytes(self) -> int:
         """How many bytes the chunk has."""
         return self.stop - self.start
 
-    def _bytes(self) -> bytes:
+    def _read_bytes(self) -> bytes:
         with open_source(self.path) as file:
             file.seek(self.start)
             data = file.read(self.nbytes)
         if len(data) < self.nbytes:
-            raise SourceError(f"{place_of(self.path)}: became shorter while it was read; nothing was kept")
+            raise SourceError(
+                f"{get_path_or_url(self.path)}: became shorter while it was read; nothing was kept"
+            )
         return data
 
 
@@ -105,8 +107,8 @@ class TextChunk:
 Chunk: TypeAlias = FileChunk | TextChunk
 
 
-def file_chunks(
-    files: TextFiles, separators: Sequence[str], longest: int, *, safe_cuts: bool
+def iter_file_chunks(
+    files: TextFiles, separators: Sequence[str], longest: int, *, safe_splits: bool
 ) -> Iterator[Chunk]:
     """Files in chunks of about one size.
 
@@ -116,7 +118,7 @@ def file_chunks(
         files: what to read.
         separators: what stands between documents.
         longest: how many bytes to aim at.
-        safe_cuts: whether text may be cut between words.
+        safe_splits: whether text may be cut between words.
 
     Raises:
         SourceError: a file is damaged, or holds something else than its format says.
@@ -124,7 +126,7 @@ def file_chunks(
     encoded = [separator.encode("utf-8") for separator in separators]
     empty: list[Path] = []
     for path in map(Path.absolute, files.paths):  # (workers of an executor may stand elsewhere)
-        chunks = _chunks_of_file(path, files, encoded, longest, safe_cuts=safe_cuts)
+        chunks = _iter_chunks(path, files, encoded, longest, safe_splits=safe_splits)
         first = next(chunks, None)
         if first is None:
             empty.append(path)
@@ -133,37 +135,37 @@ def file_chunks(
         yield from chunks
     if empty:
         what = f"{len(empty)} of {len(files.paths)} files" if len(files.paths) > 1 else "the only file"
-        _log.warning("%s had no text in it: %s", what, place_of(empty[0]))
+        _log.warning("%s had no text in it: %s", what, get_path_or_url(empty[0]))
 
 
-def _chunks_of_file(
-    path: Path, files: TextFiles, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
+def _iter_chunks(
+    path: Path, files: TextFiles, separators: Sequence[bytes], longest: int, *, safe_splits: bool
 ) -> Iterator[Chunk]:
-    kind = format_of(path, files)
+    kind = get_format(path, files)
     field = None if kind == "text" else files.field
     if kind == "parquet":
-        yield from _table_chunks(_parquet_batches(path, files.field), longest)
+        yield from _iter_table_chunks(_iter_parquet_batches(path, files.field), longest)
     elif kind in ("csv", "tsv"):
         delimiter = "," if kind == "csv" else "\t"
-        yield from _table_chunks(_csv_batches(path, files.field, delimiter), longest)
+        yield from _iter_table_chunks(_iter_csv_batches(path, files.field, delimiter), longest)
     elif is_compressed(path):
-        yield from _compressed_chunks(path, field, separators, longest, safe_cuts=safe_cuts)
+        yield from _iter_compressed_chunks(path, field, separators, longest, safe_splits=safe_splits)
     else:
         with open_source(path) as file:
             size = file.seek(0, os.SEEK_END)
-            boundaries = _boundaries(file, size, field, separators, longest, safe_cuts=safe_cuts)
+            boundaries = _find_boundaries(file, size, field, separators, longest, safe_splits=safe_splits)
         for start, stop in zip(boundaries, boundaries[1:], strict=False):
             yield FileChunk(path, start, stop, stop - start, field)
 
 
-def _boundaries(
+def _find_boundaries(
     file: BinaryIO,
     size: int,
     field: str | None,
     separators: Sequence[bytes],
     longest: int,
     *,
-    safe_cuts: bool,
+    safe_splits: bool,
 ) -> list[int]:
     """Where to cut a file, its ends among them: before newlines if it has records."""
     ends = [0, size] if size else [0]
@@ -171,17 +173,19 @@ def _boundaries(
     if field is not None:
         return find_chunk_boundaries(file, pieces, b"\n") if pieces > 1 else ends
     boundaries = find_chunk_boundaries(file, pieces, separators) if separators and pieces > 1 else ends
-    return refine_boundaries(file, boundaries, longest, separators) if safe_cuts else boundaries
+    return refine_boundaries(file, boundaries, longest, separators) if safe_splits else boundaries
 
 
-def _compressed_chunks(
-    path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_cuts: bool
+def _iter_compressed_chunks(
+    path: Path, field: str | None, separators: Sequence[bytes], longest: int, *, safe_splits: bool
 ) -> Iterator[FileChunk]:
-    with decompressed(path) as (file, stream):
-        yield from _stream_chunks(path, stream, file.tell, field, separators, longest, safe_cuts=safe_cuts)
+    with open_decompressed(path) as (file, stream):
+        yield from _iter_stream_chunks(
+            path, stream, file.tell, field, separators, longest, safe_splits=safe_splits
+        )
 
 
-def _stream_chunks(
+def _iter_stream_chunks(
     path: Path,
     stream: BinaryIO,
     position: Callable[[], int],
@@ -189,25 +193,31 @@ def _stream_chunks(
     separators: Sequence[bytes],
     longest: int,
     *,
-    safe_cuts: bool,
+    safe_splits: bool,
 ) -> Iterator[FileChunk]:
     """Chunks of a stream that can't be read twice; each holds its bytes."""
     start = done = 0
-    held = b""
+    buffered = b""
     while True:
-        with damage_reported(path):
-            block = stream.read(max(longest, len(held)))
-        held += block
-        cut = len(held) if not block else _last_cut(held, field, separators, safe_cuts=safe_cuts)
-        if cut:
+        with report_damage(path):
+            block = stream.read(max(longest, len(buffered)))
+        buffered += block
+        split_point = (
+            len(buffered)
+            if not block
+            else _find_last_split(buffered, field, separators, safe_splits=safe_splits)
+        )
+        if split_point:
             reached = position()
-            yield FileChunk(path, start, start + cut, reached - done, field, held[:cut])
-            start, held, done = start + cut, held[cut:], reached
+            yield FileChunk(path, start, start + split_point, reached - done, field, buffered[:split_point])
+            start, buffered, done = start + split_point, buffered[split_point:], reached
         if not block:
             return
 
 
-def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]) -> Iterator[Text]:
+def iter_stream_texts(
+    stream: BinaryIO, name: str, field: str | None, separators: Sequence[str]
+) -> Iterator[Text]:
     """Reads the texts of a stream that can be read once, such as standard input, some megabytes at a time.
 
     Args:
@@ -220,7 +230,7 @@ def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Seq
         SourceError: it is empty or not text in UTF-8, or a line is no record.
     """
     encoded = [separator.encode("utf-8") for separator in separators]
-    chunks = _stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_cuts=False)
+    chunks = _iter_stream_chunks(Path(name), stream, int, field, encoded, _STREAM_BLOCK, safe_splits=False)
     first = next(chunks, None)
     if first is None:
         raise SourceError(f"{name} is empty; there is nothing to read")
@@ -229,7 +239,7 @@ def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Seq
     def texts() -> Iterator[Text]:
         invalid = None
         for chunk in itertools.chain([first], chunks):
-            at = None if invalid is not None else invalid_utf8(chunk.data or b"")
+            at = None if invalid is not None else find_invalid_utf8(chunk.data or b"")
             invalid = invalid if at is None else chunk.start + at
             yield from (text for text, _ in chunk.read())
         if invalid is not None:
@@ -240,33 +250,35 @@ def stream_texts(stream: BinaryIO, name: str, field: str | None, separators: Seq
     return texts()
 
 
-def _last_cut(held: bytes, field: str | None, separators: Sequence[bytes], *, safe_cuts: bool) -> int:
+def _find_last_split(
+    buffered: bytes, field: str | None, separators: Sequence[bytes], *, safe_splits: bool
+) -> int:
     """The last place in what was read so far that can be cut whatever follows; 0 if there is none."""
     if field is not None:
-        return held.rfind(b"\n") + 1
-    window = io.BytesIO(held)
-    certain = len(held) - max(map(len, separators), default=1)  # a separator might begin behind it
-    step = -(-len(held) // _PIECES_A_BLOCK)
-    cuts = [0]
+        return buffered.rfind(b"\n") + 1
+    window = io.BytesIO(buffered)
+    certain = len(buffered) - max(map(len, separators), default=1)  # a separator might begin behind it
+    step = -(-len(buffered) // _PIECES_PER_BLOCK)
+    split_points = [0]
     if separators:
-        cuts += find_chunk_boundaries(window, _PIECES_A_BLOCK, separators)[:-1]
-    if safe_cuts:
-        cuts += refine_boundaries(window, [0, len(held)], step, separators)[:-1]
-    return max(cut for cut in cuts if cut <= max(certain, 0))
+        split_points += find_chunk_boundaries(window, _PIECES_PER_BLOCK, separators)[:-1]
+    if safe_splits:
+        split_points += refine_boundaries(window, [0, len(buffered)], step, separators)[:-1]
+    return max(split_point for split_point in split_points if split_point <= max(certain, 0))
 
 
-def _texts_of_lines(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
+def _iter_line_texts(data: bytes, field: str, path: Path, start: int) -> Iterator[str]:
     """The texts of JSON lines; records whose text is null have none."""
-    place = start
+    position = start
     for line in data.split(b"\n"):
         if line.strip():
-            text = _text_of_record(line, field, f"{place_of(path)}, the line at byte {place}")
+            text = _get_record_text(line, field, f"{get_path_or_url(path)}, the line at byte {position}")
             if text is not None:
                 yield text
-        place += len(line) + 1
+        position += len(line) + 1
 
 
-def _text_of_record(line: bytes, field: str, where: str) -> str | None:
+def _get_record_text(line: bytes, field: str, where: str) -> str | None:
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -288,7 +300,7 @@ def _text_of_record(line: bytes, field: str, where: str) -> str | None:
     return text
 
 
-def _table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> Iterator[TextChunk]:
+def _iter_table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> Iterator[TextChunk]:
     """Chunks of the texts of a table.
 
     Args:
@@ -299,7 +311,7 @@ def _table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> It
     nbytes = read_nbytes = 0
     for new, new_nbytes in batches:
         texts += new
-        nbytes += sum(map(nbytes_of, new))
+        nbytes += sum(map(count_bytes, new))
         read_nbytes += new_nbytes
         if nbytes >= longest:
             yield TextChunk(tuple(texts), nbytes, read_nbytes)
@@ -308,12 +320,12 @@ def _table_chunks(batches: Iterable[tuple[list[Text], int]], longest: int) -> It
         yield TextChunk(tuple(texts), nbytes, read_nbytes)
 
 
-def _csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
-    with decompressed(path) as (file, stream):
+def _iter_csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list[Text], int]]:
+    with open_decompressed(path) as (file, stream):
         done = 0
-        rows = read_csv_column(stream, column, delimiter, place_of(path))
+        rows = read_csv_column(stream, column, delimiter, get_path_or_url(path))
         while True:
-            with damage_reported(path):
+            with report_damage(path):
                 texts = next(rows, None)
             if texts is None:
                 return
@@ -322,43 +334,45 @@ def _csv_batches(path: Path, column: str, delimiter: str) -> Iterator[tuple[list
             done = reached
 
 
-def _parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text], int]]:
-    purpose = f"reading {place_of(path)}"
+def _iter_parquet_batches(path: Path, column: str) -> Iterator[tuple[list[Text], int]]:
+    purpose = f"reading {get_path_or_url(path)}"
     pyarrow = import_optional("pyarrow", extra="parquet", purpose=purpose)
     parquet = import_optional("pyarrow.parquet", extra="parquet", purpose=purpose)
     try:
         with parquet.ParquetFile(path, page_checksum_verification=True) as file:
             _check_column(path, column, file.schema_arrow, pyarrow.types)
-            nbytes_a_row = path.stat().st_size / max(file.metadata.num_rows, 1)
+            nbytes_per_row = path.stat().st_size / max(file.metadata.num_rows, 1)
             rows = 0
             for batch in file.iter_batches(_PARQUET_ROWS, columns=[column]):
                 start, rows = rows, rows + batch.num_rows
                 texts = [text for text in batch.column(0).to_pylist() if text is not None]
-                yield texts, round(rows * nbytes_a_row) - round(start * nbytes_a_row)
+                yield texts, round(rows * nbytes_per_row) - round(start * nbytes_per_row)
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{place_of(path)}: the column {column!r} holds bytes that are no UTF-8: {error}"
+            f"{get_path_or_url(path)}: the column {column!r} holds bytes that are no UTF-8: {error}"
         ) from error
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, PermissionError):
             raise
-        raise SourceError(f"{place_of(path)}: cut short or damaged, or not Parquet: {error}") from error
+        raise SourceError(
+            f"{get_path_or_url(path)}: cut short or damaged, or not Parquet: {error}"
+        ) from error
 
 
 def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
     if schema.names.count(column) != 1:
         many = "there are several columns" if column in schema.names else "there is no column"
         raise SourceError(
-            f"{place_of(path)}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
+            f"{get_path_or_url(path)}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
         )
     kind = schema.field(column).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
     texts = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
     if str(kind) not in texts:
-        raise SourceError(f"{place_of(path)}: the column {column!r} holds {kind}, not strings")
+        raise SourceError(f"{get_path_or_url(path)}: the column {column!r} holds {kind}, not strings")
 
 
-_ROWS_AT_ONCE = 64
+_ROWS_PER_READ = 64
 _LONGEST_FIELD = 1 << 28
 _limit_lock = ThreadLock()
 
@@ -382,7 +396,7 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
     lines = io.TextIOWrapper(stream, "utf-8-sig", newline="")
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
-        header = next(iter(_next_rows(reader, 1)), list[str]())
+        header = next(iter(_read_rows(reader, 1)), list[str]())
         if header.count(column) != 1:
             many = "there are several columns" if column in header else "there is no column"
             raise SourceError(
@@ -390,7 +404,7 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
             )
         index, width = header.index(column), len(header)
         done = 0
-        while rows := _next_rows(reader, _ROWS_AT_ONCE):
+        while rows := _read_rows(reader, _ROWS_PER_READ):
             for i, row in enumerate(rows, done + 1):
                 if len(row) not in (0, width):
                     raise SourceError(
@@ -408,7 +422,7 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
         lines.detach()  # (it would close the stream)
 
 
-def _next_rows(reader: Iterator[list[str]], count: int) -> list[list[str]]:
+def _read_rows(reader: Iterator[list[str]], count: int) -> list[list[str]]:
     """Reads rows whose fields may be longer than the limit of the csv module, which all threads share."""
     with _limit_lock.current:
         limit = csv.field_size_limit(_LONGEST_FIELD)

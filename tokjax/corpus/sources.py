@@ -11,13 +11,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from tokjax._util.checks import LIST_THE_PATHS, checked_text, reject_tables
-from tokjax._util.urls import place_of
+from tokjax._util.checks import LIST_PATHS_ADVICE, check_text, reject_tables
+from tokjax._util.urls import get_path_or_url
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.utf8 import Text, from_characters, nbytes_of, to_characters
-from tokjax.corpus.files import SourceFile, TextFiles, as_they_are, is_file, text_files
-from tokjax.corpus.opening import check_are_text, invalid_utf8
-from tokjax.corpus.readers import Chunk, FileChunk, TextChunk, file_chunks
+from tokjax.core.utf8 import Text, count_bytes, from_characters, to_characters
+from tokjax.corpus.files import SourceFile, TextFiles, get_source_files, is_file, text_files
+from tokjax.corpus.opening import check_are_text, find_invalid_utf8
+from tokjax.corpus.readers import Chunk, FileChunk, TextChunk, iter_file_chunks
 
 if TYPE_CHECKING:
     from tokjax._util.urls import FetchedFiles
@@ -28,12 +28,12 @@ Source: TypeAlias = str | os.PathLike[str] | TextFiles | Iterable[os.PathLike[st
 _log = logging.getLogger("tokjax")
 
 _READ_SIZE = 1 << 22
-_LOOKED_AT = 100
+_MAX_INSPECTED = 100
 _OBJECT_BYTES = 64
 """About what a text takes in memory besides its bytes."""
 
 
-def files_of(source: Source, *, takes_records: bool = False) -> TextFiles | None:
+def find_source_files(source: Source, *, takes_records: bool = False) -> TextFiles | None:
     """The files that a source names, or `None` where it is an iterable of texts.
 
     A `str` or a path is one file or a pattern; in a list, paths are `os.PathLike` and strings are texts.
@@ -67,7 +67,7 @@ def files_of(source: Source, *, takes_records: bool = False) -> TextFiles | None
         return files
     if any(are_paths):
         raise InvalidArgumentError("source mixes paths and texts; pass the one or the other")
-    for item in source[:_LOOKED_AT]:
+    for item in source[:_MAX_INSPECTED]:
         if isinstance(item, str) and is_file(item):
             raise InvalidArgumentError(
                 f"source is a list of strings, and {item!r} is the name of a file: for files pass "
@@ -92,22 +92,22 @@ class Corpus(NamedTuple):
     fetched: tuple[FetchedFiles, ...] = ()
 
 
-def corpus_of(source: Source, separators: Sequence[str], longest: int, *, safe_cuts: bool) -> Corpus:
-    """A source in chunks of about `longest` bytes; the arguments are those of `file_chunks`."""
-    files = files_of(source)
+def open_corpus(source: Source, separators: Sequence[str], longest: int, *, safe_splits: bool) -> Corpus:
+    """A source in chunks of about `longest` bytes; the arguments are those of `iter_file_chunks`."""
+    files = find_source_files(source)
     if files is None:
-        return Corpus(text_chunks(source, longest), None, ())  # type: ignore[arg-type]
-    as_read = as_they_are(files)
-    chunks = file_chunks(files, separators, longest, safe_cuts=safe_cuts)
+        return Corpus(iter_text_chunks(source, longest), None, ())  # type: ignore[arg-type]
+    as_read = get_source_files(files)
+    chunks = iter_file_chunks(files, separators, longest, safe_splits=safe_splits)
     return Corpus(chunks, sum(file.nbytes for file in as_read), as_read, files.fetched)
 
 
-def text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
+def iter_text_chunks(texts: Iterable[Text], longest: int) -> Iterator[TextChunk]:
     """Gather texts that are not empty into chunks of about `longest` bytes in memory."""
     gathered: list[Text] = []
     nbytes = 0
     for i, text in enumerate(texts):
-        size = nbytes_of(checked_text(text, f"text {i} of the source", paths_advice=LIST_THE_PATHS))
+        size = count_bytes(check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE))
         if not size:
             continue
         nbytes += size
@@ -127,31 +127,33 @@ def read_documents(source: Source, separator: str | None) -> Iterator[Text]:
             megabytes at a time; the documents of plain text are `bytes`.
         separator: what stands between documents; `None` if a file, a record or a text is one document.
     """
-    files = files_of(source)
+    files = find_source_files(source)
     if files is None:
         for i, text in enumerate(source):  # type: ignore[arg-type]
-            checked = checked_text(text, f"text {i} of the source", paths_advice=LIST_THE_PATHS)
-            yield from _documents_in(checked, separator)
+            checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
+            yield from _split_documents(checked, separator)
         return
-    for documents, _ in documents_by_chunk(files, separator):
+    for documents, _ in iter_documents_by_chunk(files, separator):
         yield from documents
 
 
-def documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tuple[Iterable[Text], int]]:
+def iter_documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tuple[Iterable[Text], int]]:
     """The documents of each chunk of files, with how far it goes in them, as of `read_nbytes`.
 
     Documents with bytes that are not UTF-8 are kept as they are; how many there were is logged at the end.
     """
     separators = [] if separator is None else [separator]
     num_invalid, first = 0, ""
-    for chunk in file_chunks(files, separators, _READ_SIZE, safe_cuts=False):
+    for chunk in iter_file_chunks(files, separators, _READ_SIZE, safe_splits=False):
         texts = [text for text, _ in chunk.read()]
         for text in texts:
-            at = _invalid_at(text)
+            at = _find_invalid_byte(text)
             if at is not None:
-                num_invalid += sum(_invalid_at(part) is not None for part in _documents_in(text, separator))
-                first = first or _position_of(chunk, at)
-        parts = (_documents_in(text, separator) for text in texts)
+                num_invalid += sum(
+                    _find_invalid_byte(part) is not None for part in _split_documents(text, separator)
+                )
+                first = first or _describe_position(chunk, at)
+        parts = (_split_documents(text, separator) for text in texts)
         yield itertools.chain.from_iterable(parts), chunk.read_nbytes
     if num_invalid:
         _log.warning(
@@ -161,18 +163,18 @@ def documents_by_chunk(files: TextFiles, separator: str | None) -> Iterator[tupl
         )
 
 
-def _invalid_at(text: Text) -> int | None:
-    return invalid_utf8(text) if isinstance(text, bytes) else None
+def _find_invalid_byte(text: Text) -> int | None:
+    return find_invalid_utf8(text) if isinstance(text, bytes) else None
 
 
-def _position_of(chunk: Chunk, at: int) -> str:
+def _describe_position(chunk: Chunk, at: int) -> str:
     """Where a byte of a chunk is, for messages."""
     if isinstance(chunk, FileChunk):
-        return f"byte {chunk.start + at} of {place_of(chunk.path)}"
+        return f"byte {chunk.start + at} of {get_path_or_url(chunk.path)}"
     return "in a Parquet file"
 
 
-def _documents_in(text: Text, separator: str | None) -> Iterable[Text]:
+def _split_documents(text: Text, separator: str | None) -> Iterable[Text]:
     if separator is None:
         return [text] if text else []
     if isinstance(text, bytes):
@@ -190,7 +192,7 @@ class SpooledTexts:
         self._file = tempfile.TemporaryFile("w+", encoding="ascii")  # noqa: SIM115 (closed by __exit__)
         try:
             for i, text in enumerate(texts):
-                checked = checked_text(text, f"text {i} of the source", paths_advice=LIST_THE_PATHS)
+                checked = check_text(text, f"text {i} of the source", paths_advice=LIST_PATHS_ADVICE)
                 characters = to_characters(checked)
                 self._file.write(json.dumps(characters) + "\n")
         except BaseException:
@@ -212,8 +214,8 @@ class SpooledTexts:
             yield from_characters(json.loads(line))
 
 
-def readable_again(source: Source) -> AbstractContextManager[Source]:
+def make_rereadable(source: Source) -> AbstractContextManager[Source]:
     """A source that can be read several times: an iterator's texts are kept in a temporary file."""
-    if files_of(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
+    if find_source_files(source) is None and iter(source) is iter(source):  # type: ignore[arg-type]
         return SpooledTexts(source)  # type: ignore[arg-type]
     return nullcontext(source)

@@ -8,25 +8,32 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
-from tokjax._util.directories import empty_place, exclusive_place, resolve
+from tokjax._util.checks import check_int
+from tokjax._util.directories import clear_incomplete_directory, open_atomic_directory, resolve
 from tokjax._util.files import (
     NotRegularFileError,
-    npy_errors_as_value_errors,
+    convert_npy_errors,
     read_regular,
     write_atomically,
-    write_together,
+    write_files_atomically,
 )
 from tokjax._util.optional_imports import import_optional
-from tokjax._util.urls import refuse_urls
+from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.core.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
-from tokjax.datasets.document_encoding import Documents, Encoded
+from tokjax.datasets.document_encoding import Documents, EncodedDocuments
 from tokjax.datasets.fields import PackedTokenField
 from tokjax.datasets.shards import ShardWriter
-from tokjax.datasets.writer import DATASET, DEFAULT_SHARD_SIZE, WrittenDataset, finish, plan_of, written
+from tokjax.datasets.writer import (
+    DATASET,
+    DEFAULT_SHARD_SIZE,
+    WrittenDataset,
+    finish_dataset,
+    make_plan,
+    summarize_dataset,
+)
 
 if TYPE_CHECKING:
     import os
@@ -49,7 +56,7 @@ _MEGATRON_MAX_LENGTH = (1 << 31) - 1
 _MEGATRON_DTYPES = {1: "<u1", 2: "<i1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
 
 
-class _Stream(NamedTuple):
+class _TokenStream(NamedTuple):
     """Ids of another program.
 
     Attributes:
@@ -95,22 +102,22 @@ def convert_dataset(
         DatasetMismatchError: an id is not in the tokenizer's vocabulary; nothing was written.
         SourceError: the file is damaged, or is none of that format.
     """
-    refuse_urls(path, out)
-    stream = _READERS[_format_of(Path(path), format)](Path(path))
+    reject_urls(path, out)
+    stream = _READERS[_detect_format(Path(path), format)](Path(path))
     field = PackedTokenField(
         tokenizer, chunk_tokens, add_eos_between_docs=protocol.eos_id(tokenizer) is not None
     )
     _check_ids(stream.ids, protocol.vocab_size(tokenizer), Path(path))
-    plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
+    plan = make_plan(field, check_int("shard_size", shard_size, minimum=1))
     target = resolve(out)
-    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        empty_place(directory, DATASET, overwrite=overwrite)
+    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+        clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
         with ShardWriter(directory, field, shard_size, (), lambda _: None, counts_text=False) as writer:
-            for documents in _documents_of(stream, protocol.eos_id(tokenizer), field.data_dtype):
+            for documents in _iter_documents(stream, protocol.eos_id(tokenizer), field.data_dtype):
                 writer.add(*documents)
         source = {"converted": str(Path(path).resolve()), "num_bytes": Path(path).stat().st_size}
-        manifest = finish(directory, field, plan, source, writer.shards)
-    return written(manifest, target)
+        manifest = finish_dataset(directory, field, plan, source, writer.shards)
+    return summarize_dataset(manifest, target)
 
 
 def export_dataset(
@@ -135,11 +142,11 @@ def export_dataset(
         DatasetExistsError: a file exists and `overwrite` is not set.
         InvalidArgumentError: the format can't hold these ids, or is not written.
     """
-    refuse_urls(path)
+    reject_urls(path)
     if not isinstance(dataset, TokenDataset):
         raise InvalidArgumentError(f"a dataset of ids is expected, not a {type(dataset).__name__}")
     target = Path(path)
-    kind = _format_of(target, format)
+    kind = _detect_format(target, format)
     if kind == "torch":
         raise InvalidArgumentError(
             "a .pt is not written; write an .npy, which torch.from_numpy(np.load(...)) takes"
@@ -156,7 +163,7 @@ def export_dataset(
     if kind == "megatron":
         dtype = np.dtype("<u2" if dataset.vocab_size <= 1 << 16 else "<i4")
         _check_megatron_lengths(dataset)
-        write_together(
+        write_files_atomically(
             [
                 (data, lambda file: _write_ids(file, dataset, dtype)),
                 (index, lambda file: _write_index(file, dataset, dtype)),
@@ -175,7 +182,7 @@ def export_dataset(
     return (target,)
 
 
-def _format_of(path: Path, named: str | None) -> TokenFormat:
+def _detect_format(path: Path, named: str | None) -> TokenFormat:
     kind = named or _SUFFIXES.get(path.suffix)
     if kind not in get_args(TokenFormat):
         about = (
@@ -185,7 +192,7 @@ def _format_of(path: Path, named: str | None) -> TokenFormat:
     return kind  # type: ignore[return-value]
 
 
-def _read_nanogpt(path: Path) -> _Stream:
+def _read_nanogpt(path: Path) -> _TokenStream:
     size = path.stat().st_size
     with path.open("rb") as file:
         dtype = _LLM_C_HEADERS.get(file.read(8))
@@ -198,40 +205,40 @@ def _read_nanogpt(path: Path) -> _Stream:
     if size % 2:
         raise SourceError(f"{path}: has {size} bytes, which are no uint16 ids: cut short, or another format?")
     ids = np.memmap(path, "<u2", "r") if size else np.zeros(0, "<u2")
-    return _Stream(ids, None)
+    return _TokenStream(ids, None)
 
 
-def _read_npy(path: Path) -> _Stream:
+def _read_npy(path: Path) -> _TokenStream:
     try:
-        with npy_errors_as_value_errors():
+        with convert_npy_errors():
             ids = np.load(path, mmap_mode="r", allow_pickle=False)
     except ValueError as error:
         raise SourceError(f"{path}: cut short, or no .npy file: {error}") from error
     if not isinstance(ids, np.ndarray):
         raise SourceError(f"{path}: holds several arrays; save the one of ids as an .npy")
-    return _of_array(ids, path)
+    return _make_stream(ids, path)
 
 
-def _read_torch(path: Path) -> _Stream:
+def _read_torch(path: Path) -> _TokenStream:
     torch = import_optional("torch", extra="torch", purpose=f"reading {path}")
     try:
         tensor = torch.load(path, weights_only=True, map_location="cpu")
-        return _of_array(tensor.numpy(), path)
+        return _make_stream(tensor.numpy(), path)
     except (AttributeError, TypeError, RuntimeError, EOFError) as error:
         raise SourceError(f"{path}: is no file of one tensor: {error}") from error
 
 
-def _of_array(ids: NDArray[Any], path: Path) -> _Stream:
+def _make_stream(ids: NDArray[Any], path: Path) -> _TokenStream:
     if ids.dtype.kind not in "iu" or ids.ndim not in (1, 2):
         raise SourceError(
             f"{path}: holds {ids.dtype} of {ids.ndim} dimensions; integers of one or two are expected"
         )
     if ids.ndim == 1:
-        return _Stream(ids, None)
-    return _Stream(ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1])
+        return _TokenStream(ids, None)
+    return _TokenStream(ids.reshape(-1), np.arange(len(ids) + 1) * ids.shape[1])
 
 
-def _read_megatron(path: Path) -> _Stream:
+def _read_megatron(path: Path) -> _TokenStream:
     data = path.with_suffix(".bin")
     try:
         index = read_regular(path.with_suffix(".idx"))
@@ -255,9 +262,9 @@ def _read_megatron(path: Path) -> _Stream:
     sizes = np.frombuffer(index, "<i4", sequences, _MEGATRON_HEADER.size)
     ends = np.frombuffer(index, "<i8", documents, _MEGATRON_HEADER.size + 12 * sequences)
     dtype = np.dtype(_MEGATRON_DTYPES[code])
-    splits = splits_from_lengths(sizes.astype(np.int64))
-    places = np.frombuffer(index, "<i8", sequences, _MEGATRON_HEADER.size + 4 * sequences)
-    add_up = (sizes >= 0).all() and np.array_equal(places, splits[:-1] * dtype.itemsize)
+    splits = make_row_splits(sizes.astype(np.int64))
+    byte_offsets = np.frombuffer(index, "<i8", sequences, _MEGATRON_HEADER.size + 4 * sequences)
+    add_up = (sizes >= 0).all() and np.array_equal(byte_offsets, splits[:-1] * dtype.itemsize)
     if documents:
         add_up &= ends[0] == 0 and ends[-1] == sequences and (np.diff(ends) >= 0).all()
     if not add_up:
@@ -267,7 +274,7 @@ def _read_megatron(path: Path) -> _Stream:
             f"{data}: has {data.stat().st_size} bytes, {path.name} says {splits[-1]} ids of {dtype}"
         )
     ids = np.memmap(data, dtype, "r") if splits[-1] else np.zeros(0, dtype)
-    return _Stream(ids, splits.take(ends) if documents else splits)
+    return _TokenStream(ids, splits.take(ends) if documents else splits)
 
 
 _READERS = {"nanogpt": _read_nanogpt, "megatron": _read_megatron, "npy": _read_npy, "torch": _read_torch}
@@ -285,11 +292,11 @@ def _check_ids(ids: NDArray[Any], vocab_size: int, path: Path) -> None:
             )
 
 
-def _documents_of(
-    stream: _Stream, eos: int | None, dtype: np.dtype[Any]
-) -> Iterator[tuple[Documents, Encoded]]:
+def _iter_documents(
+    stream: _TokenStream, eos: int | None, dtype: np.dtype[Any]
+) -> Iterator[tuple[Documents, EncodedDocuments]]:
     """Documents, some millions of ids at a time."""
-    splits = _splits_at(stream.ids, eos) if stream.splits is None else stream.splits
+    splits = _find_splits(stream.ids, eos) if stream.splits is None else stream.splits
     first = 0
     while first < len(splits) - 1:
         last = max(int(np.searchsorted(splits, splits[first] + _AT_ONCE, "right")) - 1, first + 1)
@@ -298,11 +305,11 @@ def _documents_of(
         data = ids.astype(dtype)
         texts: list[Any] = [data[a:b].tobytes() for a, b in zip(local, local[1:], strict=False)]
         num_dropped = np.zeros(last - first, np.int64)
-        yield Documents(list(range(first, last)), texts), Encoded(data, local, {}, num_dropped)
+        yield Documents(list(range(first, last)), texts), EncodedDocuments(data, local, {}, num_dropped)
         first = last
 
 
-def _splits_at(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
+def _find_splits(ids: NDArray[Any], eos: int | None) -> NDArray[np.int64]:
     """Where documents start: behind each EOS."""
     parts = [np.zeros(1, np.int64)]
     if eos is not None:

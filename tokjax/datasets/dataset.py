@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
 from tokjax.core.errors import (
@@ -17,9 +17,9 @@ from tokjax.core.errors import (
     DatasetIndexError,
     DatasetMismatchError,
 )
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_files import DatasetFiles
-from tokjax.datasets.fields import field_of
+from tokjax.datasets.fields import make_field
 from tokjax.datasets.open_shards import OpenShard, OpenShards
 from tokjax.datasets.sequence_cache import TokenCache
 from tokjax.formats.tokjax_json import parse_tokjax
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tokjax.datasets.remote import RemoteDirectory
     from tokjax.datasets.sequence_cache import CacheStats
 
-_MOST_KNOWN_SPLITS = 1024
+_MAX_CACHED_SPLITS = 1024
 
 
 class Dataset:
@@ -54,7 +54,7 @@ class Dataset:
         path: its directory; of one at a URL, where its files are kept here.
         location: its directory, or its URL: what messages call it.
         manifest: what it holds.
-        given_tokenizer: what it was opened with, if anything.
+        tokenizer_override: what it was opened with, if anything.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Dataset:
     ) -> None:
         self.path = path
         self.manifest = manifest
-        self.given_tokenizer = tokenizer
+        self.tokenizer_override = tokenizer
         self._files = DatasetFiles(
             path,
             manifest,
@@ -87,8 +87,8 @@ class Dataset:
         self._lock = ThreadLock()
         self._open_shards = OpenShards()
         self._shard_splits: OrderedDict[int, NDArray[np.int64]] = OrderedDict()
-        self._item_starts = splits_from_lengths(manifest.get_counts("num_items"))
-        self._document_starts = splits_from_lengths(manifest.get_counts("num_documents"))
+        self._item_starts = make_row_splits(manifest.get_counts("num_items"))
+        self._document_starts = make_row_splits(manifest.get_counts("num_documents"))
         if remote is None:
             self._files.check_sizes()
 
@@ -103,7 +103,7 @@ class Dataset:
             "manifest_identity": files.manifest_identity,
             "verified": dict(files.verified),
         }
-        return _reopened, (type(self), self.path, self.manifest, self.given_tokenizer, options)
+        return _reopen, (type(self), self.path, self.manifest, self.tokenizer_override, options)
 
     def __len__(self) -> int:
         """How many documents there are."""
@@ -134,7 +134,7 @@ class Dataset:
         plan = self.manifest.plan
         is_text = plan.tokenizer_fingerprint is None
         try:
-            return field_of(plan.type_id, plan.options, None if is_text else self.tokenizer)
+            return make_field(plan.type_id, plan.options, None if is_text else self.tokenizer)
         except DatasetMismatchError:  # (it is a ValueError, too)
             raise
         except (TypeError, ValueError) as error:
@@ -145,8 +145,8 @@ class Dataset:
     @cached_property
     def tokenizer(self) -> Any:
         """The tokenizer: the one given to `open_dataset`, else the one saved here."""
-        if self.given_tokenizer is not None:
-            return self.given_tokenizer
+        if self.tokenizer_override is not None:
+            return self.tokenizer_override
         name, wanted = self.manifest.tokenizer_file, self.manifest.plan.tokenizer_fingerprint
         if name is None:
             why = "holds texts, and no tokenizer" if wanted is None else "could not save its tokenizer"
@@ -163,7 +163,7 @@ class Dataset:
     @cached_property
     def document_lengths(self) -> NDArray[np.int64]:
         """How many ids, or bytes of text, each document has: `int64`, `(num_documents,)`."""
-        return self._column(self._length_column)
+        return self._load_column(self._length_column)
 
     @cached_property
     def document_splits(self) -> NDArray[np.int64]:
@@ -178,7 +178,7 @@ class Dataset:
     @cached_property
     def documents(self) -> NDArray[Any]:
         """The index: a structured array, shape `(documents,)`, of `doc_id`, places and lengths."""
-        columns = self._index_columns()
+        columns = self._build_index_columns()
         index = np.empty(self.num_documents, [(name, "<u8") for name in columns])
         for name, values in columns.items():
             index[name] = values
@@ -208,18 +208,18 @@ class Dataset:
     def _data_column(self) -> str:
         return "tokens"
 
-    def _index_columns(self) -> dict[str, NDArray[Any]]:
+    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
         raise NotImplementedError
 
-    def _doc_ids(self) -> NDArray[np.uint64]:
+    def _load_doc_ids(self) -> NDArray[np.uint64]:
         """The ids of all documents."""
         ids = np.arange(self.num_documents, dtype=np.uint64)
         for i, shard in enumerate(self.manifest.shards):
-            if _file_name(shard, "doc_id") in shard.files:
+            if _format_file_name(shard, "doc_id") in shard.files:
                 ids[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, "doc_id")
         return ids
 
-    def _column(self, column: str) -> NDArray[np.int64]:
+    def _load_column(self, column: str) -> NDArray[np.int64]:
         """Numbers of all documents."""
         values = np.empty(self.num_documents, np.int64)
         self._fill(values, column)
@@ -230,23 +230,23 @@ class Dataset:
         for i, shard in enumerate(self.manifest.shards):
             values[self._document_starts[i] : self._document_starts[i + 1]] = self._load(shard, column)
 
-    def _stored(self, row: SupportsIndex) -> NDArray[Any]:
+    def _read_document(self, row: SupportsIndex) -> NDArray[Any]:
         """What is stored of one document; counted from the end if it is negative."""
-        given = checked_int("row", row)
-        index = given + len(self) if given < 0 else given
+        requested = check_int("row", row)
+        index = requested + len(self) if requested < 0 else requested
         if not 0 <= index < len(self):
-            raise DatasetIndexError(f"there is no document {given}: the dataset has {len(self)}")
+            raise DatasetIndexError(f"there is no document {requested}: the dataset has {len(self)}")
         shard = int(np.searchsorted(self._document_starts, index, "right")) - 1
         at = index - int(self._document_starts[shard])
 
         def read() -> NDArray[Any]:
-            splits = self._splits(shard)
+            splits = self._get_splits(shard)
             return self._open(shard).data[splits[at] : splits[at + 1]]
 
         if self._cache is None:
             return read()
-        kept = self._cache.get(index, lambda: read().tobytes())
-        return np.frombuffer(kept, self.manifest.plan.data_dtype)
+        contents = self._cache.get(index, lambda: read().tobytes())
+        return np.frombuffer(contents, self.manifest.plan.data_dtype)
 
     def _open(self, index: int) -> OpenShard:
         """The data of a shard; those that were opened last stay open."""
@@ -258,26 +258,26 @@ class Dataset:
                 self._open_shards.keep(index, found)
         return found
 
-    def _splits(self, index: int) -> NDArray[np.int64]:
+    def _get_splits(self, index: int) -> NDArray[np.int64]:
         """Where each document starts in a shard: `int64`, shape `(documents + 1,)`."""
         found = self._shard_splits.get(index)
         if found is None:
             with self._lock.current:
                 shard = self.manifest.shards[index]
-                found = splits_from_lengths(self._load(shard, self._length_column).astype(np.int64))
+                found = make_row_splits(self._load(shard, self._length_column).astype(np.int64))
                 self._check_total(f"{self.location}/{shard.name}", found, shard.num_items)
                 self._shard_splits[index] = found
-                while len(self._shard_splits) > _MOST_KNOWN_SPLITS:
+                while len(self._shard_splits) > _MAX_CACHED_SPLITS:
                     self._shard_splits.popitem(last=False)
         return found
 
     def _load(self, shard: Shard, column: str) -> NDArray[Any]:
         """A file of a shard."""
-        name = _file_name(shard, column)
+        name = _format_file_name(shard, column)
         if name not in shard.files:
             raise DatasetCorruptError(f"{self.location}: the manifest names no {name}")
         is_data = column == self._data_column
-        place, record = f"{self.location}/{name}", shard.files[name]
+        location, record = f"{self.location}/{name}", shard.files[name]
         contents = self._files.map(name, record) if is_data else self._files.read(name, record)
         values = self._files.parse_array(name, contents)
         entries = shard.num_items if is_data else shard.num_documents
@@ -285,25 +285,25 @@ class Dataset:
         fits = values.dtype == wanted if is_data else values.dtype.kind == "u"
         if values.shape != (entries,) or not fits:
             raise DatasetCorruptError(
-                f"{place} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
+                f"{location} holds {values.shape} of {values.dtype}, the manifest says ({entries},) of {wanted}"
             )
         return values
 
     @staticmethod
-    def _check_total(place: str, splits: NDArray[np.int64], num_items: int) -> None:
+    def _check_total(location: str, splits: NDArray[np.int64], num_items: int) -> None:
         if splits[-1] != num_items:
             raise DatasetCorruptError(
-                f"{place}: its documents have {splits[-1]} items, its data {num_items}; write the dataset "
+                f"{location}: its documents have {splits[-1]} items, its data {num_items}; write the dataset "
                 "again"
             )
 
 
-def _reopened(
+def _reopen(
     kind: type[Dataset], path: Path, manifest: Manifest, tokenizer: Any, options: dict[str, Any]
 ) -> Dataset:
     remote: RemoteDirectory | None = options["remote"]
     return kind(path if remote is None else remote.local, manifest, tokenizer, **options)
 
 
-def _file_name(shard: Shard, column: str) -> str:
+def _format_file_name(shard: Shard, column: str) -> str:
     return f"{shard.name}.{column}.npy"

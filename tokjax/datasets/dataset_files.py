@@ -13,10 +13,10 @@ import numpy as np
 from tokjax._util.files import (
     FileIdentity,
     NotRegularFileError,
+    compute_sha256,
+    convert_npy_errors,
     get_identity,
-    npy_errors_as_value_errors,
     open_regular,
-    sha256_of,
 )
 from tokjax.core.errors import DatasetCorruptError
 from tokjax.datasets.manifest import MANIFEST_FILE
@@ -111,7 +111,7 @@ class DatasetFiles:
         self.check_not_replaced()
         for name, record in self.manifest.iter_files():
             with self._open(name, record) as file:
-                self._compare(name, record, get_identity(file), sha256_of(file))
+                self._compare(name, record, get_identity(file), compute_sha256(file))
 
     def read(self, name: str, record: FileRecord) -> bytes:
         """Returns the contents of a file, compared with its checksum."""
@@ -130,7 +130,7 @@ class DatasetFiles:
         with self._open(name, record) as file:
             identity = get_identity(file)
             if self._is_unverified(name, identity):
-                self._compare(name, record, identity, sha256_of(file))
+                self._compare(name, record, identity, compute_sha256(file))
             try:
                 return mmap.mmap(file.fileno(), record.nbytes, access=mmap.ACCESS_READ)
             except ValueError:  # (it was cut short after its size was compared)
@@ -139,7 +139,7 @@ class DatasetFiles:
     def parse_array(self, name: str, contents: bytes | mmap.mmap) -> NDArray[Any]:
         """Returns the array of an `.npy` file, shape `(n,)`, without copying it."""
         try:
-            with npy_errors_as_value_errors():
+            with convert_npy_errors():
                 return _parse_npy(contents)
         except ValueError as error:
             raise DatasetCorruptError(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from tokjax._util.array_namespace import as_integers
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import DatasetIndexError, InvalidArgumentError
-from tokjax.core.ragged import Ragged, splits_from_lengths
+from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.fields import BucketedTokenField
-from tokjax.datasets.open_shards import most_held_shards
+from tokjax.datasets.open_shards import get_max_held_shards
 from tokjax.encoding.encode import encode_result
 
 if TYPE_CHECKING:
@@ -35,12 +35,12 @@ class RawTextDataset(Dataset):
     def _data_column(self) -> str:
         return "text"
 
-    def _index_columns(self) -> dict[str, NDArray[Any]]:
+    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
         return {
-            "doc_id": self._doc_ids(),
+            "doc_id": self._load_doc_ids(),
             "data_ptr": self.document_splits[:-1],
             "byte_length": self.document_lengths,
-            "char_length": self._column("char_length"),
+            "char_length": self._load_column("char_length"),
         }
 
     def __getitem__(self, row: SupportsIndex) -> str:
@@ -49,7 +49,7 @@ class RawTextDataset(Dataset):
 
     def text_bytes(self, row: SupportsIndex) -> bytes:
         """The bytes of a document, as they were given."""
-        return self._stored(row).tobytes()
+        return self._read_document(row).tobytes()
 
     def decode_text(self, row: SupportsIndex) -> str:
         """A document; bytes that are no UTF-8 as U+FFFD."""
@@ -77,9 +77,9 @@ class TokenDataset(Dataset):
     def _length_column(self) -> str:
         return "num_tokens"
 
-    def _index_columns(self) -> dict[str, NDArray[Any]]:
+    def _build_index_columns(self) -> dict[str, NDArray[Any]]:
         return {
-            "doc_id": self._doc_ids(),
+            "doc_id": self._load_doc_ids(),
             "start_offset": self.document_splits[:-1],
             "num_tokens": self.document_lengths,
         }
@@ -102,7 +102,7 @@ class TokenDataset(Dataset):
 
     def document(self, row: SupportsIndex) -> NDArray[np.int32]:
         """The ids of one document, with those around it, `int32`, shape `(num_tokens,)`."""
-        return self._stored(row).astype(np.int32)
+        return self._read_document(row).astype(np.int32)
 
     def rows(self, rows: ArrayLike) -> Ragged:
         """The ids of several documents.
@@ -113,7 +113,7 @@ class TokenDataset(Dataset):
         wanted = as_integers("rows", rows, np.int64)
         parts = [self.document(row) for row in wanted.tolist()]
         ids = np.concatenate([np.zeros(0, np.int32), *parts])
-        return Ragged(ids, splits_from_lengths(map(len, parts)))
+        return Ragged(ids, make_row_splits(map(len, parts)))
 
     def read(self, start: int, stop: int) -> NDArray[np.int32]:
         """The ids `[start, stop)` of all documents end to end, `int32`, shape `(stop - start,)`."""
@@ -133,7 +133,7 @@ class TokenDataset(Dataset):
             InvalidArgumentError: a window does not lie in them.
         """
         firsts = as_integers("starts", starts, np.int64)
-        ids = np.empty((len(firsts), checked_int("length", length, least=0)), np.int32)
+        ids = np.empty((len(firsts), check_int("length", length, minimum=0)), np.int32)
         self.gather_into(firsts, ids)
         return ids
 
@@ -147,44 +147,47 @@ class TokenDataset(Dataset):
         length = ids.shape[1]
         outside = (firsts < 0) | (firsts > self.num_tokens - length)
         if np.count_nonzero(outside):
-            place = int(firsts[outside][0])
+            position = int(firsts[outside][0])
             raise InvalidArgumentError(
-                f"the window [{place}, {place + length}) does not lie in the stream's {self.num_tokens} ids"
+                f"the window [{position}, {position + length}) does not lie in the stream's {self.num_tokens} ids"
             )
         if not ids.size:
             return
         shards = np.searchsorted(self._item_starts, firsts, "right") - 1
-        places = (firsts - self._item_starts.take(shards)) * self._item_bytes
-        stored = self._joined(shards.tolist(), places.tolist(), length * self._item_bytes)
+        positions = (firsts - self._item_starts.take(shards)) * self._item_bytes
+        stored = self._join_windows(shards.tolist(), positions.tolist(), length * self._item_bytes)
         np.copyto(ids.reshape(-1), np.frombuffer(stored, self.manifest.plan.data_dtype), casting="same_kind")
 
-    def _joined(self, shards: list[int], places: list[int], nbytes: int) -> bytes:
+    def _join_windows(self, shards: list[int], positions: list[int], nbytes: int) -> bytes:
         """So many bytes from each of some places on, end to end (joined at once: quicker)."""
         if self._cache is not None:
             return b"".join(
-                self._cache.get((shard, place, nbytes), partial(self._over_shards, shard, place, nbytes))
-                for shard, place in zip(shards, places, strict=True)
+                self._cache.get(
+                    (shard, position, nbytes), partial(self._read_across_shards, shard, position, nbytes)
+                )
+                for shard, position in zip(shards, positions, strict=True)
             )
         distinct = set(shards)
-        if len(distinct) > most_held_shards():
-            return self._copied(shards, places, nbytes)
+        if len(distinct) > get_max_held_shards():
+            return self._copy_windows(shards, positions, nbytes)
         raw = {shard: self._open(shard).raw for shard in distinct}
         windows: list[bytes | memoryview] = [
-            raw[shard][place : place + nbytes] for shard, place in zip(shards, places, strict=True)
+            raw[shard][position : position + nbytes]
+            for shard, position in zip(shards, positions, strict=True)
         ]
         joined = b"".join(windows)
         if len(joined) == nbytes * len(windows):
             return joined
         for i, window in enumerate(windows):
             if len(window) < nbytes:
-                windows[i] = self._over_shards(shards[i], places[i], nbytes)
+                windows[i] = self._read_across_shards(shards[i], positions[i], nbytes)
         return b"".join(windows)
 
-    def _copied(self, shards: list[int], places: list[int], nbytes: int) -> bytes:
+    def _copy_windows(self, shards: list[int], positions: list[int], nbytes: int) -> bytes:
         """The same from more shards than may be held: one shard after the other."""
         windows = [b""] * len(shards)
         for i in sorted(range(len(shards)), key=shards.__getitem__):
-            windows[i] = self._over_shards(shards[i], places[i], nbytes)
+            windows[i] = self._read_across_shards(shards[i], positions[i], nbytes)
         return b"".join(windows)
 
     @cached_property
@@ -195,9 +198,9 @@ class TokenDataset(Dataset):
         """Chunks of the ids of all documents end to end, each by its number."""
         return ChunkSource(self, chunk_tokens, extra_token=extra_token)
 
-    def _over_shards(self, shard: int, place: int, nbytes: int) -> bytes:
+    def _read_across_shards(self, shard: int, position: int, nbytes: int) -> bytes:
         """Bytes from a place of a shard on, and if need be of the next ones."""
-        found = bytes(self._open(shard).raw[place : place + nbytes])
+        found = bytes(self._open(shard).raw[position : position + nbytes])
         while len(found) < nbytes:
             shard += 1
             found += self._open(shard).raw[: nbytes - len(found)]
@@ -215,7 +218,7 @@ class ChunkSource:
 
     def __init__(self, dataset: TokenDataset, chunk_tokens: int, *, extra_token: bool) -> None:
         self.dataset = dataset
-        self.chunk_tokens = checked_int("chunk_tokens", chunk_tokens, least=1)
+        self.chunk_tokens = check_int("chunk_tokens", chunk_tokens, minimum=1)
         self.extra_token = bool(extra_token)
 
     def __len__(self) -> int:
@@ -224,10 +227,10 @@ class ChunkSource:
 
     def __getitem__(self, index: SupportsIndex) -> NDArray[np.int32]:
         """The ids of a chunk, `int32`, shape `(chunk_tokens,)`, or one more."""
-        place = checked_int("index", index)
-        if not 0 <= place < len(self):
-            raise DatasetIndexError(f"there is no chunk {place}: there are {len(self)}")
-        start = place * self.chunk_tokens
+        position = check_int("index", index)
+        if not 0 <= position < len(self):
+            raise DatasetIndexError(f"there is no chunk {position}: there are {len(self)}")
+        start = position * self.chunk_tokens
         return self.dataset.read(start, start + self.chunk_tokens + self.extra_token)
 
 
@@ -261,16 +264,16 @@ class BucketedDataset(TokenDataset):
         sizes: NDArray[np.int64] = self._bucket_table.sum(axis=0)
         return sizes
 
-    def bucket_rows(self, bucket: int, places: ArrayLike) -> NDArray[np.int64]:
+    def bucket_rows(self, bucket: int, positions: ArrayLike) -> NDArray[np.int64]:
         """Which documents stand at some places of a bucket.
 
         Args:
             bucket: which bucket.
-            places: from 0 to the size of the bucket, integers, shape `(n,)`.
+            positions: from 0 to the size of the bucket, integers, shape `(n,)`.
         """
         table = self._bucket_table
-        up_to = splits_from_lengths(table[:, bucket])
-        wanted = as_integers("places", places, np.int64)
+        up_to = make_row_splits(table[:, bucket])
+        wanted = as_integers("places", positions, np.int64)
         shard = np.searchsorted(up_to, wanted, "right") - 1
         first = self._document_starts[:-1] + table[:, :bucket].sum(axis=1)
         rows: NDArray[np.int64] = first.take(shard) + wanted - up_to.take(shard)

@@ -13,7 +13,7 @@ from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.core.ragged import Ragged, make_ragged
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.datasets.fields import PackedTokenField, RawTextField, TokenField
-from tokjax.encoding.encode import put_around, template_ids
+from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,7 +39,7 @@ class Documents(NamedTuple):
     texts: list[Text]
 
 
-class Encoded(NamedTuple):
+class EncodedDocuments(NamedTuple):
     """What is stored of some documents.
 
     Attributes:
@@ -56,7 +56,7 @@ class Encoded(NamedTuple):
     num_dropped: NDArray[np.int64]
 
 
-def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> Encoded:
+def encode_documents(field: Field, documents: Documents, *, threads: int | None = None) -> EncodedDocuments:
     """Encode documents as a field stores them.
 
     Args:
@@ -70,27 +70,27 @@ def encode_documents(field: Field, documents: Documents, *, threads: int | None 
     """
     if isinstance(field, RawTextField):
         return _encode_text(field, documents)
-    rows = _rows_of(field, documents, threads)
+    rows = _encode_rows(field, documents, threads)
     num_dropped = np.zeros(len(documents.texts), np.int64)
     if isinstance(field, PackedTokenField):
-        rows = _with_ends(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
+        rows = _add_bos_and_eos(field, rows._replace(ids=np.asarray(rows.ids).astype(field.data_dtype)))
     elif not isinstance(field, TokenField):  # (a field of one's own puts around documents what it wants)
-        rows, num_dropped = put_around(
+        rows, num_dropped = apply_tokenizer_template(
             field.tokenizer, rows, add_special_tokens=field.add_special_tokens, max_length=field.max_tokens
         )
     data = np.asarray(rows.ids).astype(field.data_dtype, copy=False)
-    return Encoded(data, np.asarray(rows.row_splits), {}, num_dropped)
+    return EncodedDocuments(data, np.asarray(rows.row_splits), {}, num_dropped)
 
 
 def encode_named(
-    encode: Callable[[Sequence[Text]], Result], texts: Sequence[Text], name_of: Callable[[int], str]
+    encode: Callable[[Sequence[Text]], Result], texts: Sequence[Text], get_name: Callable[[int], str]
 ) -> Result:
     """Encode texts, with errors that name the one that holds what is disallowed.
 
     Args:
         encode: encodes some.
         texts: all of them.
-        name_of: what errors call a text, by its place.
+        get_name: what errors call a text, by its place.
 
     Raises:
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
@@ -102,35 +102,41 @@ def encode_named(
             try:
                 encode([text])
             except DisallowedSpecialTokenError as error:
-                raise DisallowedSpecialTokenError(f"in {name_of(i)}, {error}") from None
+                raise DisallowedSpecialTokenError(f"in {get_name(i)}, {error}") from None
         raise
 
 
-def ids_around(field: Any) -> tuple[list[int], list[int]]:
+def get_surrounding_ids(field: Any) -> tuple[list[int], list[int]]:
     """The ids that a field of ids puts before each document, and those behind it, as far as is known."""
     if isinstance(field, TokenField):
         return [], []
     if not isinstance(field, PackedTokenField):
-        return template_ids(field.tokenizer, add_special_tokens=field.add_special_tokens)
-    table = protocol.vocabulary_of(field.tokenizer)
-    bos, eos = table.role_id("bos"), table.role_id("eos") if field.add_eos_between_docs else None
+        return get_template_ids(field.tokenizer, add_special_tokens=field.add_special_tokens)
+    table = protocol.get_vocabulary(field.tokenizer)
+    bos, eos = table.get_role_id("bos"), table.get_role_id("eos") if field.add_eos_between_docs else None
     return [] if bos is None else [bos], [] if eos is None else [eos]
 
 
-def _encode_text(field: RawTextField, documents: Documents) -> Encoded:
+def _encode_text(field: RawTextField, documents: Documents) -> EncodedDocuments:
     characters = [to_characters(text) for text in documents.texts]
-    kept = [text[: field.max_chars] for text in characters]
-    data = [from_characters(text) for text in kept]
+    truncated = [text[: field.max_chars] for text in characters]
+    data = [from_characters(text) for text in truncated]
     splits = np.fromiter(accumulate(map(len, data), initial=0), np.int64, len(data) + 1)
-    lengths = np.fromiter(map(len, kept), np.int64, len(kept))
-    cut_off = (len(from_characters(text[len(part) :])) for text, part in zip(characters, kept, strict=True))
-    num_dropped = np.fromiter(cut_off, np.int64, len(kept))
-    return Encoded(np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped)
+    lengths = np.fromiter(map(len, truncated), np.int64, len(truncated))
+    dropped_lengths = (
+        len(from_characters(text[len(part) :])) for text, part in zip(characters, truncated, strict=True)
+    )
+    num_dropped = np.fromiter(dropped_lengths, np.int64, len(truncated))
+    return EncodedDocuments(
+        np.frombuffer(b"".join(data), np.uint8), splits, {"char_length": lengths}, num_dropped
+    )
 
 
-def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
+def _encode_rows(field: Any, documents: Documents, threads: int | None) -> Ragged:
     """The ids of documents, of tokjax's own fields without anything around them."""
-    encode = partial(_encode_own if isinstance(field, TokenField) else _encode_alone, field, threads=threads)
+    encode = partial(
+        _encode_custom if isinstance(field, TokenField) else _encode_plain, field, threads=threads
+    )
     rows = encode_named(encode, documents.texts, lambda i: f"document {documents.doc_ids[i]}")
     size = protocol.vocab_size(field.tokenizer)
     if len(rows.ids) and not 0 <= rows.ids.min() <= rows.ids.max() < size:
@@ -141,7 +147,7 @@ def _rows_of(field: Any, documents: Documents, threads: int | None) -> Ragged:
     return rows
 
 
-def _encode_alone(field: Any, texts: Sequence[Text], *, threads: int | None) -> Ragged:
+def _encode_plain(field: Any, texts: Sequence[Text], *, threads: int | None) -> Ragged:
     batch = protocol.encode_texts(
         field.tokenizer,
         texts,
@@ -155,16 +161,16 @@ def _encode_alone(field: Any, texts: Sequence[Text], *, threads: int | None) -> 
     return batch.ragged
 
 
-def _encode_own(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> Ragged:
+def _encode_custom(field: TokenField, texts: Sequence[Text], *, threads: int | None) -> Ragged:
     """What a field of one's own makes of texts, checked: a manifest must not tell of what is not there."""
-    given: object = field.encode_rows(texts, threads=threads)
+    result: object = field.encode_rows(texts, threads=threads)
     name = f"{type(field).__name__}.encode_rows"
-    if not isinstance(given, Ragged):
+    if not isinstance(result, Ragged):
         raise InvalidArgumentError(
-            f"{name} must give a Ragged, as ragged_from_rows makes one, not {given!r:.80}"
+            f"{name} must give a Ragged, as ragged_from_rows makes one, not {result!r:.80}"
         )
     try:
-        rows = make_ragged(given.ids, given.row_splits)
+        rows = make_ragged(result.ids, result.row_splits)
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{name} gave no rows of ids: {error}") from error
     if len(rows.lengths) != len(texts):
@@ -172,13 +178,13 @@ def _encode_own(field: TokenField, texts: Sequence[Text], *, threads: int | None
     return rows
 
 
-def _with_ends(field: PackedTokenField, rows: Ragged) -> Ragged:
+def _add_bos_and_eos(field: PackedTokenField, rows: Ragged) -> Ragged:
     """Rows with the BOS and EOS that the field has around documents."""
-    before, behind = ids_around(field)
+    before, after = get_surrounding_ids(field)
     ids, splits = np.asarray(rows.ids), np.asarray(rows.row_splits)
     more = np.arange(len(splits))
     if before:
         ids, splits = np.insert(ids, splits[:-1], before), splits + more
-    if behind:
-        ids, splits = np.insert(ids, splits[1:], behind), splits + more
+    if after:
+        ids, splits = np.insert(ids, splits[1:], after), splits + more
     return rows._replace(ids=ids, row_splits=splits)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokjax._util.checks import LIST_THE_PATHS, checked_text
+from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import Text, to_utf8
-from tokjax.corpus.files import TextFiles, as_they_are
-from tokjax.corpus.sources import Source, documents_by_chunk, files_of, read_documents
+from tokjax.corpus.files import TextFiles, get_source_files
+from tokjax.corpus.sources import Source, find_source_files, iter_documents_by_chunk, read_documents
 from tokjax.datasets.document_encoding import Documents
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ Document: TypeAlias = tuple[int, Text]
 
 DEFAULT_COLUMN = "text"
 _BATCH_DOCUMENTS = 1 << 14
-_ROWS_AT_ONCE = 1000
+_ROWS_PER_READ = 1000
 
 
-def with_files(source: DocumentSource, text_column: str) -> DocumentSource:
+def resolve_files(source: DocumentSource, text_column: str) -> DocumentSource:
     """A source, its files as `TextFiles`, so that what is at URLs is fetched once.
 
     Args:
@@ -39,7 +39,7 @@ def with_files(source: DocumentSource, text_column: str) -> DocumentSource:
     Raises:
         InvalidArgumentError: it is no source, or names files that are not there.
     """
-    files = files_of(source, takes_records=True)  # type: ignore[arg-type]
+    files = find_source_files(source, takes_records=True)  # type: ignore[arg-type]
     if files is None or text_column in (DEFAULT_COLUMN, files.field):
         return source if files is None else files
     if isinstance(source, TextFiles):
@@ -70,16 +70,16 @@ class FileDocuments:
         return next(self._documents)
 
     def _read(self, files: TextFiles, separator: str | None) -> Iterator[Text]:
-        for documents, nbytes in documents_by_chunk(files, separator):
+        for documents, nbytes in iter_documents_by_chunk(files, separator):
             yield from documents
             self.read_nbytes += nbytes
 
 
-def documents_of(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
+def iter_documents(source: DocumentSource, separator: str | None, text_column: str) -> Iterator[Document]:
     """The documents of a source with their ids, by default the running count.
 
     Args:
-        source: what `with_files` gave.
+        source: what `resolve_files` gave.
         separator: what stands between documents in a text; `None` if each text is one.
         text_column: where the text of a record is.
 
@@ -89,14 +89,14 @@ def documents_of(source: DocumentSource, separator: str | None, text_column: str
     """
     if isinstance(source, TextFiles):
         return FileDocuments(source, separator)
-    return _documents_of_iterable(source, separator, text_column)
+    return _iter_iterable(source, separator, text_column)
 
 
-def _documents_of_iterable(source: Any, separator: str | None, text_column: str) -> Iterator[Document]:
+def _iter_iterable(source: Any, separator: str | None, text_column: str) -> Iterator[Document]:
     kind: str | None = None
     index = 0
-    for given in _items_of(source, text_column):
-        found = _kind_of(given)
+    for item in _iter_items(source, text_column):
+        found = _get_kind(item)
         if kind not in (None, found):
             raise InvalidArgumentError(
                 f"documents mixes texts, (doc_id, text) pairs and records; document {index} is the first of "
@@ -104,31 +104,31 @@ def _documents_of_iterable(source: Any, separator: str | None, text_column: str)
             )
         kind = found
         if kind == "pair":
-            yield _checked_pair(index, given, separator)
+            yield _check_pair(index, item, separator)
             index += 1
             continue
-        text = _text_of_record(index, given, text_column) if kind == "record" else given
+        text = _get_record_text(index, item, text_column) if kind == "record" else item
         if text is None and kind == "record":
             continue
-        checked = checked_text(text, f"document {index}", paths_advice=LIST_THE_PATHS)
+        checked = check_text(text, f"document {index}", paths_advice=LIST_PATHS_ADVICE)
         for part in [checked] if separator is None else read_documents(iter([checked]), separator):
             yield index, part
             index += 1
 
 
-def source_record(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
+def describe_source(source: DocumentSource, separator: str | None) -> dict[str, Any] | None:
     """What a manifest says of a source: the files and how they are read; `None` if it is no files."""
     if not isinstance(source, TextFiles):
         return None
     return {
-        "files": [[file.path, file.nbytes] for file in as_they_are(source)],
+        "files": [[file.path, file.nbytes] for file in get_source_files(source)],
         "format": source.format,
         "field": source.field,
         "separator": separator,
     }
 
 
-def batches_of(documents: Iterator[Document], batch_size: int) -> Iterator[Documents]:
+def batch_documents(documents: Iterator[Document], batch_size: int) -> Iterator[Documents]:
     """Documents in batches of about so many characters, or bytes."""
     doc_ids: list[int] = []
     texts: list[Text] = []
@@ -152,7 +152,7 @@ class SourceHash:
 
     def add(self, doc_ids: Sequence[int], texts: Sequence[Text]) -> int:
         """Add documents; how many bytes of UTF-8 they have."""
-        data, lengths = _joined(texts)
+        data, lengths = _join_texts(texts)
         self._heads.update(np.array([doc_ids, lengths], "<u8").T.tobytes())
         self._data.update(data)  # (at once: each call waits for the interpreter's lock)
         return len(data)
@@ -164,7 +164,7 @@ class SourceHash:
         return found
 
 
-def _joined(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
+def _join_texts(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
     """Texts end to end in UTF-8, and how many bytes each has."""
     if all(type(text) is str for text in texts):
         joined = "".join(texts)  # type: ignore[arg-type]
@@ -174,7 +174,7 @@ def _joined(texts: Sequence[Text]) -> tuple[bytes, list[int]]:
     return b"".join(contents), list(map(len, contents))
 
 
-def _items_of(source: Any, text_column: str) -> Iterator[Any]:
+def _iter_items(source: Any, text_column: str) -> Iterator[Any]:
     """What an iterable gives; of a `datasets.Dataset` only the column that is wanted, many rows at a time."""
     columns = getattr(source, "column_names", None)
     if not (isinstance(columns, list) and hasattr(source, "iter") and hasattr(source, "select_columns")):
@@ -184,18 +184,18 @@ def _items_of(source: Any, text_column: str) -> Iterator[Any]:
         raise InvalidArgumentError(
             f"the dataset has no column {text_column!r}, it has {columns[:20]}; pass text_column=NAME"
         )
-    for rows in source.select_columns([text_column]).iter(batch_size=_ROWS_AT_ONCE):
+    for rows in source.select_columns([text_column]).iter(batch_size=_ROWS_PER_READ):
         for text in rows[text_column]:
             yield {text_column: text}
 
 
-def _kind_of(given: object) -> str:
-    if isinstance(given, (str, bytes)):  # (first: most are, and asking for a Mapping takes longer)
+def _get_kind(item: object) -> str:
+    if isinstance(item, (str, bytes)):  # (first: most are, and asking for a Mapping takes longer)
         return "text"
-    return "pair" if isinstance(given, tuple) else "record" if isinstance(given, Mapping) else "text"
+    return "pair" if isinstance(item, tuple) else "record" if isinstance(item, Mapping) else "text"
 
 
-def _text_of_record(index: int, record: Mapping[str, Any], column: str) -> Any:
+def _get_record_text(index: int, record: Mapping[str, Any], column: str) -> Any:
     """The text of a record; `None` for one that has none."""
     if column not in record:
         raise InvalidArgumentError(
@@ -204,7 +204,7 @@ def _text_of_record(index: int, record: Mapping[str, Any], column: str) -> Any:
     return record[column]
 
 
-def _checked_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> Document:
+def _check_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> Document:
     if len(pair) != 2:
         raise InvalidArgumentError(f"document {index} is a tuple of {len(pair)}; a pair is (doc_id, text)")
     if separator is not None:
@@ -214,4 +214,4 @@ def _checked_pair(index: int, pair: tuple[Any, ...], separator: str | None) -> D
         raise InvalidArgumentError(
             f"the id of document {index} is {doc_id!r}; ids are integers from 0 to 2**64 - 1"
         )
-    return int(doc_id), checked_text(text, f"document {index}")
+    return int(doc_id), check_text(text, f"document {index}")

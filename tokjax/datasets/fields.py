@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core import protocol
 from tokjax.core.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -72,13 +72,13 @@ class TokenField(StoredIds, ABC):
         """
 
 
-OwnField = TypeVar("OwnField", bound=type[TokenField])
-FIRST_OWN_TYPE_ID = 1000
-OWN_FIELDS: dict[int, type[TokenField]] = {}
+CustomField = TypeVar("CustomField", bound=type[TokenField])
+FIRST_CUSTOM_TYPE_ID = 1000
+CUSTOM_FIELDS: dict[int, type[TokenField]] = {}
 """Those that were registered, by their numbers."""
 
 
-def register_field(field: OwnField) -> OwnField:
+def register_field(field: CustomField) -> CustomField:
     """Make a field of one's own known, so that datasets of it can be opened: a decorator of its class.
 
     Whatever opens such a dataset has to import the module of the class first.
@@ -101,17 +101,19 @@ def register_field(field: OwnField) -> OwnField:
         raise InvalidArgumentError(
             f"{field.__name__} must be a dataclass: put @dataclass(frozen=True) over it"
         )
-    number = checked_int(f"{field.__name__}.TYPE_ID", getattr(field, "TYPE_ID", 0), least=FIRST_OWN_TYPE_ID)
-    there = OWN_FIELDS.setdefault(number, field)
-    if (there.__module__, there.__qualname__) != (field.__module__, field.__qualname__):
+    number = check_int(
+        f"{field.__name__}.TYPE_ID", getattr(field, "TYPE_ID", 0), minimum=FIRST_CUSTOM_TYPE_ID
+    )
+    registered = CUSTOM_FIELDS.setdefault(number, field)
+    if (registered.__module__, registered.__qualname__) != (field.__module__, field.__qualname__):
         raise InvalidArgumentError(
-            f"{there.__name__} has the TYPE_ID {number} already; give {field.__name__} another"
+            f"{registered.__name__} has the TYPE_ID {number} already; give {field.__name__} another"
         )
-    OWN_FIELDS[number] = field  # (the same once more, of a cell that was run again)
+    CUSTOM_FIELDS[number] = field  # (the same once more, of a cell that was run again)
     return field
 
 
-def check_own_field(field: TokenField) -> None:
+def check_custom_field(field: TokenField) -> None:
     """Refuse a field whose options don't make it again.
 
     Raises:
@@ -133,12 +135,12 @@ def check_own_field(field: TokenField) -> None:
         raise InvalidArgumentError(f"its options make {again!r:.200}, which is not equal to {field!r:.200}")
 
 
-def check_own_options(field: type[TokenField], options: Mapping[str, Any]) -> None:
+def check_custom_options(field: type[TokenField], options: Mapping[str, Any]) -> None:
     """Refuse those of another version of the class; an option that came later has its default."""
-    known = {one.name: one for one in dataclasses.fields(field)}
-    unknown = sorted(options.keys() - known.keys())
+    available = {one.name: one for one in dataclasses.fields(field)}
+    unknown = sorted(options.keys() - available.keys())
     missing = (dataclasses.MISSING, dataclasses.MISSING)
-    needed = [name for name, one in known.items() if (one.default, one.default_factory) == missing]
+    needed = [name for name, one in available.items() if (one.default, one.default_factory) == missing]
     lacking = sorted({*needed} - options.keys() - {"tokenizer"})
     if unknown or lacking:
         which = f"has no option {unknown[0]!r}" if unknown else f"needs the option {lacking[0]!r}"
@@ -151,10 +153,10 @@ def token_dtype(vocab_size: int) -> np.dtype[Any]:
     >>> token_dtype(65_536), token_dtype(65_537)
     (dtype('uint16'), dtype('uint32'))
     """
-    return smallest_unsigned(vocab_size - 1)
+    return get_unsigned_dtype(vocab_size - 1)
 
 
-def smallest_unsigned(largest: int) -> np.dtype[Any]:
+def get_unsigned_dtype(largest: int) -> np.dtype[Any]:
     """The smallest unsigned little-endian dtype that holds `largest`."""
     for dtype in ("u1", "<u2", "<u4", "<u8"):
         if largest <= np.iinfo(dtype).max:
@@ -179,7 +181,7 @@ class RawTextField:
     def __post_init__(self) -> None:
         """Check the options."""
         if self.max_chars is not None:
-            object.__setattr__(self, "max_chars", checked_int("max_chars", self.max_chars, least=1))
+            object.__setattr__(self, "max_chars", check_int("max_chars", self.max_chars, minimum=1))
 
     @property
     def data_dtype(self) -> np.dtype[Any]:
@@ -215,9 +217,9 @@ class TokenizedTextField(StoredIds):
     def __post_init__(self) -> None:
         """Check the options."""
         if self.max_tokens is not None:
-            object.__setattr__(self, "max_tokens", checked_int("max_tokens", self.max_tokens, least=1))
+            object.__setattr__(self, "max_tokens", check_int("max_tokens", self.max_tokens, minimum=1))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        _settle_special(self)
+        _set_special(self)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -225,7 +227,7 @@ class TokenizedTextField(StoredIds):
         return {
             "max_tokens": self.max_tokens,
             "add_special_tokens": self.add_special_tokens,
-            **_special_options(self),
+            **_get_special_options(self),
         }
 
 
@@ -270,11 +272,11 @@ class PackedTokenField(StoredIds):
 
     def __post_init__(self) -> None:
         """Check the options, and that the tokenizer has the EOS token that they need."""
-        object.__setattr__(self, "chunk_tokens", checked_int("chunk_tokens", self.chunk_tokens, least=1))
+        object.__setattr__(self, "chunk_tokens", check_int("chunk_tokens", self.chunk_tokens, minimum=1))
         object.__setattr__(self, "add_eos_between_docs", bool(self.add_eos_between_docs))
-        _settle_special(self)
+        _set_special(self)
         if self.add_eos_between_docs:
-            protocol.vocabulary_of(self.tokenizer).require_role(
+            protocol.get_vocabulary(self.tokenizer).require_role(
                 "eos", "PackedTokenField(add_eos_between_docs=True)"
             )
 
@@ -284,7 +286,7 @@ class PackedTokenField(StoredIds):
         return {
             "chunk_tokens": self.chunk_tokens,
             "add_eos_between_docs": self.add_eos_between_docs,
-            **_special_options(self),
+            **_get_special_options(self),
         }
 
 
@@ -312,15 +314,15 @@ class BucketedTokenField(StoredIds):
 
     def __post_init__(self) -> None:
         """Check the options, and sort the boundaries."""
-        most = checked_int("max_tokens", self.max_tokens, least=1)
-        given = checked_boundaries(self.bucket_boundaries)
-        above = [boundary for boundary in given if boundary > most]
+        maximum = check_int("max_tokens", self.max_tokens, minimum=1)
+        value = check_boundaries(self.bucket_boundaries)
+        above = [boundary for boundary in value if boundary > maximum]
         if above:
-            raise InvalidArgumentError(f"bucket_boundaries has {min(above)}, above max_tokens={most}")
-        object.__setattr__(self, "max_tokens", most)
-        object.__setattr__(self, "bucket_boundaries", tuple(sorted(given | {most})))
+            raise InvalidArgumentError(f"bucket_boundaries has {min(above)}, above max_tokens={maximum}")
+        object.__setattr__(self, "max_tokens", maximum)
+        object.__setattr__(self, "bucket_boundaries", tuple(sorted(value | {maximum})))
         object.__setattr__(self, "add_special_tokens", bool(self.add_special_tokens))
-        _settle_special(self)
+        _set_special(self)
 
     def get_bucket_id(self, length: int) -> int:
         """Which bucket a document of so many ids is in: the first whose boundary is not below it.
@@ -339,7 +341,7 @@ class BucketedTokenField(StoredIds):
             "bucket_boundaries": list(self.bucket_boundaries),
             "max_tokens": self.max_tokens,
             "add_special_tokens": self.add_special_tokens,
-            **_special_options(self),
+            **_get_special_options(self),
         }
 
 
@@ -372,16 +374,16 @@ def check_registered(field: Field) -> None:
     """
     kind = type(field)
     number = getattr(kind, "TYPE_ID", 0)
-    if FIELDS.get(number) is not kind and OWN_FIELDS.get(number) is not kind:
+    if FIELDS.get(number) is not kind and CUSTOM_FIELDS.get(number) is not kind:
         raise InvalidArgumentError(
             f"{kind.__name__} is not known by its TYPE_ID, {number}: derive it from tokjax.TokenField, give "
             "it a number of its own, and put @tokjax.register_field over it"
         )
     if isinstance(field, TokenField):
-        check_own_field(field)
+        check_custom_field(field)
 
 
-def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
+def make_field(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
     """The field of a dataset, from what its manifest records.
 
     Args:
@@ -392,38 +394,38 @@ def field_of(type_id: int, options: Mapping[str, Any], tokenizer: Any) -> Field:
     Raises:
         DatasetMismatchError: there is no field of this number.
     """
-    if type_id in OWN_FIELDS:
-        own = OWN_FIELDS[type_id]
-        check_own_options(own, options)
+    if type_id in CUSTOM_FIELDS:
+        own = CUSTOM_FIELDS[type_id]
+        check_custom_options(own, options)
         return own(tokenizer, **options)
     if type_id not in FIELDS:
-        known = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
-        hint = "; import the module that registers it first" if type_id >= FIRST_OWN_TYPE_ID else ""
-        raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {known}{hint}")
+        available = ", ".join(f"{field.__name__} ({number})" for number, field in sorted(FIELDS.items()))
+        hint = "; import the module that registers it first" if type_id >= FIRST_CUSTOM_TYPE_ID else ""
+        raise DatasetMismatchError(f"no field has the type id {type_id}; this tokjax has {available}{hint}")
     made: Any = FIELDS[type_id]
     return made(**options) if made is RawTextField else made(tokenizer, **options)
 
 
-def checked_boundaries(boundaries: object) -> set[int]:
+def check_boundaries(boundaries: object) -> set[int]:
     """Boundaries of buckets; an error if they are none."""
     if isinstance(boundaries, (str, bytes)) or not isinstance(boundaries, Iterable):
         raise InvalidArgumentError(
             f"bucket_boundaries must be integers, for instance [64, 128], not {boundaries!r}"
         )
-    return {checked_int("bucket_boundaries", boundary, least=1) for boundary in boundaries}
+    return {check_int("bucket_boundaries", boundary, minimum=1) for boundary in boundaries}
 
 
-def special_names(names: Special) -> str | tuple[str, ...]:
+def sort_special_names(names: Special) -> str | tuple[str, ...]:
     """Names of special tokens in one form."""
     return names if isinstance(names, str) else tuple(sorted(names))
 
 
-def _settle_special(field: Any) -> None:
+def _set_special(field: Any) -> None:
     """Names of special tokens in one form, so that fields of one meaning are equal."""
     for option in ("allowed_special", "disallowed_special"):
-        object.__setattr__(field, option, special_names(getattr(field, option)))
+        object.__setattr__(field, option, sort_special_names(getattr(field, option)))
 
 
-def _special_options(field: Any) -> dict[str, Any]:
+def _get_special_options(field: Any) -> dict[str, Any]:
     names = {option: getattr(field, option) for option in ("allowed_special", "disallowed_special")}
-    return {option: given if isinstance(given, str) else list(given) for option, given in names.items()}
+    return {option: value if isinstance(value, str) else list(value) for option, value in names.items()}

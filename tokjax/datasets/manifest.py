@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.files import canonical_json, checksum_of_pieces, write_atomically
+from tokjax._util.files import compute_json_pieces_checksum, format_canonical_json, write_atomically
 from tokjax.core.errors import DatasetCorruptError, DatasetMismatchError
 
 if TYPE_CHECKING:
@@ -147,14 +147,14 @@ class Manifest:
     def bytes_per_token(self) -> float | None:
         """Bytes of text for each id, those that were cut off among them; `None` if that is not known."""
         num_tokens = self.num_items + self.num_dropped
-        known = self.plan.tokenizer_fingerprint is not None and self.num_bytes and num_tokens
-        return self.num_bytes / num_tokens if known else None
+        is_known = self.plan.tokenizer_fingerprint is not None and self.num_bytes and num_tokens
+        return self.num_bytes / num_tokens if is_known else None
 
     @property
     def fingerprint(self) -> str:
         """A short name for exactly these contents."""
-        plan = canonical_json(asdict(self.plan))
-        return checksum_of_pieces(["[", plan, ",", *_canonical_shards(self.shards), "]"])
+        plan = format_canonical_json(asdict(self.plan))
+        return compute_json_pieces_checksum(["[", plan, ",", *_iter_canonical_shards(self.shards), "]"])
 
     @property
     def all_files(self) -> dict[str, FileRecord]:
@@ -178,18 +178,18 @@ def write_manifest(directory: Path, manifest: Manifest) -> None:
         "shards": list(map(describe_shard, manifest.shards)),
         "files": manifest.files,
     }
-    contents = sealed(FORMAT, {**contents, **totals})
+    contents = seal_contents(FORMAT, {**contents, **totals})
     data = (json.dumps(contents, indent=2) + "\n").encode("ascii")
     write_atomically(directory / MANIFEST_FILE, lambda file: file.write(data))
 
 
-def sealed(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
-    """Contents with what says what they are, and their checksum: `unsealed` takes that off again."""
+def seal_contents(format_: str, contents: dict[str, Any]) -> dict[str, Any]:
+    """Contents with what says what they are, and their checksum: `unseal_contents` takes that off again."""
     contents = {"format": format_, "schema_version": SCHEMA_VERSION, **contents}
-    return contents | {"checksum": _checksum(contents)}
+    return contents | {"checksum": _compute_checksum(contents)}
 
 
-def unsealed(
+def unseal_contents(
     data: bytes,
     path: object,
     format_: str,
@@ -228,7 +228,7 @@ def unsealed(
         )
     stored = contents.pop("checksum", None)
     try:
-        actual = _checksum({"format": named_format, "schema_version": version, **contents})
+        actual = _compute_checksum({"format": named_format, "schema_version": version, **contents})
     except (TypeError, ValueError) as error:
         raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
     if stored != actual:
@@ -238,29 +238,29 @@ def unsealed(
     return contents
 
 
-def _checksum(contents: dict[str, Any]) -> str:
+def _compute_checksum(contents: dict[str, Any]) -> str:
     """Returns the checksum of a JSON object; the shards of its key `"shards"` are encoded one by one."""
 
-    def pieces() -> Iterator[str]:
+    def iter_pieces() -> Iterator[str]:
         for key in sorted(contents):
-            yield f"{',' if key != min(contents) else '{'}{canonical_json(key)}:"
+            yield f"{',' if key != min(contents) else '{'}{format_canonical_json(key)}:"
             if key == "shards":
-                yield from _canonical_shards(contents[key])
+                yield from _iter_canonical_shards(contents[key])
             else:
-                yield canonical_json(contents[key])
+                yield format_canonical_json(contents[key])
         yield "}"
 
-    return checksum_of_pieces(pieces())
+    return compute_json_pieces_checksum(iter_pieces())
 
 
-def _canonical_shards(shards: Sequence[Any]) -> Iterator[str]:
+def _iter_canonical_shards(shards: Sequence[Any]) -> Iterator[str]:
     """Iterates over the canonical JSON of a list of shards, or of what was read in place of them."""
     if not isinstance(shards, Sequence) or isinstance(shards, str):
-        yield canonical_json(shards)
+        yield format_canonical_json(shards)
         return
     yield "["
     for index, shard in enumerate(shards):
-        yield ("," if index else "") + canonical_json(
+        yield ("," if index else "") + format_canonical_json(
             describe_shard(shard) if isinstance(shard, Shard) else shard
         )
     yield "]"
@@ -271,18 +271,18 @@ def describe_shard(shard: Shard) -> dict[str, Any]:
     return {name: getattr(shard, name) for name in Shard.__slots__}
 
 
-def shard_of(described: dict[str, Any]) -> Shard:
+def parse_shard(described: dict[str, Any]) -> Shard:
     """A shard, as JSON tells of it."""
     buckets = described["bucket_documents"]
     return Shard(
         **{
             **described,
-            "files": file_records(described["files"]),
+            "files": parse_file_records(described["files"]),
             "bucket_documents": None if buckets is None else tuple(buckets),
         }
     )
 
 
-def file_records(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
+def parse_file_records(described: dict[str, list[Any]]) -> dict[str, FileRecord]:
     """Files by their names, as JSON tells of them."""
     return {name: FileRecord(nbytes, sha256) for name, (nbytes, sha256) in described.items()}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from tokjax._util.files import NotRegularFileError, get_identity, open_regular
 from tokjax.core.errors import DatasetCorruptError, DatasetIncompleteError
 from tokjax.corpus.files import FileFormat
-from tokjax.datasets.fields import FIELDS, FIRST_OWN_TYPE_ID, BucketedTokenField, RawTextField
+from tokjax.datasets.fields import FIELDS, FIRST_CUSTOM_TYPE_ID, BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
     FORMAT,
     MANIFEST_FILE,
@@ -17,9 +17,9 @@ from tokjax.datasets.manifest import (
     Manifest,
     Plan,
     Shard,
-    file_records,
-    shard_of,
-    unsealed,
+    parse_file_records,
+    parse_shard,
+    unseal_contents,
 )
 from tokjax.datasets.shard_table import ShardTable, parse_with_shards
 
@@ -54,10 +54,10 @@ def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]
         ) from None
     except NotRegularFileError:
         raise DatasetCorruptError(f"{path} is not a regular file; write the dataset again") from None
-    return manifest_of(data, path), identity
+    return parse_manifest(data, path), identity
 
 
-def manifest_of(data: bytes, path: object) -> Manifest:
+def parse_manifest(data: bytes, path: object) -> Manifest:
     """The manifest that a file holds.
 
     Args:
@@ -68,14 +68,14 @@ def manifest_of(data: bytes, path: object) -> Manifest:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
-    contents = unsealed(data, path, FORMAT, "write the dataset again", parse_with_shards)
+    contents = unseal_contents(data, path, FORMAT, "write the dataset again", parse_with_shards)
     try:
         totals = {name: contents.pop(name) for name in TOTALS}
         plan = Plan(**contents.pop("plan"))
         shards = contents.pop("shards")
         if not isinstance(shards, ShardTable):
-            shards = tuple(shard if isinstance(shard, Shard) else shard_of(shard) for shard in shards)
-        files = file_records(contents.pop("files"))
+            shards = tuple(shard if isinstance(shard, Shard) else parse_shard(shard) for shard in shards)
+        files = parse_file_records(contents.pop("files"))
         manifest = Manifest(plan=plan, shards=shards, files=files, **contents)
         _check_types(manifest)
     except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -123,12 +123,12 @@ def _check_plan(plan: Plan) -> None:
     _check("plan.options", plan.options, isinstance(plan.options, dict))
     _check("plan.data_dtype", plan.data_dtype, plan.data_dtype in ("uint8", "uint16", "uint32"))
     _check("plan.shard_size", plan.shard_size, _is_count(plan.shard_size))
-    if plan.type_id not in FIELDS and plan.type_id < FIRST_OWN_TYPE_ID:
+    if plan.type_id not in FIELDS and plan.type_id < FIRST_CUSTOM_TYPE_ID:
         return
     _check("plan.vocab_size", plan.vocab_size, is_text or _is_count(plan.vocab_size))
     fingerprint = plan.tokenizer_fingerprint
     _check("plan.tokenizer_fingerprint", fingerprint, isinstance(fingerprint, type(None) if is_text else str))
-    if plan.type_id < FIRST_OWN_TYPE_ID:  # (those of one's own are for the class to check)
+    if plan.type_id < FIRST_CUSTOM_TYPE_ID:  # (those of one's own are for the class to check)
         _check_options(plan)
 
 
@@ -139,8 +139,8 @@ def _check_options(plan: Plan) -> None:
     for name, value in plan.options.items():
         _check(f"plan.options[{name!r}]", value, _IS_OPTION[name](value))
     if plan.type_id == BucketedTokenField.TYPE_ID:
-        boundaries, most = plan.options["bucket_boundaries"], plan.options["max_tokens"]
-        is_right = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [most]
+        boundaries, maximum = plan.options["bucket_boundaries"], plan.options["max_tokens"]
+        is_right = boundaries == sorted(set(boundaries)) and boundaries[-1:] == [maximum]
         _check("plan.options['bucket_boundaries']", boundaries, is_right)
 
 

@@ -8,9 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.directories import empty_place, exclusive_place, finish_replacement, resolve
+from tokjax._util.directories import (
+    clear_incomplete_directory,
+    finish_replacement,
+    open_atomic_directory,
+    resolve,
+)
 from tokjax._util.files import NotRegularFileError, open_regular, write_atomically
-from tokjax._util.urls import refuse_urls
+from tokjax._util.urls import reject_urls
 from tokjax.core.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
@@ -18,12 +23,12 @@ from tokjax.core.errors import (
     InvalidArgumentError,
 )
 from tokjax.corpus.files import text_files
-from tokjax.datasets.fields import field_of, smallest_unsigned
+from tokjax.datasets.fields import get_unsigned_dtype, make_field
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
 from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.shards import write_array
-from tokjax.datasets.writer import DATASET, WrittenDataset, write_dataset, written
+from tokjax.datasets.writer import DATASET, WrittenDataset, summarize_dataset, write_dataset
 from tokjax.formats.tokjax_json import read_tokjax
 
 if TYPE_CHECKING:
@@ -63,14 +68,14 @@ def merge_datasets(
     """
     if isinstance(paths, (str, bytes)) or len(paths) == 0:
         raise InvalidArgumentError(f"paths is a list of directories, not {paths!r}")
-    refuse_urls(out, *paths)
+    reject_urls(out, *paths)
     parts = [open_dataset(path) for path in paths]
     first: Manifest = parts[0].manifest
     for part in parts[1:]:
         _check_alike(parts[0].path, first.plan, part.path, part.manifest.plan)
     target = resolve(out)
-    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        empty_place(directory, DATASET, overwrite=overwrite)
+    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+        clear_incomplete_directory(directory, DATASET, overwrite=overwrite)
         shards: list[Shard] = []
         first_document = 0
         for part in parts:
@@ -80,16 +85,16 @@ def merge_datasets(
             for shard in part.manifest.shards:
                 ids = doc_ids[begin : begin + shard.num_documents]
                 running = np.arange(begin, begin + len(ids), dtype=np.uint64) + np.uint64(first_document)
-                given = None if np.array_equal(ids, running) else ids
-                copied = _copied(part.path, shard, directory, f"shard-{len(shards):05d}", given)
-                shards.append(replace(copied, is_numbered=is_numbered or given is None))
+                stored_ids = None if np.array_equal(ids, running) else ids
+                copied = _copy_shard(part.path, shard, directory, f"shard-{len(shards):05d}", stored_ids)
+                shards.append(replace(copied, is_numbered=is_numbered or stored_ids is None))
                 begin += len(ids)
             first_document += len(doc_ids)
         for name, record in first.files.items():
             _copy(parts[0].path / name, directory / name, record)
         manifest = replace(first, shards=tuple(shards), source=None)
         write_manifest(directory, manifest)
-    return written(manifest, target)
+    return summarize_dataset(manifest, target)
 
 
 def rebuild_dataset(
@@ -116,7 +121,7 @@ def rebuild_dataset(
         DatasetIncompleteError: it was not made from files.
         InvalidArgumentError: `trust_source` is not set, or a file does not exist any more.
     """
-    refuse_urls(path)
+    reject_urls(path)
     directory = resolve(path)
     finish_replacement(directory, DATASET)
     manifest = read_manifest(directory)  # (it may be damaged otherwise: that is a reason to rebuild it)
@@ -146,7 +151,7 @@ def rebuild_dataset(
         ) from error
     return write_dataset(
         files,
-        field_of(plan.type_id, plan.options, chosen),
+        make_field(plan.type_id, plan.options, chosen),
         directory,
         separator=source["separator"],
         shard_size=plan.shard_size,
@@ -165,7 +170,7 @@ def _check_alike(first: Path, plan: Plan, other: Path, other_plan: Plan) -> None
             )
 
 
-def _copied(
+def _copy_shard(
     source: Path, shard: Shard, directory: Path, name: str, doc_ids: NDArray[np.uint64] | None
 ) -> Shard:
     """A shard under another name, with these ids of documents; `None` for the running count."""
@@ -177,7 +182,7 @@ def _copied(
             files[renamed] = record
     if doc_ids is not None:
         renamed = f"{name}.doc_id.npy"
-        stored = doc_ids.astype(smallest_unsigned(int(doc_ids.max(initial=0))))
+        stored = doc_ids.astype(get_unsigned_dtype(int(doc_ids.max(initial=0))))
         files[renamed] = write_array(directory / renamed, [stored], stored.dtype)
     return replace(shard, name=name, files=files)
 

@@ -11,7 +11,7 @@ from tokjax._util.locks import ThreadLock
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_MOST_OPEN = 1024
+_MAX_OPEN = 1024
 
 
 class OpenShard(NamedTuple):
@@ -34,40 +34,40 @@ class OpenShards:
     """
 
     def __init__(self) -> None:
-        self._kept: dict[int, OpenShard] = {}
+        self._shards: dict[int, OpenShard] = {}
 
     def get(self, index: int) -> OpenShard | None:
         """A shard, if it is open."""
-        return self._kept.get(index)
+        return self._shards.get(index)
 
     def keep(self, index: int, shard: OpenShard) -> None:
         """Take in a shard that was opened; those that were opened first are closed if there are too many."""
         with _lock.current:
-            self._kept[index] = shard
+            self._shards[index] = shard
             _opened.append((weakref.ref(self), index))
-            while len(_opened) > most_open_shards():
+            while len(_opened) > get_max_open_shards():
                 reference, oldest = _opened.popleft()
                 owner = reference()
                 if owner is not None:
-                    owner._kept.pop(oldest, None)
+                    owner._shards.pop(oldest, None)
 
 
 _opened: deque[tuple[weakref.ref[OpenShards], int]] = deque()
 _lock = ThreadLock()
 
 
-def most_open_shards() -> int:
+def get_max_open_shards() -> int:
     """How many shards stay open in this process: at most half of its file handles are for them."""
     try:
         import resource  # noqa: PLC0415 (Windows has none)
     except ImportError:
-        return _MOST_OPEN // 2
+        return _MAX_OPEN // 2
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:  # (-1 on Linux)
-        return _MOST_OPEN
-    return max(min(soft // 2, _MOST_OPEN), 1)
+        return _MAX_OPEN
+    return max(min(soft // 2, _MAX_OPEN), 1)
 
 
-def most_held_shards() -> int:
+def get_max_held_shards() -> int:
     """How many shards one thread may refer to at a time, which stay open while it does."""
-    return max(most_open_shards() // 4, 1)
+    return max(get_max_open_shards() // 4, 1)

@@ -6,7 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.directories import incomplete_path, replaced_path, resolve
+from tokjax._util.directories import get_incomplete_path, get_replaced_path, resolve
 from tokjax._util.files import get_identity
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
@@ -14,7 +14,7 @@ from tokjax.core.errors import DatasetError, DatasetIncompleteError, DatasetMism
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.datasets.fields import (
     FIELDS,
-    FIRST_OWN_TYPE_ID,
+    FIRST_CUSTOM_TYPE_ID,
     BucketedTokenField,
     PackedTokenField,
     RawTextField,
@@ -94,11 +94,11 @@ def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
         before = _get_identity(directory)
         try:
             if not directory.exists():
-                raise DatasetIncompleteError(f"no dataset at {directory}: {_why_missing(directory)}")
+                raise DatasetIncompleteError(f"no dataset at {directory}: {_explain_missing(directory)}")
             manifest, identity = read_manifest_and_identity(directory)
             return open_with(manifest, manifest_identity=identity)
         except DatasetError:
-            is_moved = before is None and replaced_path(directory).exists()
+            is_moved = before is None and get_replaced_path(directory).exists()
             if not attempts_left or not (is_moved or _get_identity(directory) != before):
                 raise
             time.sleep(_ATTEMPT_SECONDS)
@@ -123,30 +123,30 @@ def _open(
     """Makes the dataset of a manifest, with the class that its field has."""
     location = str(remote or directory)
     plan = manifest.plan
-    if plan.type_id not in FIELDS and plan.type_id < FIRST_OWN_TYPE_ID:
-        known = ", ".join(map(str, sorted(FIELDS)))
+    if plan.type_id not in FIELDS and plan.type_id < FIRST_CUSTOM_TYPE_ID:
+        supported = ", ".join(map(str, sorted(FIELDS)))
         raise DatasetMismatchError(
-            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {known}, and from "
-            f"{FIRST_OWN_TYPE_ID} on"
+            f"{location} stores {plan.field!r} (type id {plan.type_id}); this tokjax reads {supported}, and from "
+            f"{FIRST_CUSTOM_TYPE_ID} on"
         )
     if tokenizer is not None and plan.tokenizer_fingerprint is not None:
-        given = protocol.fingerprint(tokenizer)
-        if given != plan.tokenizer_fingerprint:
+        fingerprint = protocol.fingerprint(tokenizer)
+        if fingerprint != plan.tokenizer_fingerprint:
             raise DatasetMismatchError(
                 f"{location} was made with another tokenizer: it records fingerprint "
                 f"{plan.tokenizer_fingerprint} (vocabulary of {plan.vocab_size}), the one given "
-                f"has {given} (vocabulary of {protocol.vocab_size(tokenizer)})"
+                f"has {fingerprint} (vocabulary of {protocol.vocab_size(tokenizer)})"
             )
     return _KINDS.get(plan.type_id, TokenDataset)(directory, manifest, tokenizer, remote=remote, **options)
 
 
-def _why_missing(directory: Path) -> str:
-    if replaced_path(directory).exists():
+def _explain_missing(directory: Path) -> str:
+    if get_replaced_path(directory).exists():
         return (
             f"its writer was killed while it replaced it; run write_dataset again, or rename "
-            f"{replaced_path(directory).name} to {directory.name} to have the former one back"
+            f"{get_replaced_path(directory).name} to {directory.name} to have the former one back"
         )
-    if incomplete_path(directory).exists():
-        left = incomplete_path(directory).name
+    if get_incomplete_path(directory).exists():
+        left = get_incomplete_path(directory).name
         return f"its writer did not finish (it left {left}); run write_dataset again"
     return "nothing is there; make it with write_dataset"

@@ -10,12 +10,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import sha256_of, sha256_of_file
-from tokjax._util.locks import ThreadLock, file_lock
-from tokjax._util.urls import file_system, temporary_directory
+from tokjax._util.files import compute_file_sha256, compute_sha256
+from tokjax._util.locks import ThreadLock, lock_file
+from tokjax._util.urls import get_file_system, make_temporary_directory
 from tokjax.core.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 from tokjax.datasets.manifest import MANIFEST_FILE
-from tokjax.datasets.manifest_validation import manifest_of
+from tokjax.datasets.manifest_validation import parse_manifest
 
 if TYPE_CHECKING:
     import os
@@ -50,15 +50,15 @@ class RemoteDirectory:
     def local(self) -> Path:
         """Where fetched files are."""
         if self._download_dir is None:
-            return temporary_directory(self)
+            return make_temporary_directory(self)
         digest = hashlib.sha256(self.url.encode()).hexdigest()[:16]  # (several datasets may be kept there)
-        place = self._download_dir / digest
-        place.mkdir(parents=True, exist_ok=True)
-        return place
+        directory = self._download_dir / digest
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
 
     @cached_property
     def _system(self) -> tuple[Any, str]:
-        return file_system(self.url)
+        return get_file_system(self.url)
 
     def _path(self, name: str) -> str:
         return f"{self._system[1]}/{name}"
@@ -78,7 +78,7 @@ class RemoteDirectory:
             if system.size(self._path(name)) != record.nbytes:
                 return False
             with system.open(self._path(name), "rb") as file:
-                return sha256_of(file) == record.sha256
+                return compute_sha256(file) == record.sha256
         except FileNotFoundError:
             return False
 
@@ -106,7 +106,7 @@ class RemoteDirectory:
         with self._lock.current:
             if name in self._fetched:
                 return target
-            if not (target.is_file() and sha256_of_file(target) == record.sha256):
+            if not (target.is_file() and compute_file_sha256(target) == record.sha256):
                 partial = target.with_name(f".{name}.{secrets.token_hex(6)}.partial")
                 try:
                     self._system[0].get_file(self._path(name), str(partial))
@@ -126,16 +126,16 @@ class RemoteDirectory:
         """
         data = self.read(MANIFEST_FILE)
         if data is None:
-            there = self.names()
-            why = "its writer did not finish; run write_dataset again" if there else "nothing is there"
+            existing = self.names()
+            why = "its writer did not finish; run write_dataset again" if existing else "nothing is there"
             raise DatasetIncompleteError(f"no dataset at {self.url}: {why}")
-        return manifest_of(data, f"{self.url}/{MANIFEST_FILE}")
+        return parse_manifest(data, f"{self.url}/{MANIFEST_FILE}")
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock_writers(self) -> Iterator[None]:
         """Keep other writers on this machine out: object stores have no locks for those on others."""
         digest = hashlib.sha256(self.url.encode()).hexdigest()[:24]
-        with file_lock(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_locked:
+        with lock_file(Path(tempfile.gettempdir()) / f"tokjax-{digest}.lock") as is_locked:
             if not is_locked:
                 raise DatasetExistsError(f"another process is writing {self.url}")
             yield

@@ -10,15 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._util.files import (
     NotRegularFileError,
-    named_in_errors,
+    add_path_to_errors,
+    compute_file_sha256,
     read_regular,
-    sha256_of_file,
     write_atomically,
 )
-from tokjax._util.progress import progress_bar
+from tokjax._util.progress import show_progress_bar
 from tokjax.core.errors import DatasetCorruptError, DatasetError, DatasetExistsError, DatasetMismatchError
 from tokjax.datasets.document_sources import SourceHash
-from tokjax.datasets.manifest import MANIFEST_FILE, Manifest, Plan, Shard, sealed, shard_of, unsealed
+from tokjax.datasets.manifest import (
+    MANIFEST_FILE,
+    Manifest,
+    Plan,
+    Shard,
+    parse_shard,
+    seal_contents,
+    unseal_contents,
+)
 from tokjax.datasets.manifest_validation import read_manifest
 
 if TYPE_CHECKING:
@@ -26,7 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.datasets.document_sources import Document
-    from tokjax.datasets.shard_filling import Job
+    from tokjax.datasets.shard_writing import WriteJob
 
 
 PROGRESS_FILE = "progress.jsonl"
@@ -46,17 +54,17 @@ class Progress:
     shards: tuple[Shard, ...]
 
 
-def begin_progress(directory: Path, progress: Progress) -> None:
+def start_progress(directory: Path, progress: Progress) -> None:
     """Write how far a writer came, whole or not at all."""
-    lines = [_line({"plan": asdict(progress.plan)}), *map(_line_of_shard, progress.shards)]
+    lines = [_encode_line({"plan": asdict(progress.plan)}), *map(_encode_shard_line, progress.shards)]
     write_atomically(directory / PROGRESS_FILE, lambda file: file.writelines(lines))
 
 
 def add_progress(directory: Path, shard: Shard) -> None:
     """Write down one more shard: a line, so that many shards do not cost the more each."""
     path = directory / PROGRESS_FILE
-    with named_in_errors(path), path.open("ab") as file:
-        file.write(_line_of_shard(shard))
+    with add_path_to_errors(path), path.open("ab") as file:
+        file.write(_encode_shard_line(shard))
         file.flush()
         os.fsync(file.fileno())
 
@@ -69,23 +77,23 @@ def has_progress(directory: Path) -> bool:
         return False
 
 
-def read_progress(directory: Path, place: object) -> Progress | None:
+def read_progress(directory: Path, location: object) -> Progress | None:
     """How far a writer came; `None` if it began nothing, or was a version that is not this one.
 
     A last line without an end was being written when the writer was stopped; its shard is not counted.
 
     Args:
         directory: where the record is.
-        place: what errors call that.
+        location: what errors call that.
 
     Raises:
         DatasetCorruptError: the record is damaged or altered.
     """
-    path, hint = f"{place}/{PROGRESS_FILE}", f"to begin anew, pass overwrite=True, or delete {place}"
+    path, hint = f"{location}/{PROGRESS_FILE}", f"to begin anew, pass overwrite=True, or delete {location}"
     try:
         *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
-        plan, *shards = (unsealed(line, path, _FORMAT, hint) for line in lines)
-        return Progress(Plan(**plan["plan"]), tuple(shard_of(shard["shard"]) for shard in shards))
+        plan, *shards = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
+        return Progress(Plan(**plan["plan"]), tuple(parse_shard(shard["shard"]) for shard in shards))
     except (FileNotFoundError, DatasetMismatchError):
         return None
     except DatasetCorruptError:
@@ -96,34 +104,36 @@ def read_progress(directory: Path, place: object) -> Progress | None:
         raise DatasetCorruptError(f"{path} is damaged: {error}; {hint}") from error
 
 
-def _line_of_shard(shard: Shard) -> bytes:
-    return _line({"shard": asdict(shard)})
+def _encode_shard_line(shard: Shard) -> bytes:
+    return _encode_line({"shard": asdict(shard)})
 
 
-def _line(contents: dict[str, Any]) -> bytes:
-    return json.dumps(sealed(_FORMAT, contents)).encode("ascii") + b"\n"
+def _encode_line(contents: dict[str, Any]) -> bytes:
+    return json.dumps(seal_contents(_FORMAT, contents)).encode("ascii") + b"\n"
 
 
-_BEGIN_ANEW = "to begin anew, pass overwrite=True, or delete it"
+_RESTART_HINT = "to begin anew, pass overwrite=True, or delete it"
 
 
-def unchanged(manifest_there: Callable[[], Manifest], job: Job, place: object) -> Manifest:
+def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, location: object) -> Manifest:
     """What is there, if it is what would be written."""
     try:
-        manifest = manifest_there()
+        manifest = load_manifest()
     except DatasetError as error:
-        raise DatasetExistsError(f"{place} exists; to replace it, pass overwrite=True ({error})") from None
+        raise DatasetExistsError(f"{location} exists; to replace it, pass overwrite=True ({error})") from None
     hint = "to replace it, pass overwrite=True"
-    _compare(job.plan, manifest.plan, f"{place} exists, and was written", hint)
-    different = _first_difference(job, manifest.shards)
+    _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
+    different = _find_first_difference(job, manifest.shards)
     if different is None and next(job.documents, None) is not None:
         different = "the source now has more documents"
     if different is not None:
-        raise DatasetExistsError(f"{place} exists, and was written from another source ({different}); {hint}")
+        raise DatasetExistsError(
+            f"{location} exists, and was written from another source ({different}); {hint}"
+        )
     return manifest
 
 
-def progress_in(directory: Path) -> Progress | None:
+def find_progress(directory: Path) -> Progress | None:
     """How far a writer came that was stopped, perhaps at the very end."""
     progress = read_progress(directory, directory)
     if progress is None and (directory / MANIFEST_FILE).is_file():
@@ -132,50 +142,50 @@ def progress_in(directory: Path) -> Progress | None:
     return progress
 
 
-def begin(
-    job: Job,
-    there: Callable[[], Progress | None],
+def resume(
+    job: WriteJob,
+    existing: Callable[[], Progress | None],
     check: Callable[[tuple[Shard, ...]], None],
-    place: object,
-    anew: Callable[[], Iterator[Document]] | None,
+    location: object,
+    restart: Callable[[], Iterator[Document]] | None,
     *,
     overwrite: bool,
-) -> tuple[Job, tuple[Shard, ...]]:
+) -> tuple[WriteJob, tuple[Shard, ...]]:
     """What is left to do, and the shards that a writer that was stopped has finished.
 
     Args:
         job: what is to be written; of its documents those of finished shards are read over.
-        there: reads how far a writer came.
+        existing: reads how far a writer came.
         check: refuses shards that are not as they were written.
-        place: what errors call it.
-        anew: reads the documents from the start; `None` if that can't be done twice.
+        location: what errors call it.
+        restart: reads the documents from the start; `None` if that can't be done twice.
         overwrite: whether what is there may be given up.
     """
     try:
-        finished = _finished_shards(there(), job.plan, place)
+        finished = _get_finished_shards(existing(), job.plan, location)
         check(finished)
     except DatasetError:
         if not overwrite:
             raise
         return job, ()
-    different = _first_difference(job, finished)
+    different = _find_first_difference(job, finished)
     if different is None:
         return job, finished
-    what = f"{place} was begun from another source ({different}); pass the same one"
+    what = f"{location} was begun from another source ({different}); pass the same one"
     if not overwrite:
-        raise DatasetMismatchError(f"{what}; {_BEGIN_ANEW}")
-    if anew is None:
+        raise DatasetMismatchError(f"{what}; {_RESTART_HINT}")
+    if restart is None:
         raise DatasetMismatchError(
             f"{what}, or one that can be read again: an iterator can't, and some of it is read already"
         )
-    return job._replace(documents=anew()), ()
+    return job._replace(documents=restart()), ()
 
 
-def _finished_shards(progress: Progress | None, plan: Plan, place: object) -> tuple[Shard, ...]:
+def _get_finished_shards(progress: Progress | None, plan: Plan, location: object) -> tuple[Shard, ...]:
     """The shards that a writer that was stopped has finished, if it wrote as this one would."""
     if progress is None:
         return ()
-    _compare(plan, progress.plan, f"{place} was begun", _BEGIN_ANEW, DatasetMismatchError)
+    _compare(plan, progress.plan, f"{location} was begun", _RESTART_HINT, DatasetMismatchError)
     finished = progress.shards
     if finished and finished[-1].num_items < plan.shard_size:
         return finished[:-1]  # (it was the last one; the source may go on now)
@@ -187,17 +197,17 @@ def check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
     records = {name: record for shard in finished for name, record in shard.files.items()}
     for name, record in records.items():
         file = directory / name
-        if not file.is_file() or sha256_of_file(file) != record.sha256:
+        if not file.is_file() or compute_file_sha256(file) != record.sha256:
             raise DatasetMismatchError(
                 f"{file}, which a writer that was stopped had finished, was altered; to begin anew, pass "
                 f"overwrite=True, or delete {directory}"
             )
 
 
-def _first_difference(job: Job, shards: Sequence[Shard]) -> str | None:
+def _find_first_difference(job: WriteJob, shards: Sequence[Shard]) -> str | None:
     """Where documents are not those of some shards; all of these are read."""
     seen, total = 0, sum(shard.num_bytes for shard in shards)
-    with progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:
+    with show_progress_bar("comparing", total, unit="bytes", enabled=job.progress and total > 0) as advance:
         for shard in shards:
             digest, count = SourceHash(), 0
             for doc_id, text in itertools.islice(job.documents, shard.num_documents):
@@ -213,9 +223,9 @@ def _first_difference(job: Job, shards: Sequence[Shard]) -> str | None:
 
 
 def _compare(
-    plan: Plan, there: Plan, what: str, hint: str, error: type[DatasetError] = DatasetExistsError
+    plan: Plan, existing: Plan, what: str, hint: str, error: type[DatasetError] = DatasetExistsError
 ) -> None:
     for name in Plan.__slots__:
-        now, then = getattr(plan, name), getattr(there, name)
+        now, then = getattr(plan, name), getattr(existing, name)
         if now != then:
             raise error(f"{what} with {name}={then!r}, not {now!r}; {hint}")

@@ -6,7 +6,7 @@ import sys
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 
 if TYPE_CHECKING:
@@ -46,34 +46,34 @@ class TokenCache:
     """
 
     def __init__(self, max_bytes: int) -> None:
-        self.max_bytes = checked_int("cache_bytes", max_bytes, least=1)
-        self._kept: OrderedDict[Hashable, bytes] = OrderedDict()
+        self.max_bytes = check_int("cache_bytes", max_bytes, minimum=1)
+        self._entries: OrderedDict[Hashable, bytes] = OrderedDict()
         self._lock = ThreadLock()
         self._nbytes = self._hits = self._misses = 0
 
     def get(self, key: Hashable, read: Callable[[], bytes]) -> bytes:
         """A sequence: the one that is kept under a key, or else what `read` gives, which is then kept."""
         with self._lock.current:
-            found = self._kept.get(key)
+            found = self._entries.get(key)
             if found is not None:
                 self._hits += 1
-                self._kept.move_to_end(key)
+                self._entries.move_to_end(key)
                 return found
             self._misses += 1
-        made = read()
+        data = read()
         with self._lock.current:
-            if key not in self._kept and _size_of(made) <= self.max_bytes:
-                self._kept[key] = made
-                self._nbytes += _size_of(made)
+            if key not in self._entries and _compute_size(data) <= self.max_bytes:
+                self._entries[key] = data
+                self._nbytes += _compute_size(data)
                 while self._nbytes > self.max_bytes:
-                    self._nbytes -= _size_of(self._kept.popitem(last=False)[1])
-        return made
+                    self._nbytes -= _compute_size(self._entries.popitem(last=False)[1])
+        return data
 
     def stats(self) -> CacheStats:
         """What it did up to now."""
         with self._lock.current:
-            return CacheStats(self._hits, self._misses, self._nbytes, len(self._kept))
+            return CacheStats(self._hits, self._misses, self._nbytes, len(self._entries))
 
 
-def _size_of(sequence: bytes) -> int:
+def _compute_size(sequence: bytes) -> int:
     return sys.getsizeof(sequence) + ENTRY_BYTES

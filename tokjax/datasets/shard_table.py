@@ -89,7 +89,7 @@ class ShardTable(CompactShards):
 
     def _append(self, described: dict[str, Any]) -> None:
         name, files, buckets = described["name"], described["files"], described["bucket_documents"]
-        if name != _usual_name(len(self)):
+        if name != _get_default_name(len(self)):
             self._names[len(self)] = name
         self._counts.extend(described[total] for total in TOTALS)
         source = bytes.fromhex(described["source_sha256"])
@@ -105,7 +105,7 @@ class ShardTable(CompactShards):
         self._ends.append(len(self._records))
 
     def _get(self, index: int) -> Shard:
-        name = self._names.get(index) or _usual_name(index)
+        name = self._names.get(index) or _get_default_name(index)
         position = self._ends[index]
         is_numbered, source, num_files, num_buckets = _HEAD.unpack_from(self._records, position)
         position += _HEAD.size
@@ -141,7 +141,7 @@ def parse_with_shards(data: bytes) -> Any:
     return contents
 
 
-def _usual_name(index: int) -> str:
+def _get_default_name(index: int) -> str:
     return f"shard-{index:05d}"
 
 

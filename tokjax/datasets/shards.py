@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.files import write_atomically
-from tokjax.core.ragged import ranges, splits_from_lengths
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.document_sources import SourceHash
-from tokjax.datasets.fields import BucketedTokenField, smallest_unsigned
+from tokjax.datasets.fields import BucketedTokenField, get_unsigned_dtype
 from tokjax.datasets.manifest import FileRecord, Shard
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.datasets.document_encoding import Documents, Encoded
+    from tokjax.datasets.document_encoding import Documents, EncodedDocuments
     from tokjax.datasets.fields import Field
 
 
@@ -89,7 +89,7 @@ class ShardWriter:
         finally:
             self._pool.shutdown()
 
-    def add(self, documents: Documents, encoded: Encoded) -> int:
+    def add(self, documents: Documents, encoded: EncodedDocuments) -> int:
         """Take documents, and write the shards that they fill; how many bytes of text they have."""
         splits, first, count, num_bytes = encoded.splits, 0, len(documents.texts), 0
         while first < count:
@@ -102,7 +102,7 @@ class ShardWriter:
                 self._close_shard()
         return num_bytes
 
-    def _gather(self, documents: Documents, encoded: Encoded, first: int, last: int) -> int:
+    def _gather(self, documents: Documents, encoded: EncodedDocuments, first: int, last: int) -> int:
         doc_ids, texts = documents.doc_ids[first:last], documents.texts[first:last]
         num_bytes = self._hash.add(doc_ids, texts)
         splits = encoded.splits[first : last + 1]
@@ -140,8 +140,8 @@ class ShardWriter:
         data = [part.data for part in parts]
         buckets = None
         if isinstance(self._field, BucketedTokenField):
-            order, buckets = _by_bucket(self._field, lengths)
-            data = [_in_order(np.concatenate(data), lengths, order)]
+            order, buckets = _sort_by_bucket(self._field, lengths)
+            data = [_reorder_items(np.concatenate(data), lengths, order)]
             lengths, doc_ids = lengths[order], doc_ids[order]
         files = {f"{name}.{self._field.DATA}.npy": data}
         is_text = self._field.DATA == "text"
@@ -195,7 +195,7 @@ def write_array(path: Path, parts: Sequence[NDArray[Any]], dtype: np.dtype[Any])
     return FileRecord(path.stat().st_size, digest.hexdigest())
 
 
-def _by_bucket(
+def _sort_by_bucket(
     field: BucketedTokenField, lengths: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], tuple[int, ...]]:
     """The order that puts the documents of each bucket side by side, and how many each has."""
@@ -204,10 +204,10 @@ def _by_bucket(
     return np.argsort(buckets, kind="stable"), tuple(counts.tolist())
 
 
-def _in_order(data: NDArray[Any], lengths: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[Any]:
-    starts = splits_from_lengths(lengths)[:-1]
-    return data.take(ranges(starts[order], lengths[order]))
+def _reorder_items(data: NDArray[Any], lengths: NDArray[np.int64], order: NDArray[np.int64]) -> NDArray[Any]:
+    starts = make_row_splits(lengths)[:-1]
+    return data.take(concatenate_ranges(starts[order], lengths[order]))
 
 
 def _compact(values: NDArray[Any]) -> NDArray[Any]:
-    return values.astype(smallest_unsigned(int(values.max(initial=0))))
+    return values.astype(get_unsigned_dtype(int(values.max(initial=0))))

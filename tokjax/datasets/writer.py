@@ -10,10 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.checks import checked_int
-from tokjax._util.directories import DirectoryKind, delete, exclusive_place, finish_replacement, resolve
-from tokjax._util.files import sha256_of_file
-from tokjax._util.threads import check_executor, num_threads
+from tokjax._util.checks import check_int
+from tokjax._util.directories import DirectoryKind, delete, finish_replacement, open_atomic_directory, resolve
+from tokjax._util.files import compute_file_sha256
+from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.core.errors import (
@@ -28,9 +28,9 @@ from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
     Document,
     DocumentSource,
-    documents_of,
-    source_record,
-    with_files,
+    describe_source,
+    iter_documents,
+    resolve_files,
 )
 from tokjax.datasets.fields import Field, check_registered
 from tokjax.datasets.manifest import (
@@ -47,15 +47,15 @@ from tokjax.datasets.resuming import (
     PROGRESS_FILE,
     Progress,
     add_progress,
-    begin,
-    begin_progress,
     check_files,
+    check_unchanged,
+    find_progress,
     has_progress,
-    progress_in,
     read_progress,
-    unchanged,
+    resume,
+    start_progress,
 )
-from tokjax.datasets.shard_filling import Job, fill_shards
+from tokjax.datasets.shard_writing import WriteJob, write_shards
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 
 if TYPE_CHECKING:
@@ -147,61 +147,65 @@ def write_dataset(
         SourceError: a file of the source is damaged.
     """
     check_executor(executor)
-    at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
-    plan = plan_of(field, checked_int("shard_size", shard_size, least=1))
+    max_in_flight = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
+    plan = make_plan(field, check_int("shard_size", shard_size, minimum=1))
     if separator is not None and not (isinstance(separator, str) and separator):
         raise InvalidArgumentError(
             f"separator must be a text, or None if each text is one document; got {separator!r}"
         )
-    source = with_files(source, text_column)
-    about = source_record(source, separator)
-    read = partial(documents_of, source, separator, text_column)
-    job = Job(field, plan, read(), about, at_once, executor, progress)
-    anew = None if isinstance(source, Iterator) else read  # (which can't be read again)
+    source = resolve_files(source, text_column)
+    about = describe_source(source, separator)
+    read = partial(iter_documents, source, separator, text_column)
+    job = WriteJob(field, plan, read(), about, max_in_flight, executor, progress)
+    restart = None if isinstance(source, Iterator) else read  # (which can't be read again)
     if is_url(path):
-        return _write_remotely(RemoteDirectory(str(path)), job, anew, overwrite=overwrite)
+        return _write_remotely(RemoteDirectory(str(path)), job, restart, overwrite=overwrite)
     target = resolve(path)
     finish_replacement(target, DATASET)
     if target.exists() and not overwrite:
-        manifest = unchanged(lambda: read_manifest(target), job, target)
+        manifest = check_unchanged(lambda: read_manifest(target), job, target)
         try:
             Dataset(target, manifest).verify()
         except DatasetError as error:
             raise DatasetExistsError(
                 f"{target} is damaged; to write it again, pass overwrite=True ({error})"
             ) from error
-        return written(manifest, target)
-    with exclusive_place(target, DATASET, overwrite=overwrite) as directory:
-        there = partial(progress_in, directory)
+        return summarize_dataset(manifest, target)
+    with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
+        existing = partial(find_progress, directory)
         check = partial(check_files, directory)
-        job, finished = begin(job, there, check, directory, anew, overwrite=overwrite)
+        job, finished = resume(job, existing, check, directory, restart, overwrite=overwrite)
         _delete_others(directory, finished)
-        begin_progress(directory, Progress(plan, finished))
-        shards = fill_shards(job, directory, finished, partial(add_progress, directory))
-        manifest = finish(directory, field, plan, about, shards)
-    return written(manifest, target)
+        start_progress(directory, Progress(plan, finished))
+        shards = write_shards(job, directory, finished, partial(add_progress, directory))
+        manifest = finish_dataset(directory, field, plan, about, shards)
+    return summarize_dataset(manifest, target)
 
 
 def _write_remotely(
-    remote: RemoteDirectory, job: Job, anew: Callable[[], Iterator[Document]] | None, *, overwrite: bool
+    remote: RemoteDirectory,
+    job: WriteJob,
+    restart: Callable[[], Iterator[Document]] | None,
+    *,
+    overwrite: bool,
 ) -> WrittenDataset:
     """The same at a URL: each file is put there when it is finished, the manifest last.
 
     There is no place beside it: with `overwrite` a former dataset is deleted first.
     """
-    with remote.locked(), tempfile.TemporaryDirectory(prefix="tokjax-") as staging:
+    with remote.lock_writers(), tempfile.TemporaryDirectory(prefix="tokjax-") as staging:
         directory = Path(staging)
         if remote.read(MANIFEST_FILE) is not None:
             if not overwrite:
-                return written(unchanged(remote.manifest, job, remote), remote.url)
+                return summarize_dataset(check_unchanged(remote.manifest, job, remote), remote.url)
             for name in (MANIFEST_FILE, *filter(DATASET.own_files.fullmatch, remote.names())):
                 remote.remove(name)
         begun = remote.read(PROGRESS_FILE)
         if begun is not None:
             (directory / PROGRESS_FILE).write_bytes(begun)
-        there = partial(read_progress, directory, remote)
+        existing = partial(read_progress, directory, remote)
         check = partial(_check_remote_files, remote)
-        job, finished = begin(job, there, check, remote, anew, overwrite=overwrite)
+        job, finished = resume(job, existing, check, remote, restart, overwrite=overwrite)
 
         def publish(shard: Shard) -> None:
             for name in shard.files:
@@ -210,20 +214,20 @@ def _write_remotely(
             add_progress(directory, shard)
             remote.put(directory / PROGRESS_FILE)
 
-        begin_progress(directory, Progress(job.plan, finished))
+        start_progress(directory, Progress(job.plan, finished))
         _delete_other_remote_files(remote, finished, directory / PROGRESS_FILE)
-        shards = fill_shards(job, directory, finished, publish)
-        manifest = finish(directory, job.field, job.plan, job.source, shards)
+        shards = write_shards(job, directory, finished, publish)
+        manifest = finish_dataset(directory, job.field, job.plan, job.source, shards)
         for name in (*manifest.files, MANIFEST_FILE):
             remote.put(directory / name)
         remote.remove(PROGRESS_FILE)
-    return written(manifest, remote.url)
+    return summarize_dataset(manifest, remote.url)
 
 
-def plan_of(field: Field, shard_size: int) -> Plan:
+def make_plan(field: Field, shard_size: int) -> Plan:
     """What decides how documents are stored."""
-    given: object = field
-    if not isinstance(given, Field):
+    value: object = field
+    if not isinstance(value, Field):
         hint = ", an instance of it" if isinstance(field, type) else ""
         raise InvalidArgumentError(
             f"field must be a field, such as PackedTokenField(tokenizer){hint}; got {field!r:.100}"
@@ -252,23 +256,23 @@ def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) ->
 
 def _delete_others(directory: Path, finished: tuple[Shard, ...]) -> None:
     """Delete what is not of finished shards."""
-    kept = {name for shard in finished for name in shard.files}
+    finished_files = {name for shard in finished for name in shard.files}
     for entry in directory.iterdir():
-        if entry.name not in kept:
+        if entry.name not in finished_files:
             delete(entry)
 
 
 def _delete_other_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...], progress: Path) -> None:
     """The same at a URL: first the record is put there, so that it never names what was deleted."""
-    kept = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
-    others = set(filter(DATASET.own_files.fullmatch, remote.names())) - kept
+    finished_files = {PROGRESS_FILE, *(name for shard in finished for name in shard.files)}
+    others = set(filter(DATASET.own_files.fullmatch, remote.names())) - finished_files
     if others:
         remote.put(progress)
     for name in others:
         remote.remove(name)
 
 
-def finish(
+def finish_dataset(
     directory: Path, field: Field, plan: Plan, source: dict[str, Any] | None, shards: list[Shard]
 ) -> Manifest:
     """Write what a dataset has besides its shards, the manifest last."""
@@ -277,14 +281,14 @@ def finish(
     if field.tokenizer is not None:
         with suppress(UnsupportedTokenizerError):  # a type of another's: its fingerprint has to do
             saved = save_tokenizer(field.tokenizer, directory / TOKENIZER_FILE)
-            files[saved.name] = FileRecord(saved.stat().st_size, sha256_of_file(saved))
+            files[saved.name] = FileRecord(saved.stat().st_size, compute_file_sha256(saved))
     manifest = Manifest(plan, None if saved is None else saved.name, source, tuple(shards), files)
     write_manifest(directory, manifest)
     (directory / PROGRESS_FILE).unlink(missing_ok=True)
     return manifest
 
 
-def written(manifest: Manifest, path: Path | str) -> WrittenDataset:
+def summarize_dataset(manifest: Manifest, path: Path | str) -> WrittenDataset:
     """The counts of a dataset."""
     return WrittenDataset(
         manifest.num_items,

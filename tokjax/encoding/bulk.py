@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from tokjax._util.checks import reject_path, reject_tables
-from tokjax._util.progress import progress_bar
-from tokjax._util.threads import num_threads
+from tokjax._util.progress import show_progress_bar
+from tokjax._util.threads import resolve_num_threads
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.corpus.files import TextFiles, as_they_are, text_files
+from tokjax.corpus.files import TextFiles, get_source_files, text_files
 from tokjax.corpus.opening import check_are_text
 from tokjax.corpus.sources import read_documents
 from tokjax.encoding.encode import encode_batch_result
@@ -123,7 +123,7 @@ def encode_files(
         InvalidArgumentError: an argument makes no sense, or a path is no file: at once.
     """
     check_separator(separator)
-    num_threads(threads)
+    resolve_num_threads(threads)
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
     check_are_text(files)
 
@@ -142,15 +142,15 @@ def encode_files(
     )
     encode([])  # (an error for options that make no sense)
 
-    def batches() -> Iterator[TokenizationBatch]:
-        total = sum(file.nbytes for file in as_they_are(files))
+    def iter_batches() -> Iterator[TokenizationBatch]:
+        total = sum(file.nbytes for file in get_source_files(files))
         gap = len((separator or "").encode("utf-8"))
-        with progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
-            for documents in groups_of_texts(read_documents(files, separator)):
+        with show_progress_bar("Encoding", total, unit="bytes", enabled=progress) as advance:
+            for documents in iter_text_groups(read_documents(files, separator)):
                 yield encode(documents)
                 advance(sum(len(document) + gap for document in documents))
 
-    return batches()
+    return iter_batches()
 
 
 @overload
@@ -215,7 +215,7 @@ def count_tokens(
             disallowed_special=disallowed_special,
             threads=threads,
         ).lengths
-        for group in groups_of_texts([texts] if isinstance(texts, (str, bytes)) else texts)
+        for group in iter_text_groups([texts] if isinstance(texts, (str, bytes)) else texts)
     ]
     if isinstance(texts, (str, bytes)):
         return int(counts[0][0])
@@ -232,7 +232,7 @@ def check_separator(separator: object) -> None:
         )
 
 
-def groups_of_texts(texts: Iterable[Text]) -> Iterator[list[Text]]:
+def iter_text_groups(texts: Iterable[Text]) -> Iterator[list[Text]]:
     """Texts in lists of some megabytes."""
     group: list[Text] = []
     size = 0

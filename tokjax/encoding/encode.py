@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.template import (
     TRUNCATIONS,
-    Part,
+    TokenSlices,
     Truncation,
-    arranged,
-    kept_lengths,
-    kept_starts,
+    apply_template,
+    compute_truncated_lengths,
+    compute_truncated_starts,
 )
-from tokjax.encoding.segments import encode_bare, room_for_texts, template_places
+from tokjax.encoding.encoded_texts import compute_text_capacity, encode_without_template, resolve_template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,23 +90,25 @@ def encode_batch_result(
         "disallowed_special": disallowed_special,
         "threads": threads,
     }
-    room = _room(max_length, truncation, truncation_side)
-    if pairs is None and room is None and not is_pretokenized:
+    capacity = _check_max_length(max_length, truncation, truncation_side)
+    if pairs is None and capacity is None and not is_pretokenized:
         plain: Any = texts
         return protocol.encode_texts(tokenizer, plain, add_special_tokens=add_special_tokens, **options)
-    places = template_places(tokenizer, pairs is not None, add_special_tokens)
-    encoded = encode_bare(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
-    kept = encoded.lengths
-    if room is not None:
-        kept = kept_lengths(kept, room_for_texts(room, places), truncation)
+    pieces = resolve_template(tokenizer, pairs is not None, add_special_tokens)
+    encoded = encode_without_template(tokenizer, texts, pairs, is_pretokenized=is_pretokenized, **options)
+    truncated_lengths = encoded.lengths
+    if capacity is not None:
+        truncated_lengths = compute_truncated_lengths(
+            truncated_lengths, compute_text_capacity(capacity, pieces), truncation
+        )
     parts = [
-        Part(rows, kept_starts(length, keep, truncation_side), keep)
-        for rows, length, keep in zip(encoded.rows, encoded.lengths, kept, strict=True)
+        TokenSlices(rows, compute_truncated_starts(length, keep, truncation_side), keep)
+        for rows, length, keep in zip(encoded.rows, encoded.lengths, truncated_lengths, strict=True)
     ]
-    return encoded.rearranged(arranged(encoded.batch.ragged, parts, places))
+    return encoded.replace_rows(apply_template(encoded.batch.ragged, parts, pieces))
 
 
-class Cut(NamedTuple):
+class TruncatedRows(NamedTuple):
     """Rows that are as long as they may be.
 
     Attributes:
@@ -118,7 +120,9 @@ class Cut(NamedTuple):
     num_dropped: NDArray[np.int64]
 
 
-def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None) -> Cut:
+def apply_tokenizer_template(
+    tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_length: int | None
+) -> TruncatedRows:
     """What `encode_batch_result` makes of texts that are encoded already, without a template.
 
     Args:
@@ -127,23 +131,23 @@ def put_around(tokenizer: Any, texts: Ragged, *, add_special_tokens: bool, max_l
         add_special_tokens: as in `encode_batch_result`.
         max_length: as in `encode_batch_result`; texts are cut at their end.
     """
-    places = template_places(tokenizer, False, add_special_tokens)
+    pieces = resolve_template(tokenizer, False, add_special_tokens)
     lengths = np.asarray(texts.lengths, np.int64)
-    kept = lengths
+    truncated_lengths = lengths
     if max_length is not None:
-        kept = np.minimum(lengths, room_for_texts(max_length, places))
-    num_dropped = lengths - kept
-    if not num_dropped.any() and len(places) == 1:
-        return Cut(texts, num_dropped)
-    part = Part(np.arange(len(lengths)), np.zeros_like(lengths), kept)
-    return Cut(arranged(texts, [part], places), num_dropped)
+        truncated_lengths = np.minimum(lengths, compute_text_capacity(max_length, pieces))
+    num_dropped = lengths - truncated_lengths
+    if not num_dropped.any() and len(pieces) == 1:
+        return TruncatedRows(texts, num_dropped)
+    part = TokenSlices(np.arange(len(lengths)), np.zeros_like(lengths), truncated_lengths)
+    return TruncatedRows(apply_template(texts, [part], pieces), num_dropped)
 
 
-def template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
+def get_template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
     """The ids that `encode_batch_result` puts before each text, and those behind it."""
-    places = template_places(tokenizer, False, add_special_tokens)
-    ids = [place.id_ for place in places]
-    text = next(i for i, place in enumerate(places) if place.text is not None)
+    pieces = resolve_template(tokenizer, False, add_special_tokens)
+    ids = [piece.id_ for piece in pieces]
+    text = next(i for i, piece in enumerate(pieces) if piece.text is not None)
     return ids[:text], ids[text + 1 :]
 
 
@@ -212,10 +216,10 @@ def tokenize(
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
-    return list(protocol.vocabulary_of(tokenizer).strings_of(ids))
+    return list(protocol.get_vocabulary(tokenizer).get_token_strings(ids))
 
 
-def _room(max_length: int | None, truncation: str, side: str) -> int | None:
+def _check_max_length(max_length: int | None, truncation: str, side: str) -> int | None:
     if truncation not in TRUNCATIONS:
         raise InvalidArgumentError(
             f"truncation must be {', '.join(map(repr, TRUNCATIONS))}, not {truncation!r}; whether texts are "
@@ -223,4 +227,4 @@ def _room(max_length: int | None, truncation: str, side: str) -> int | None:
         )
     if side not in ("left", "right"):
         raise InvalidArgumentError(f"truncation_side must be 'left' or 'right', not {side!r}")
-    return None if max_length is None else checked_int("max_length", max_length, least=1)
+    return None if max_length is None else check_int("max_length", max_length, minimum=1)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.offsets import char_to_byte_spans
 from tokjax.core.records import TokenizationResult
@@ -31,10 +31,10 @@ def byte_to_token(result: TokenizationResult, byte: int, *, sequence_id: int = 0
     Raises:
         InvalidArgumentError: the result has no offsets, or `byte` is not positive.
     """
-    offsets = _columns_of(result, "offsets")
-    place = checked_int("byte", byte, least=1)
-    holds = (offsets[:, 0] <= place) & (place < offsets[:, 1])
-    return _first(holds & (_columns_of(result, "sequence_ids") == sequence_id))
+    offsets = _get_column(result, "offsets")
+    position = check_int("byte", byte, minimum=1)
+    holds = (offsets[:, 0] <= position) & (position < offsets[:, 1])
+    return _find_first(holds & (_get_column(result, "sequence_ids") == sequence_id))
 
 
 def char_to_token(
@@ -55,8 +55,8 @@ def char_to_token(
         InvalidArgumentError: the result has no offsets.
         OffsetsContractError: the text has no such character.
     """
-    place = checked_int("character", character, least=0)
-    [[byte, _]] = char_to_byte_spans(text, [(place, place + 1)])
+    position = check_int("character", character, minimum=0)
+    [[byte, _]] = char_to_byte_spans(text, [(position, position + 1)])
     return byte_to_token(result, int(byte), sequence_id=sequence_id)
 
 
@@ -70,7 +70,7 @@ def token_to_span(result: TokenizationResult, token: int) -> tuple[int, int]:
     Raises:
         InvalidArgumentError: the result has no offsets, or no such token.
     """
-    start, stop = _columns_of(result, "offsets")[_checked_token(result, token)].tolist()
+    start, stop = _get_column(result, "offsets")[_check_token_index(result, token)].tolist()
     return start, stop
 
 
@@ -84,7 +84,7 @@ def token_to_word(result: TokenizationResult, token: int) -> int | None:
     Raises:
         InvalidArgumentError: the result has no `word_ids`, or no such token.
     """
-    word = int(_columns_of(result, "word_ids")[_checked_token(result, token)])
+    word = int(_get_column(result, "word_ids")[_check_token_index(result, token)])
     return None if word < 0 else word
 
 
@@ -99,12 +99,12 @@ def word_to_tokens(result: TokenizationResult, word: int, *, sequence_id: int = 
     Raises:
         InvalidArgumentError: the result has no `word_ids`.
     """
-    of_word = _columns_of(result, "word_ids") == checked_int("word", word, least=0)
-    places = np.flatnonzero(of_word & (_columns_of(result, "sequence_ids") == sequence_id))
-    return slice(int(places[0]), int(places[-1]) + 1) if len(places) else None
+    of_word = _get_column(result, "word_ids") == check_int("word", word, minimum=0)
+    positions = np.flatnonzero(of_word & (_get_column(result, "sequence_ids") == sequence_id))
+    return slice(int(positions[0]), int(positions[-1]) + 1) if len(positions) else None
 
 
-def _columns_of(result: TokenizationResult, name: str) -> NDArray[np.integer]:
+def _get_column(result: TokenizationResult, name: str) -> NDArray[np.integer]:
     if not isinstance(result, TokenizationResult):
         raise InvalidArgumentError(f"result must be a TokenizationResult, not a {type(result).__name__}")
     column: NDArray[np.integer] | None = getattr(result, name)
@@ -113,13 +113,13 @@ def _columns_of(result: TokenizationResult, name: str) -> NDArray[np.integer]:
     return column
 
 
-def _checked_token(result: TokenizationResult, token: int) -> int:
-    place = checked_int("token", token, least=0)
-    if place >= len(result):
-        raise InvalidArgumentError(f"token is {place}, and the result has {len(result)} tokens")
-    return place
+def _check_token_index(result: TokenizationResult, token: int) -> int:
+    position = check_int("token", token, minimum=0)
+    if position >= len(result):
+        raise InvalidArgumentError(f"token is {position}, and the result has {len(result)} tokens")
+    return position
 
 
-def _first(holds: NDArray[np.bool_]) -> int | None:
-    places = np.flatnonzero(holds)
-    return int(places[0]) if len(places) else None
+def _find_first(holds: NDArray[np.bool_]) -> int | None:
+    positions = np.flatnonzero(holds)
+    return int(positions[0]) if len(positions) else None

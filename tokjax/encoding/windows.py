@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.records import Windows
-from tokjax.core.template import Part, arranged, check_room, windows_of
-from tokjax.encoding.segments import encode_bare, room_for_texts, template_places
+from tokjax.core.template import TokenSlices, apply_template, check_capacity, compute_windows
+from tokjax.encoding.encoded_texts import compute_text_capacity, encode_without_template, resolve_template
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,9 +71,9 @@ def encode_windows(
         raise InvalidArgumentError(
             f"truncation must be 'only_first' or 'only_second' for windows, not {truncation!r}"
         )
-    stride = checked_int("stride", stride, least=0)
-    places = template_places(tokenizer, pairs is not None, add_special_tokens)
-    encoded = encode_bare(
+    stride = check_int("stride", stride, minimum=0)
+    pieces = resolve_template(tokenizer, pairs is not None, add_special_tokens)
+    encoded = encode_without_template(
         tokenizer,
         texts,
         pairs,
@@ -85,33 +85,33 @@ def encode_windows(
         disallowed_special=disallowed_special,
         threads=threads,
     )
-    room = room_for_texts(checked_int("max_length", max_length, least=1), places)
-    cut = 0 if pairs is None or truncation == "only_first" else 1
-    rooms = np.full(len(texts), room)
+    capacity = compute_text_capacity(check_int("max_length", max_length, minimum=1), pieces)
+    windowed = 0 if pairs is None or truncation == "only_first" else 1
+    capacities = np.full(len(texts), capacity)
     if pairs is not None:
-        whole = encoded.lengths[1 - cut]
-        check_room(whole, room, truncation)
-        rooms -= whole
-    _check_stride(stride, rooms)
-    windows = windows_of(encoded.lengths[cut], rooms, stride)
+        untruncated = encoded.lengths[1 - windowed]
+        check_capacity(untruncated, capacity, truncation)
+        capacities -= untruncated
+    _check_stride(stride, capacities)
+    windows = compute_windows(encoded.lengths[windowed], capacities, stride)
     parts = [
         windows._replace(rows=rows[windows.rows])
-        if i == cut
-        else Part(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
+        if i == windowed
+        else TokenSlices(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
         for i, (rows, lengths) in enumerate(zip(encoded.rows, encoded.lengths, strict=True))
     ]
-    batch = encoded.rearranged(arranged(encoded.batch.ragged, parts, places))
+    batch = encoded.replace_rows(apply_template(encoded.batch.ragged, parts, pieces))
     return Windows(batch, windows.rows)
 
 
-def _check_stride(stride: int, rooms: NDArray[np.int64]) -> None:
-    if len(rooms) and rooms.min() == 0:
+def _check_stride(stride: int, capacities: NDArray[np.int64]) -> None:
+    if len(capacities) and capacities.min() == 0:
         raise InvalidArgumentError(
             "max_length leaves a window no room for its text, beside the template and the other text; "
             "raise it"
         )
-    if len(rooms) and stride >= rooms.min():
+    if len(capacities) and stride >= capacities.min():
         raise InvalidArgumentError(
-            f"stride is {stride}, and a window has room for {rooms.min()} tokens of its text; stride must be "
+            f"stride is {stride}, and a window has room for {capacities.min()} tokens of its text; stride must be "
             "less than that"
         )

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from tokjax.core.errors import UnsupportedTokenizerError
-from tokjax.core.template import NOTHING_AROUND
+from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
-from tokjax.formats.reading import roles_of
-from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe_of
+from tokjax.formats.tokenizer_files import resolve_roles
+from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
-from tokjax.pretokenize.patterns import published_name
+from tokjax.pretokenize.patterns import find_pattern_name
 
 _END_OF_TEXT = "<|endoftext|>"
 
@@ -46,9 +46,11 @@ def from_tiktoken(
         ) from None
     owner = {id_: name for name, id_ in reversed(special.items())}  # (two names of one id: the first counts)
     special = {name: id_ for id_, name in owner.items()}
-    roles = roles_of(special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT})
-    table = make_vocabulary(ranks, special, roles, NOTHING_AROUND)
-    return byte_level_bpe_of(table, published_name(pattern) or pattern, None)
+    roles = resolve_roles(
+        special, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, {"eos": _END_OF_TEXT}
+    )
+    table = make_vocabulary(ranks, special, roles, EMPTY_TEMPLATE)
+    return make_byte_level_bpe(table, find_pattern_name(pattern) or pattern, None)
 
 
 def from_sentencepiece(

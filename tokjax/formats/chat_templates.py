@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.formats.reading import CONFIG_FILE, as_path, companions_of, read_bytes
+from tokjax.formats.tokenizer_files import CONFIG_FILE, as_path, read_bytes, read_companion_config
 
 if TYPE_CHECKING:
     import os
@@ -32,20 +32,26 @@ def load_chat_template(path: str | os.PathLike[str], name: str = _DEFAULT) -> st
     directory = as_path(path)
     if not directory.is_dir():
         raise FileNotFoundError(f"{directory}: there is no such directory")
-    own = directory / _TEMPLATE_FILE if name == _DEFAULT else directory / _MORE_TEMPLATES / f"{name}.jinja"
-    if own.is_file():
-        return read_bytes(own).decode("utf-8", "replace")
-    said = companions_of(directory).config.get("chat_template")
-    templates = {_DEFAULT: said} if isinstance(said, str) else _named(said)
+    template_path = (
+        directory / _TEMPLATE_FILE if name == _DEFAULT else directory / _MORE_TEMPLATES / f"{name}.jinja"
+    )
+    if template_path.is_file():
+        return read_bytes(template_path).decode("utf-8", "replace")
+    config_value = read_companion_config(directory).config.get("chat_template")
+    templates = (
+        {_DEFAULT: config_value} if isinstance(config_value, str) else _parse_named_templates(config_value)
+    )
     if not isinstance(templates.get(name), str):
         raise TokenizerFormatError(
-            f"{directory}: holds no chat template {name!r}: there is no {own.name}, and {CONFIG_FILE} has "
+            f"{directory}: holds no chat template {name!r}: there is no {template_path.name}, and {CONFIG_FILE} has "
             f"{sorted(templates) or 'none'}"
         )
     return templates[name]
 
 
-def _named(said: object) -> dict[str, str]:
-    entries = said if isinstance(said, list) else []
-    named = [entry for entry in entries if isinstance(entry, dict) and {"name", "template"} <= set(entry)]
-    return {str(entry["name"]): entry["template"] for entry in named}
+def _parse_named_templates(config_value: object) -> dict[str, str]:
+    entries = config_value if isinstance(config_value, list) else []
+    entries_with_name = [
+        entry for entry in entries if isinstance(entry, dict) and {"name", "template"} <= set(entry)
+    ]
+    return {str(entry["name"]): entry["template"] for entry in entries_with_name}

@@ -9,8 +9,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
-from tokjax.formats.reading import as_path, read_bytes, with_roles
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
+from tokjax.formats.tokenizer_files import as_path, read_bytes, with_roles
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.bytes_to_unicode import ALPHABET
 
@@ -27,7 +27,7 @@ _MAX_MERGES = 48894
 The rest of the file is not used."""
 _MAX_BYTES = 1 << 26
 _PATTERN = r"<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"
-_AROUND = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"  # what Python's strip() takes away
+_OUTER_WHITESPACE = r"\A[\s\x1c-\x1f]+|[\s\x1c-\x1f]+\z"  # what Python's strip() takes away
 _REASON = "its tokens tell the end of a word, and texts are put in lower case"
 
 
@@ -59,18 +59,18 @@ def read_clip(
     """
     source = as_path(path)
     merges = _parse_merges(source)
-    made = ["".join(merge) for merge in merges]
-    forms = [*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET), *made, START, END]
+    merged = ["".join(merge) for merge in merges]
+    forms = [*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET), *merged, START, END]
     ids = {form: id_ for id_, form in enumerate(forms)}
     if len(ids) < len(forms):
         raise TokenizerFormatError(f"{source}: two merges make the same token, or make a special one")
-    definition = json.dumps(_definition(ids, merges), ensure_ascii=False)
+    definition = json.dumps(_build_definition(ids, merges), ensure_ascii=False)
     with as_format_errors(str(source)):
-        made_of = huggingface_tokenizer(definition, _REASON, {"bos": START, "eos": END, "pad": END})
-    return with_roles(made_of, {"bos": bos_token, "eos": eos_token, "pad": pad_token})
+        tokenizer = build_huggingface_tokenizer(definition, _REASON, {"bos": START, "eos": END, "pad": END})
+    return with_roles(tokenizer, {"bos": bos_token, "eos": eos_token, "pad": pad_token})
 
 
-def is_clip_beginning(beginning: bytes) -> bool:
+def is_clip_header(beginning: bytes) -> bool:
     """Returns whether a file that begins like this is CLIP's list of merges, compressed or not."""
     if beginning.startswith(_GZIP):
         try:
@@ -98,20 +98,20 @@ def _parse_merges(source: Path) -> list[tuple[str, str]]:
         raise TokenizerFormatError(
             f"{source}: begins with {header[:60]!r}, and CLIP's merges with {_HEADER!r}"
         )
-    known = {*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET)}
+    seen = {*ALPHABET, *(character + _END_OF_WORD for character in ALPHABET)}
     merges: list[tuple[str, str]] = []
     for number, line in enumerate(islice(filter(None, map(str.strip, lines)), _MAX_MERGES), 2):
         left, _, right = line.partition(" ")
-        if left not in known or right not in known or left.endswith(_END_OF_WORD):
+        if left not in seen or right not in seen or left.endswith(_END_OF_WORD):
             raise TokenizerFormatError(
                 f"{source}, line {number}: two tokens made before are expected, not {line!r}"
             )
         merges.append((left, right))
-        known.add(left + right)
+        seen.add(left + right)
     return merges
 
 
-def _definition(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[str, Any]:
+def _build_definition(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[str, Any]:
     """Returns the `tokenizer.json` that transformers makes for CLIP, with a decoder for the ends of words."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
@@ -146,7 +146,7 @@ def _definition(ids: dict[str, int], merges: list[tuple[str, str]]) -> dict[str,
             "decoders": [
                 {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
                 {"type": "Replace", "pattern": {"String": _END_OF_WORD}, "content": " "},
-                {"type": "Replace", "pattern": {"Regex": _AROUND}, "content": ""},
+                {"type": "Replace", "pattern": {"Regex": _OUTER_WHITESPACE}, "content": ""},
             ],
         },
         "model": {

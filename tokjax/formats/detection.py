@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.files import open_regular
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.clip_merges import is_clip_beginning
-from tokjax.formats.reading import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
+from tokjax.formats.clip_merges import is_clip_header
 from tokjax.formats.tiktoken_json import describe_json_ranks
-from tokjax.formats.tiktoken_ranks import are_ranks
+from tokjax.formats.tiktoken_ranks import is_rank_file
+from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 Format = Literal["tokjax", "huggingface", "gpt2", "sentencepiece", "tiktoken", "wordpiece", "clip"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 
-_FIRST: tuple[tuple[Format, str], ...] = (("tokjax", TOKENIZER_FILE), ("huggingface", "tokenizer.json"))
+_SINGLE_FILES: tuple[tuple[Format, str], ...] = (
+    ("tokjax", TOKENIZER_FILE),
+    ("huggingface", "tokenizer.json"),
+)
 _GPT2_PAIRS = (("vocab.json", "merges.txt"), ("encoder.json", "vocab.bpe"))
 _SENTENCE_PIECE_NAMES = (
     "tokenizer.model",
@@ -32,7 +35,7 @@ _SENTENCE_PIECE_NAMES = (
 _JSON_RANKS_NAMES = ("tekken.json", "claude.json")
 _CLIP_NAME = "bpe_simple_vocab_16e6.txt.gz"
 _CLASSIC_MERGES = ("merges.txt", "bpe.codes")
-_BEGINNING = 1 << 12
+_HEADER_BYTES = 1 << 12
 _MODEL_FIELD = b"\x0a"  # a serialized SentencePiece model begins with its first piece
 
 
@@ -69,11 +72,11 @@ def detect_tokenizer_files(path: str | os.PathLike[str] | Iterable[Any]) -> Dete
     if not isinstance(path, (str, Path)) and not hasattr(path, "__fspath__"):
         if not isinstance(path, Iterable):
             raise InvalidArgumentError(f"a path, or a pair of them, is expected, not {path!r}")
-        return _detected_pair(path)
-    place = as_path(path)
-    if not place.is_dir():
-        return detect_tokenizer_format(place)
-    return _detected_in(place)
+        return _detect_pair(path)
+    target = as_path(path)
+    if not target.is_dir():
+        return detect_tokenizer_format(target)
+    return _detect_in_directory(target)
 
 
 def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
@@ -90,44 +93,44 @@ def detect_tokenizer_format(path: str | os.PathLike[str]) -> DetectedTokenizer:
     source = as_path(path)
     check_is_file(source)
     with open_regular(source) as file:
-        beginning = file.read(_BEGINNING).removeprefix(BYTE_ORDER_MARK)
+        beginning = file.read(_HEADER_BYTES).removeprefix(BYTE_ORDER_MARK)
     if beginning.lstrip().startswith(b"{") and source.suffix != ".txt":
-        return _detected_json(source)
-    if are_ranks(beginning):
+        return _detect_json(source)
+    if is_rank_file(beginning):
         return DetectedTokenizer("tiktoken", (source,), "its lines are tokens in base64 and ranks")
     if beginning.startswith(_MODEL_FIELD) and b"\0" in beginning:
         return DetectedTokenizer("sentencepiece", (source,), "it begins as a serialized SentencePiece model")
-    if is_clip_beginning(beginning):
+    if is_clip_header(beginning):
         return DetectedTokenizer("clip", (source,), "it begins as CLIP's list of merges")
     if beginning.startswith(b"#version") or source.name in ("merges.txt", "vocab.bpe"):
-        return _with_partner(source, "it is a list of merges")
+        return _find_gpt2_partner(source, "it is a list of merges")
     if source.suffix == ".txt" and _is_text(beginning):
-        return _word_piece(source, "it is text, a token in each line")
+        return _detect_wordpiece(source, "it is text, a token in each line")
     raise TokenizerFormatError(
         f"{source}: holds no tokenizer that is known: it begins with {beginning[:30]!r}; known are "
         f"{', '.join(FORMATS)}: if it is one of them, pass format="
     )
 
 
-def _detected_in(directory: Path) -> DetectedTokenizer:
+def _detect_in_directory(directory: Path) -> DetectedTokenizer:
     present = {entry.name for entry in directory.iterdir()}
-    for format_, name in _FIRST:
+    for format_, name in _SINGLE_FILES:
         if name in present:
-            return _by_name(format_, directory, name)
+            return _detect_by_name(format_, directory, name)
     for names in _GPT2_PAIRS:
         if present.issuperset(names):
-            return _by_name("gpt2", directory, *names)
+            return _detect_by_name("gpt2", directory, *names)
     models = [name for name in _SENTENCE_PIECE_NAMES if name in present]
     if models:
-        found = detect_tokenizer_format(directory / _only(models, directory))
+        found = detect_tokenizer_format(directory / _get_single(models, directory))
         return found._replace(reason=f"{directory} has {found.files[0].name}, and {found.reason}")
     ranks = sorted(name for name in present if name.endswith(".tiktoken") or name in _JSON_RANKS_NAMES)
     if ranks:
-        return _by_name("tiktoken", directory, _only(ranks, directory))
+        return _detect_by_name("tiktoken", directory, _get_single(ranks, directory))
     if _CLIP_NAME in present:
-        return _by_name("clip", directory, _CLIP_NAME)
+        return _detect_by_name("clip", directory, _CLIP_NAME)
     if "vocab.txt" in present:
-        return _word_piece(directory / "vocab.txt", f"{directory} has vocab.txt")
+        return _detect_wordpiece(directory / "vocab.txt", f"{directory} has vocab.txt")
     raise TokenizerFormatError(
         f"{directory}: holds no tokenizer that is known; it has {sorted(present)[:20]}. Looked for "
         f"{TOKENIZER_FILE}, tokenizer.json, vocab.json with merges.txt, encoder.json with vocab.bpe, "
@@ -136,7 +139,7 @@ def _detected_in(directory: Path) -> DetectedTokenizer:
     )
 
 
-def _word_piece(source: Path, reason: str) -> DetectedTokenizer:
+def _detect_wordpiece(source: Path, reason: str) -> DetectedTokenizer:
     """Returns a `vocab.txt` as WordPiece, unless merges beside it make it a BPE."""
     merges = [name for name in _CLASSIC_MERGES if (source.parent / name).is_file()]
     if source.name == "vocab.txt" and merges and not (source.parent / "vocab.json").is_file():
@@ -148,12 +151,12 @@ def _word_piece(source: Path, reason: str) -> DetectedTokenizer:
     return DetectedTokenizer("wordpiece", (source,), reason)
 
 
-def _by_name(format_: Format, directory: Path, *names: str) -> DetectedTokenizer:
+def _detect_by_name(format_: Format, directory: Path, *names: str) -> DetectedTokenizer:
     files = tuple(directory / name for name in names)
     return DetectedTokenizer(format_, files, f"{directory} has {' and '.join(names)}")
 
 
-def _only(names: list[str], directory: Path) -> str:
+def _get_single(names: list[str], directory: Path) -> str:
     if len(names) > 1:
         raise TokenizerFormatError(
             f"{directory}: holds several tokenizers of one kind, {', '.join(names)}; pass the path of one"
@@ -161,7 +164,7 @@ def _only(names: list[str], directory: Path) -> str:
     return names[0]
 
 
-def _detected_json(source: Path) -> DetectedTokenizer:
+def _detect_json(source: Path) -> DetectedTokenizer:
     contents = read_json_object(source)
     if isinstance(contents.get("format"), str):
         return DetectedTokenizer("tokjax", (source,), f"its 'format' is {contents['format']!r}")
@@ -170,13 +173,13 @@ def _detected_json(source: Path) -> DetectedTokenizer:
     if (reason := describe_json_ranks(contents)) is not None:
         return DetectedTokenizer("tiktoken", (source,), reason)
     if contents and all(isinstance(id_, int) for id_ in contents.values()):
-        return _with_partner(source, "it is a table of tokens and ids")
+        return _find_gpt2_partner(source, "it is a table of tokens and ids")
     raise TokenizerFormatError(
         f"{source}: a JSON object that is no tokenizer; its keys are {list(contents)[:10]}"
     )
 
 
-def _with_partner(source: Path, what: str) -> DetectedTokenizer:
+def _find_gpt2_partner(source: Path, what: str) -> DetectedTokenizer:
     """The two files of GPT-2's format, of which one was given."""
     for names in _GPT2_PAIRS:
         if source.name in names:
@@ -189,7 +192,7 @@ def _with_partner(source: Path, what: str) -> DetectedTokenizer:
     )
 
 
-def _detected_pair(paths: Iterable[Any]) -> DetectedTokenizer:
+def _detect_pair(paths: Iterable[Any]) -> DetectedTokenizer:
     files = [as_path(path) for path in paths]
     if len(files) != 2:
         raise InvalidArgumentError(f"two files make up a tokenizer at most, not {len(files)}: {files}")
@@ -208,8 +211,8 @@ def _detected_pair(paths: Iterable[Any]) -> DetectedTokenizer:
 
 
 def _is_text(beginning: bytes) -> bool:
-    whole_lines = beginning.rpartition(b"\n")[0] or beginning
+    complete_lines = beginning.rpartition(b"\n")[0] or beginning
     try:
-        return b"\0" not in whole_lines and bool(whole_lines.decode("utf-8").strip())
+        return b"\0" not in complete_lines and bool(complete_lines.decode("utf-8").strip())
     except UnicodeDecodeError:
         return False

@@ -8,21 +8,21 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import write_atomically, write_together
-from tokjax.bpe.merge_rules import rules_of_ranks
+from tokjax._util.files import write_atomically, write_files_atomically
+from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.export import as_huggingface
-from tokjax.formats.huggingface.parts import written_as_they_are
-from tokjax.formats.merges_from_ranks import all_merges
-from tokjax.formats.reading import CONFIG_FILE
+from tokjax.formats.huggingface.vocabulary_parsing import get_literal_tokens
+from tokjax.formats.merges_from_ranks import iter_merges
+from tokjax.formats.tokenizer_files import CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.wordpiece import WordPieceTokenizer
-from tokjax.pretokenize.bytes_to_unicode import to_stand_ins
-from tokjax.pretokenize.patterns import word_splitter
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
+from tokjax.pretokenize.patterns import make_pattern_splitter
 
 if TYPE_CHECKING:
     import os
@@ -86,46 +86,52 @@ def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
         raise UnsupportedTokenizerError("a SentencePiece model is written with format='sentencepiece'")
     else:
         contents = as_huggingface(tokenizer)
-    target = _in_directory(path, "tokenizer.json")
+    target = _resolve_target(path, "tokenizer.json")
     text = json.dumps(contents, ensure_ascii=False, indent=1)
     return _write_with_config(tokenizer.vocabulary, path, "huggingface", {target: text})
 
 
 def _export_tiktoken(tokenizer: Any, path: Path) -> tuple[Path, ...]:
-    _check_kind(tokenizer, ByteLevelBPE, "tiktoken")
-    _check_plain(tokenizer, "a file of ranks", normalizer=None, prefix_space=False, trim=None)
-    own = tokenizer.vocabulary.mergeable
+    _check_type(tokenizer, ByteLevelBPE, "tiktoken")
+    _check_expressible(
+        tokenizer, "a file of ranks", normalizer=None, add_prefix_space=False, trim_offsets=None
+    )
+    ranks = tokenizer.vocabulary.mergeable
     if tokenizer.merges is not None:
-        _check_merges_are_ranks(tokenizer, own)
-    if tokenizer.vocabulary.always_found:
-        name = min(tokenizer.vocabulary.always_found)
+        _check_merges_are_ranks(tokenizer, ranks)
+    if tokenizer.vocabulary.added_names:
+        name = min(tokenizer.vocabulary.added_names)
         raise UnsupportedTokenizerError(f"a file of ranks can't say that {name!r} is always found")
-    target = _in_directory(path, "ranks.tiktoken")
+    target = _resolve_target(path, "ranks.tiktoken")
     lines = (
         base64.b64encode(token) + b" %d\n" % rank
-        for token, rank in sorted(own.items(), key=lambda item: item[1])
+        for token, rank in sorted(ranks.items(), key=lambda item: item[1])
     )
     write_atomically(target, lambda file: file.write(b"".join(lines)))
     return (target,)
 
 
 def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
-    _check_kind(tokenizer, ByteLevelBPE, "gpt2")
-    _check_plain(tokenizer, "GPT-2's format", normalizer=None, prefix_space=False, trim=None)
-    if word_splitter(tokenizer.pattern).name != "gpt2":
+    _check_type(tokenizer, ByteLevelBPE, "gpt2")
+    _check_expressible(
+        tokenizer, "GPT-2's format", normalizer=None, add_prefix_space=False, trim_offsets=None
+    )
+    if make_pattern_splitter(tokenizer.pattern).name != "gpt2":
         raise UnsupportedTokenizerError(
             f"GPT-2's format has the pattern 'gpt2', not {tokenizer.pattern!r}; write format='huggingface'"
         )
-    own = tokenizer.vocabulary.mergeable
-    if tokenizer.vocabulary.always_found:
-        name = min(tokenizer.vocabulary.always_found)
+    ranks = tokenizer.vocabulary.mergeable
+    if tokenizer.vocabulary.added_names:
+        name = min(tokenizer.vocabulary.added_names)
         raise UnsupportedTokenizerError(f"GPT-2's format can't say that {name!r} is always found")
-    if tokenizer.whole_words:
-        _check_all_are_made(tokenizer, own)
-    pairs: Iterable[tuple[bytes, bytes]] = all_merges(own) if tokenizer.merges is None else tokenizer.merges
-    lines = [f"{to_stand_ins(left)} {to_stand_ins(right)}\n" for left, right in pairs]
-    forms = {to_stand_ins(token): id_ for token, id_ in own.items()}
-    forms |= written_as_they_are(tokenizer.vocabulary, forms)
+    if tokenizer.ignore_merges:
+        _check_tokens_reachable(tokenizer, ranks)
+    pairs: Iterable[tuple[bytes, bytes]] = (
+        iter_merges(ranks) if tokenizer.merges is None else tokenizer.merges
+    )
+    lines = [f"{map_bytes_to_unicode(left)} {map_bytes_to_unicode(right)}\n" for left, right in pairs]
+    forms = {map_bytes_to_unicode(token): id_ for token, id_ in ranks.items()}
+    forms |= get_literal_tokens(tokenizer.vocabulary, forms)
     path.mkdir(parents=True, exist_ok=True)
     vocab, merges = path / "vocab.json", path / "merges.txt"
     ordered = dict(sorted(forms.items(), key=lambda item: item[1]))
@@ -137,11 +143,13 @@ def _export_gpt2(tokenizer: Any, path: Path) -> tuple[Path, ...]:
 
 
 def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
-    _check_kind(tokenizer, WordPieceTokenizer, "wordpiece")
-    _check_plain(tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100, cleanup=True)
-    _check_plain(tokenizer.normalizer, "a vocab.txt", clean_text=True)
-    if tokenizer.vocabulary.always_found:
-        name = min(tokenizer.vocabulary.always_found)
+    _check_type(tokenizer, WordPieceTokenizer, "wordpiece")
+    _check_expressible(
+        tokenizer, "a vocab.txt", continuing_prefix="##", max_word_characters=100, cleanup=True
+    )
+    _check_expressible(tokenizer.normalizer, "a vocab.txt", clean_text=True)
+    if tokenizer.vocabulary.added_names:
+        name = min(tokenizer.vocabulary.added_names)
         raise UnsupportedTokenizerError(f"a vocab.txt can't say that {name!r} is always found")
     if not path.is_dir() and dict(tokenizer.vocabulary.special).keys() - _BERT_SPECIAL:
         raise UnsupportedTokenizerError(
@@ -154,66 +162,66 @@ def _export_wordpiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
             raise UnsupportedTokenizerError(f"a vocab.txt has no holes, and there is no token with id {id_}")
         if form.endswith("\r") or "\n" in form:
             raise UnsupportedTokenizerError(f"a vocab.txt can't hold {form!r}, which ends a line")
-    target = _in_directory(path, "vocab.txt")
+    target = _resolve_target(path, "vocab.txt")
     steps = tokenizer.normalizer
-    said = {
+    config_fields = {
         "do_lower_case": steps.lowercase,
         "strip_accents": steps.strip_accents,
         "tokenize_chinese_chars": steps.handle_chinese_chars,
     }
     text = "".join(form + "\n" for form in forms)
-    return _write_with_config(tokenizer.vocabulary, path, "wordpiece", {target: text}, **said)
+    return _write_with_config(tokenizer.vocabulary, path, "wordpiece", {target: text}, **config_fields)
 
 
 def _export_sentencepiece(tokenizer: Any, path: Path) -> tuple[Path, ...]:
-    _check_kind(tokenizer, SentencePieceTokenizer, "sentencepiece")
-    target = _in_directory(path, "tokenizer.model")
+    _check_type(tokenizer, SentencePieceTokenizer, "sentencepiece")
+    target = _resolve_target(path, "tokenizer.model")
     roles = tokenizer.vocabulary.roles
-    said = {"add_bos_token": "bos" in roles, "add_eos_token": "eos" in roles}
+    config_fields = {"add_bos_token": "bos" in roles, "add_eos_token": "eos" in roles}
     contents = {target: tokenizer.model_proto}
-    return _write_with_config(tokenizer.vocabulary, path, "sentencepiece", contents, **said)
+    return _write_with_config(tokenizer.vocabulary, path, "sentencepiece", contents, **config_fields)
 
 
-def _check_kind(tokenizer: Any, kind: type, format_: Format) -> None:
+def _check_type(tokenizer: Any, kind: type, format_: Format) -> None:
     if not isinstance(tokenizer, kind):
         raise UnsupportedTokenizerError(
             f"format={format_!r} is for a {kind.__name__}, not a {type(tokenizer).__name__}"
         )
 
 
-def _check_plain(tokenizer: Any, what: str, **expected: object) -> None:
+def _check_expressible(tokenizer: Any, what: str, **expected: object) -> None:
     for name, value in expected.items():
         if getattr(tokenizer, name) != value:
             raise UnsupportedTokenizerError(f"{what} can't say {name}={getattr(tokenizer, name)!r}")
 
 
-def _check_merges_are_ranks(tokenizer: ByteLevelBPE, own: Mapping[bytes, int]) -> None:
+def _check_merges_are_ranks(tokenizer: ByteLevelBPE, ranks: Mapping[bytes, int]) -> None:
     """Refuse merges that are not just those that ranks would allow, in their order."""
     assert tokenizer.merges is not None
-    made = [own[left + right] for left, right in tokenizer.merges]
-    if made != sorted(made):
+    merged_ids = [ranks[left + right] for left, right in tokenizer.merges]
+    if merged_ids != sorted(merged_ids):
         raise UnsupportedTokenizerError("in a file of ranks tokens merge in the order of their ids; here not")
     listed = set(tokenizer.merges)
-    for left, right in all_merges(own):
+    for left, right in iter_merges(ranks):
         if (left, right) not in listed:
             raise UnsupportedTokenizerError(
                 f"in a file of ranks any two tokens merge that make one; {left!r} and {right!r} do not here"
             )
-    if not tokenizer.whole_words:
-        _check_all_are_made(tokenizer, own)
+    if not tokenizer.ignore_merges:
+        _check_tokens_reachable(tokenizer, ranks)
 
 
-def _check_all_are_made(tokenizer: ByteLevelBPE, own: Mapping[bytes, int]) -> None:
+def _check_tokens_reachable(tokenizer: ByteLevelBPE, ranks: Mapping[bytes, int]) -> None:
     """Refuse tokens that merging would not arrive at: whether words stay whole makes a difference then."""
-    rules = rules_of_ranks(own) if tokenizer.merges is None else tokenizer.rules
-    for token in own:
+    rules = make_rules_from_ranks(ranks) if tokenizer.merges is None else tokenizer.rules
+    for token in ranks:
         if merge_bytes(token, rules) != [token]:
             raise UnsupportedTokenizerError(
                 f"the format can't say whether {token!r} is a token as a word: merging does not arrive there"
             )
 
 
-def _in_directory(path: Path, name: str) -> Path:
+def _resolve_target(path: Path, name: str) -> Path:
     return path / name if path.is_dir() else path
 
 
@@ -222,7 +230,7 @@ def _write_with_config(
     path: Path,
     format_: str,
     contents: Mapping[Path, str | bytes],
-    **said: object,
+    **config_fields: object,
 ) -> tuple[Path, ...]:
     """Writes files, and in a directory one beside them that gives the special tokens' roles.
 
@@ -236,9 +244,9 @@ def _write_with_config(
             names = {_BERT_ROLES.get(role, role): name for role, name in names.items()}
         more = [name for name in vocabulary.special if name not in vocabulary.roles.values()]
         kind = {"tokenizer_class": _CLASSES[format_]} if format_ in _CLASSES else {}
-        config = {**kind, **names, "additional_special_tokens": more, **said}
+        config = {**kind, **names, "additional_special_tokens": more, **config_fields}
         files = {path / CONFIG_FILE: json.dumps(config, ensure_ascii=False, indent=1), **files}
-    write_together([(file, partial(_write_contents, value)) for file, value in files.items()])
+    write_files_atomically([(file, partial(_write_contents, value)) for file, value in files.items()])
     return tuple(contents)
 
 

@@ -10,8 +10,8 @@ from tokjax.formats.clip_merges import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
-from tokjax.formats.reading import as_path, companions_of
 from tokjax.formats.tiktoken_ranks import read_tiktoken
+from tokjax.formats.tokenizer_files import as_path, read_companion_config
 from tokjax.formats.tokjax_json import read_tokjax
 from tokjax.formats.wordpiece_vocab import read_wordpiece
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
@@ -63,7 +63,7 @@ def load_tokenizer(
     """
     if format not in ("auto", *FORMATS):
         raise InvalidArgumentError(f"format must be 'auto', {', '.join(map(repr, FORMATS))}, not {format!r}")
-    found = detect_tokenizer_files(path) if format == "auto" else _said(path, format)
+    found = detect_tokenizer_files(path) if format == "auto" else _resolve_format(path, format)
     reader = _READERS[found.format]
     _check_options(reader, options, found)
     return reader(*found.files, **options)
@@ -91,7 +91,7 @@ def read_sentencepiece(
         TokenizerFormatError: the file is no SentencePiece model, or was cut short.
     """
     source = as_path(path)
-    config = companions_of(source.parent).config
+    config = read_companion_config(source.parent).config
     if bos_token is None and config.get("add_bos_token"):
         bos_token = "auto"
     if eos_token is None and config.get("add_eos_token"):
@@ -110,32 +110,32 @@ _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = 
 }
 
 
-def _said(path: Any, format_: Format) -> DetectedTokenizer:
+def _resolve_format(path: Any, format_: Format) -> DetectedTokenizer:
     """The files of a format that the caller names: those that are found, if they are of that format."""
     if not isinstance(path, (str, bytes)) and not hasattr(path, "__fspath__"):
         return DetectedTokenizer(format_, tuple(map(as_path, path)), "as the caller says")
-    place = as_path(path)
-    if format_ == "gpt2" or place.is_dir():
-        found = detect_tokenizer_files(place)
+    target = as_path(path)
+    if format_ == "gpt2" or target.is_dir():
+        found = detect_tokenizer_files(target)
         if found.format != format_:
             raise InvalidArgumentError(
-                f"{place} holds a tokenizer of the format {found.format!r} ({found.reason}), not "
+                f"{target} holds a tokenizer of the format {found.format!r} ({found.reason}), not "
                 f"{format_!r}; pass the path of the file that is to be read, or format='auto'"
             )
         return found
-    return DetectedTokenizer(format_, (place,), "as the caller says")
+    return DetectedTokenizer(format_, (target,), "as the caller says")
 
 
 def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], found: DetectedTokenizer) -> None:
-    known = {
+    allowed = {
         name
         for function in ((reader, wordpiece) if reader is read_wordpiece else (reader,))
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is parameter.KEYWORD_ONLY
     }
-    unknown = sorted(set(options) - known)
+    unknown = sorted(set(options) - allowed)
     if unknown:
         raise InvalidArgumentError(
             f"the format {found.format!r} ({found.reason}) has no option {unknown[0]!r}; it has "
-            f"{', '.join(sorted(known)) or 'none'}"
+            f"{', '.join(sorted(allowed)) or 'none'}"
         )

@@ -8,16 +8,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 
-def all_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
+def iter_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
     """Every pair of tokens that makes a token, by the ranks of what they make.
 
     Args:
         ranks: bytes to id, the id being the rank.
 
-    >>> list(all_merges({b"a": 0, b"b": 1, b"aab": 4, b"ab": 2, b"aa": 3}))
+    >>> list(iter_merges({b"a": 0, b"b": 1, b"aab": 4, b"ab": 2, b"aa": 3}))
     [(b'a', b'b'), (b'a', b'a'), (b'a', b'ab'), (b'aa', b'b')]
     """
     for token in sorted(ranks, key=ranks.__getitem__):
-        for cut in range(1, len(token)):
-            if token[:cut] in ranks and token[cut:] in ranks:
-                yield token[:cut], token[cut:]
+        for index in range(1, len(token)):
+            if token[:index] in ranks and token[index:] in ranks:
+                yield token[:index], token[index:]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.core.errors import TokenizerFormatError
 from tokjax.core.vocabulary import MAX_ID
-from tokjax.pretokenize.patterns import published_name
+from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -82,23 +82,23 @@ def _parse_compressed(contents: Mapping[str, Any], where: str) -> JsonRanks:
         mark, *parts = line.split()
         if mark != "!" or not parts or not re.fullmatch("[0-9]{1,9}", parts[0]):
             raise TokenizerFormatError(f"{at}: '! OFFSET TOKEN ...' is expected, not {line[:60]!r}")
-        tokens = [_token_of(encoded, at) for encoded in parts[1:]]
+        tokens = [_decode_token(encoded, at) for encoded in parts[1:]]
         ranks |= zip(tokens, range(int(parts[0]), int(parts[0]) + len(tokens)), strict=True)
         num_tokens += len(tokens)
     special = contents.get("special_tokens", {})
     if not isinstance(special, dict):
         raise TokenizerFormatError(f"{where}: 'special_tokens' is {special!r}; names and ids are expected")
     found = JsonRanks(ranks, contents.get("pat_str", ""), special, {"eos": "<|endoftext|>"})
-    return _checked(found, num_tokens, where)
+    return _check_ranks(found, num_tokens, where)
 
 
 def _parse_tekken(contents: Mapping[str, Any], where: str) -> JsonRanks:
     """Ids begin with the special tokens, of which those without a name are called `<SPECIAL_id>`."""
     config = contents["config"]
     num_special, vocab_size = (
-        _number(config, name, where) for name in ("default_num_special_tokens", "default_vocab_size")
+        _parse_count(config, name, where) for name in ("default_num_special_tokens", "default_vocab_size")
     )
-    listed = _tekken_special_tokens(contents, where)
+    listed = _parse_tekken_special_tokens(contents, where)
     num_tokens = vocab_size - num_special
     if len(listed) > num_special or not 0 <= num_tokens <= len(contents["vocab"]):
         raise TokenizerFormatError(
@@ -110,13 +110,13 @@ def _parse_tekken(contents: Mapping[str, Any], where: str) -> JsonRanks:
     for i, entry in enumerate(contents["vocab"][:num_tokens]):
         if not isinstance(entry, dict) or entry.get("rank") != i:
             raise TokenizerFormatError(f"{where}: token {i} of 'vocab' has not the rank {i}: {entry!r:.80}")
-        tokens.append(_token_of(entry.get("token_bytes"), f"{where}, token {i} of 'vocab'"))
+        tokens.append(_decode_token(entry.get("token_bytes"), f"{where}, token {i} of 'vocab'"))
     ranks = dict(zip(tokens, range(num_special, vocab_size), strict=True))
     found = JsonRanks(ranks, config.get("pattern", ""), special, _TEKKEN_ROLES)
-    return _checked(found, num_tokens, where)
+    return _check_ranks(found, num_tokens, where)
 
 
-def _tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dict[str, int]:
+def _parse_tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dict[str, int]:
     listed = contents.get("special_tokens")
     if listed is None:
         version = contents["config"].get("version")
@@ -140,17 +140,17 @@ def _tekken_special_tokens(contents: Mapping[str, Any], where: str) -> dict[str,
     return special
 
 
-def _checked(found: JsonRanks, num_tokens: int, where: str) -> JsonRanks:
+def _check_ranks(found: JsonRanks, num_tokens: int, where: str) -> JsonRanks:
     if len(found.ranks) != num_tokens:
         raise TokenizerFormatError(f"{where}: {num_tokens - len(found.ranks)} tokens are there twice")
     if not isinstance(found.pattern, str) or not found.pattern:
         raise TokenizerFormatError(
             f"{where}: the split pattern is {found.pattern!r}; an expression is expected"
         )
-    return found._replace(pattern=published_name(found.pattern) or found.pattern)
+    return found._replace(pattern=find_pattern_name(found.pattern) or found.pattern)
 
 
-def _token_of(encoded: Any, where: str) -> bytes:
+def _decode_token(encoded: Any, where: str) -> bytes:
     try:
         token = base64.b64decode(encoded, validate=True)
     except (TypeError, ValueError, binascii.Error):
@@ -160,7 +160,7 @@ def _token_of(encoded: Any, where: str) -> bytes:
     return token
 
 
-def _number(config: Mapping[str, Any], name: str, where: str) -> int:
+def _parse_count(config: Mapping[str, Any], name: str, where: str) -> int:
     value = config.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MAX_ID + 1:
         raise TokenizerFormatError(

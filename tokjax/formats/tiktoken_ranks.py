@@ -8,11 +8,17 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.core.template import NOTHING_AROUND
+from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
-from tokjax.formats.reading import BYTE_ORDER_MARK, as_path, parse_json_object, read_bytes, roles_of
 from tokjax.formats.tiktoken_json import parse_json_ranks
-from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, byte_level_bpe_of
+from tokjax.formats.tokenizer_files import (
+    BYTE_ORDER_MARK,
+    as_path,
+    parse_json_object,
+    read_bytes,
+    resolve_roles,
+)
+from tokjax.models.byte_bpe import ByteLevelBPE, Normalizer, make_byte_level_bpe
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 
 if TYPE_CHECKING:
@@ -23,7 +29,7 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Role
 
 _END_OF_TEXT = "<|endoftext|>"
-_FILL_IN = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
+_FIM_TOKENS = ("<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>")
 
 
 class Encoding(NamedTuple):
@@ -40,7 +46,7 @@ class Encoding(NamedTuple):
     num_ranks: int
 
 
-def _harmony() -> dict[str, int]:
+def _build_harmony_special_tokens() -> dict[str, int]:
     named = {
         "<|startoftext|>": 199998,
         _END_OF_TEXT: 199999,
@@ -53,8 +59,8 @@ def _harmony() -> dict[str, int]:
         "<|call|>": 200012,
         "<|endofprompt|>": 200018,
     }
-    taken = set(named.values())
-    return named | {f"<|reserved_{i}|>": i for i in range(200000, 201088) if i not in taken}
+    used_ids = set(named.values())
+    return named | {f"<|reserved_{i}|>": i for i in range(200000, 201088) if i not in used_ids}
 
 
 _GPT2 = Encoding("gpt2", {_END_OF_TEXT: 50256}, 50256)
@@ -64,16 +70,16 @@ ENCODINGS: Mapping[str, Encoding] = MappingProxyType(
         "r50k_base": _GPT2,
         "p50k_base": Encoding("gpt2", {_END_OF_TEXT: 50256}, 50280),
         "p50k_edit": Encoding(
-            "gpt2", {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FILL_IN)}, 50280
+            "gpt2", {_END_OF_TEXT: 50256} | {name: 50281 + i for i, name in enumerate(_FIM_TOKENS)}, 50280
         ),
         "cl100k_base": Encoding(
             "cl100k",
             {_END_OF_TEXT: 100257, "<|endofprompt|>": 100276}
-            | {name: 100258 + i for i, name in enumerate(_FILL_IN)},
+            | {name: 100258 + i for i, name in enumerate(_FIM_TOKENS)},
             100256,
         ),
         "o200k_base": Encoding("o200k", {_END_OF_TEXT: 199999, "<|endofprompt|>": 200018}, 199998),
-        "o200k_harmony": Encoding("o200k", _harmony(), 199998),
+        "o200k_harmony": Encoding("o200k", _build_harmony_special_tokens(), 199998),
     }
 )
 """The published encodings, by tiktoken's names."""
@@ -127,22 +133,24 @@ def read_tiktoken(
             raise InvalidArgumentError(f"{source}: holds a pattern and special tokens; leave encoding= out")
         found = parse_json_ranks(parse_json_object(data, str(source)), str(source))
         ranks, roles_in_file = found.ranks, found.roles
-        known: Encoding | None = Encoding(found.pattern, found.special_tokens, len(ranks))
+        preset: Encoding | None = Encoding(found.pattern, found.special_tokens, len(ranks))
     else:
-        known = _encoding_of(source, encoding, pattern)
+        preset = _find_encoding(source, encoding, pattern)
         ranks = parse_ranks(data, str(source))
-    if known is not None and pattern is None and len(ranks) != known.num_ranks:
+    if preset is not None and pattern is None and len(ranks) != preset.num_ranks:
         raise TokenizerFormatError(
             f"{source}: holds {len(ranks)} ranks, and the encoding {encoding or source.stem!r} has "
-            f"{known.num_ranks}; if it is another one, pass pattern= and special_tokens="
+            f"{preset.num_ranks}; if it is another one, pass pattern= and special_tokens="
         )
     if special_tokens is None:
-        special_tokens = known.special_tokens if known else {}
-    roles = roles_of(special_tokens, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, roles_in_file)
+        special_tokens = preset.special_tokens if preset else {}
+    roles = resolve_roles(
+        special_tokens, {"bos": bos_token, "eos": eos_token, "pad": pad_token}, roles_in_file
+    )
     with as_format_errors(str(source)):
-        return byte_level_bpe_of(
-            make_vocabulary(ranks, special_tokens, roles, NOTHING_AROUND),
-            pattern or (known.pattern if known else ""),
+        return make_byte_level_bpe(
+            make_vocabulary(ranks, special_tokens, roles, EMPTY_TEMPLATE),
+            pattern or (preset.pattern if preset else ""),
             normalizer,
         )
 
@@ -154,7 +162,7 @@ def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
     for number, line in enumerate(data.removeprefix(BYTE_ORDER_MARK).split(b"\n"), 1):
         if not line.strip():
             continue
-        token, rank = _token_and_rank(line, f"{where}, line {number}")
+        token, rank = _parse_token_and_rank(line, f"{where}, line {number}")
         if token in ranks:
             raise TokenizerFormatError(f"{where}, line {number}: the token {token!r} stands twice")
         if rank in owner:
@@ -167,17 +175,17 @@ def parse_ranks(data: bytes, where: str) -> dict[bytes, int]:
     return ranks
 
 
-def are_ranks(beginning: bytes) -> bool:
+def is_rank_file(beginning: bytes) -> bool:
     """Whether a file that begins like this is one of ranks."""
     line, ended, _ = beginning.partition(b"\n")
     try:
-        _token_and_rank(line, "")
+        _parse_token_and_rank(line, "")
     except TokenizerFormatError:
         return False
     return bool(ended)
 
 
-def _token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
+def _parse_token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
     parts = line.split()
     try:
         encoded, number = parts
@@ -194,13 +202,13 @@ def _token_and_rank(line: bytes, where: str) -> tuple[bytes, int]:
     return token, rank
 
 
-def _encoding_of(source: Path, name: str | None, pattern: str | None) -> Encoding | None:
+def _find_encoding(source: Path, name: str | None, pattern: str | None) -> Encoding | None:
     if name is not None and name not in ENCODINGS:
         raise InvalidArgumentError(f"encoding must be one of {', '.join(ENCODINGS)}, not {name!r}")
-    known = ENCODINGS.get(name or source.stem)
-    if known is None and pattern is None:
+    preset = ENCODINGS.get(name or source.stem)
+    if preset is None and pattern is None:
         raise InvalidArgumentError(
             f"{source}: a file of ranks does not say how text is split, and {source.stem!r} is no published "
             f"encoding ({', '.join(ENCODINGS)}); pass encoding=NAME, or pattern= and special_tokens="
         )
-    return known
+    return preset

@@ -11,9 +11,9 @@ The file is one JSON object:
   `"added"` (name to two booleans: which white space beside it a token takes with it).
 * the other fields of the model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); unless they have the
-    usual values, `"merges"` (pairs of ids), `"whole_words"`, `"prefix_space"`, `"trim"`.
+    usual values, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim"`.
   * `"metaspace_bpe"`: `"tokens"` (pairs of token and id, the special ones left out), `"merges"` (pairs of
-    ids), `"prefix_space"`, `"split_words"`, `"strip"`.
+    ids), `"add_prefix_space"`, `"split_words"`, `"strip"`.
   * `"wordpiece"`: `"tokens"` as before, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,
     `"lowercase"`, `"continuing_prefix"`, `"max_word_characters"`, `"cleanup"`.
   * `"word_level"`: `"tokens"` as before, `"splitter"`, `"lowercase"`.
@@ -30,11 +30,11 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import checksum_of_json, write_atomically
+from tokjax._util.files import compute_json_checksum, write_atomically
 from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import adapter
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-from tokjax.formats.reading import read_bytes
+from tokjax.formats.tokenizer_files import read_bytes
 from tokjax.models import (
     byte_bpe,
     byte_level,
@@ -106,9 +106,9 @@ def save_tokenizer(tokenizer: SegmentModel | HuggingFaceTokenizer, path: str | o
         raise UnsupportedTokenizerError(
             f"save_tokenizer can't write a {type(tokenizer).__name__}; it writes {written}"
         )
-    target = _file_of(path)
+    target = _resolve_file(path)
     contents = {"format": FORMAT, "version": VERSION, **to_json(tokenizer)}
-    contents["checksum"] = checksum_of_json(contents)
+    contents["checksum"] = compute_json_checksum(contents)
     lines = (f"{json.dumps(name)}: {json.dumps(value)}" for name, value in contents.items())
     data = ("{\n" + ",\n".join(lines) + "\n}\n").encode("ascii")  # (indented, it is written ten times slower)
     write_atomically(target, lambda file: file.write(data))
@@ -125,7 +125,7 @@ def read_tokjax(path: str | os.PathLike[str]) -> SegmentModel | HuggingFaceToken
         FileNotFoundError: there is no such file.
         TokenizerFormatError: the file is of another format or version, damaged, or altered.
     """
-    source = _file_of(path)
+    source = _resolve_file(path)
     return parse_tokjax(read_bytes(source), str(source))
 
 
@@ -149,7 +149,7 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
             f"{source}: written in version {contents.get('version')!r} of the format; "
             f"this tokjax reads version {VERSION}"
         )
-    stored, actual = contents.pop("checksum", None), checksum_of_json(contents)
+    stored, actual = contents.pop("checksum", None), compute_json_checksum(contents)
     if stored != actual:
         raise TokenizerFormatError(
             f"{source}: altered or damaged: it says checksum {stored!r}, its contents have {actual!r}; "
@@ -161,14 +161,14 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
             f"{source}: unknown model {contents.get('model')!r}; known: {', '.join(_READERS)}"
         )
     with as_format_errors(str(source)):
-        made = reader(contents)
-        check_comparisons(made.vocabulary.parting)
-        return made
+        loaded = reader(contents)
+        check_comparisons(loaded.vocabulary.split_token_names)
+        return loaded
 
 
-def _file_of(path: str | os.PathLike[str]) -> Path:
-    given = Path(path)
-    return given / TOKENIZER_FILE if given.is_dir() else given
+def _resolve_file(path: str | os.PathLike[str]) -> Path:
+    candidate = Path(path)
+    return candidate / TOKENIZER_FILE if candidate.is_dir() else candidate
 
 
 def _parse_object(data: bytes, source: str) -> dict[str, Any]:

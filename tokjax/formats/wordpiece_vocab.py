@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.formats.reading import as_path, companions_of, read_lines
+from tokjax.formats.tokenizer_files import as_path, read_companion_config, read_lines
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -55,10 +55,10 @@ def read_wordpiece(
             raise TokenizerFormatError(f"{source}, line {number}: {what}; each line is a token of its own")
         tokens[token] = number - 1
     check_vocab_size(len(tokens), str(source))
-    said = companions_of(source.parent)
-    config = said.config
-    special_tokens = [*special_tokens, *(name for name in said.more_special if name in tokens)]
-    options = {f"{role}_token": name for role, name in said.roles.items() if name in tokens} | options
+    companion = read_companion_config(source.parent)
+    config = companion.config
+    special_tokens = [*special_tokens, *(name for name in companion.additional_special if name in tokens)]
+    options = {f"{role}_token": name for role, name in companion.roles.items() if name in tokens} | options
     if lowercase is None:
         lowercase = config.get("do_lower_case")
     if strip_accents is None:

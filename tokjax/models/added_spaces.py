@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from tokjax.bpe.encoded_segments import Corrections
-from tokjax.core.utf8 import nbytes_of
+from tokjax.core.utf8 import count_bytes
 from tokjax.pretokenize.special_tokens import WHITE_SPACE
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.vocabulary import Vocabulary
 
-Trim = Literal["all", "but_first"]
-TRIMS: tuple[Trim | None, ...] = ("all", "but_first", None)
+TrimOffsets = Literal["all", "but_first"]
+TRIM_OFFSETS_VALUES: tuple[TrimOffsets | None, ...] = ("all", "but_first", None)
 
 
-def with_prefix_spaces(segments: Segments) -> Segments:
+def prepend_spaces(segments: Segments) -> Segments:
     """Segments with a blank before each, unless it begins with one, or is empty."""
     texts = [text if not text or text.startswith(" ") else " " + text for text in segments.texts]
     return segments._replace(texts=texts)
 
 
-def without_prefixes(
-    encoded: EncodedSegments, given: Segments, split: Segments, byte_lengths: NDArray[np.int64]
+def compute_prefix_corrections(
+    encoded: EncodedSegments, segments: Segments, split: Segments, byte_lengths: NDArray[np.int64]
 ) -> Corrections:
     """What blanks that were put before segments change in the spans of their first ids.
 
@@ -38,31 +38,35 @@ def without_prefixes(
 
     Args:
         encoded: the ids.
-        given: the segments.
+        segments: the segments.
         split: the same, with a blank before some of them.
         byte_lengths: of each id of the vocabulary.
     """
-    added = (len(new) > len(old) for old, new in zip(given.texts, split.texts, strict=True))
-    prefixed = np.flatnonzero(np.fromiter(added, bool, len(given.texts)))
-    places = encoded.splits.take(prefixed)
-    return Corrections(places, byte_lengths.take(encoded.ids.take(places)) - 1)
+    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, split.texts, strict=True))
+    prefixed = np.flatnonzero(np.fromiter(has_prefix, bool, len(segments.texts)))
+    positions = encoded.splits.take(prefixed)
+    return Corrections(positions, byte_lengths.take(encoded.ids.take(positions)) - 1)
 
 
-class Blanks(NamedTuple):
+class TokenSpaces(NamedTuple):
     """The spaces at the ends of each id of a vocabulary.
 
     Attributes:
         leading: how many it begins with, `int64`, shape `(size,)`.
         trailing: how many it ends with.
-        only: which tokens are nothing but spaces, `bool`, shape `(size,)`.
+        all_spaces: which tokens are nothing but spaces, `bool`, shape `(size,)`.
     """
 
     leading: NDArray[np.int64]
     trailing: NDArray[np.int64]
-    only: NDArray[np.bool_]
+    all_spaces: NDArray[np.bool_]
 
-    def trimmed(
-        self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes], trim: Trim
+    def trim_spans(
+        self,
+        ids: NDArray[np.int32],
+        offsets: NDArray[np.int64],
+        found: Mapping[int, bytes],
+        trim_offsets: TrimOffsets,
     ) -> NDArray[np.int64]:
         """Returns spans without the spaces at the ends of tokens, as Hugging Face's `trim_offsets`.
 
@@ -71,30 +75,34 @@ class Blanks(NamedTuple):
             offsets: their 1-based spans, `int64`, shape `(n, 2)`.
             found: positions of special and added tokens that were found in a text, and the bytes of their
                 spans. They are trimmed of all white space.
-            trim: `"but_first"` to keep a single space where a text begins.
+            trim_offsets: `"but_first"` to keep a single space where a text begins.
         """
         starts, stops = offsets[:, 0], offsets[:, 1]
-        leading, trailing, only = self.leading.take(ids), self.trailing.take(ids), self.only.take(ids)
+        leading, trailing, all_spaces = (
+            self.leading.take(ids),
+            self.trailing.take(ids),
+            self.all_spaces.take(ids),
+        )
         single = leading == 1
         for position, data in found.items():
             text = data.decode("utf-8")
-            leading[position] = len(data) - nbytes_of(text.lstrip(WHITE_SPACE))
-            trailing[position] = len(data) - nbytes_of(text.rstrip(WHITE_SPACE))
-            only[position] = leading[position] == len(data)
+            leading[position] = len(data) - count_bytes(text.lstrip(WHITE_SPACE))
+            trailing[position] = len(data) - count_bytes(text.rstrip(WHITE_SPACE))
+            all_spaces[position] = leading[position] == len(data)
             single[position] = len(text) - len(text.lstrip(WHITE_SPACE)) == 1
-        kept = (starts <= 1) & single & (trim == "but_first")
-        leading[kept] = 0
-        first = np.where(only & ~kept, stops, np.minimum(starts + leading, stops))
+        keeps_space = (starts <= 1) & single & (trim_offsets == "but_first")
+        leading[keeps_space] = 0
+        first = np.where(all_spaces & ~keeps_space, stops, np.minimum(starts + leading, stops))
         last = np.where(stops > trailing, np.maximum(stops - trailing, first), stops)
-        return np.stack([first, np.where(only, first, last)], axis=1)
+        return np.stack([first, np.where(all_spaces, first, last)], axis=1)
 
 
-def blanks_of(vocabulary: Vocabulary) -> Blanks:
+def count_token_spaces(vocabulary: Vocabulary) -> TokenSpaces:
     """Returns the spaces at the ends of each id."""
     leading, trailing = (np.zeros(vocabulary.size, np.int64) for _ in range(2))
-    only = np.zeros(vocabulary.size, bool)
+    all_spaces = np.zeros(vocabulary.size, bool)
     for id_, token in vocabulary.bytes_by_id.items():
         leading[id_] = len(token) - len(token.lstrip(b" "))
         trailing[id_] = len(token) - len(token.rstrip(b" "))
-        only[id_] = leading[id_] == len(token)
-    return Blanks(leading, trailing, only)
+        all_spaces[id_] = leading[id_] == len(token)
+    return TokenSpaces(leading, trailing, all_spaces)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.threads import map_in_threads
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _TOKENS_AT_ONCE = 1 << 17
 
 
-class Rows(NamedTuple):
+class RowLayout(NamedTuple):
     """Which segments and tokens that part them make up each row, in order.
 
     A row in whose text `k` tokens were found has `k + 1` segments, before, between and after them.
@@ -40,7 +40,7 @@ class Rows(NamedTuple):
     after: tuple[int, ...] = ()
 
 
-class Assembled(NamedTuple):
+class AssembledRows(NamedTuple):
     """All ids of a batch, and what each of them is.
 
     Attributes:
@@ -48,17 +48,17 @@ class Assembled(NamedTuple):
         row_splits: `int64`, shape `(rows + 1,)`.
         inserted: the places of tokens that have no source text, `int64`, shape `(inserted,)`.
         found: the places of tokens that were found in a text, rising, `int64`, shape `(found,)`.
-        around: the places of both, rising, `int64`, shape `(inserted + found,)`.
+        special_positions: the places of both, rising, `int64`, shape `(inserted + found,)`.
     """
 
     ids: NDArray[np.int32]
     row_splits: NDArray[np.int64]
     inserted: NDArray[np.int64]
     found: NDArray[np.int64]
-    around: NDArray[np.int64]
+    special_positions: NDArray[np.int64]
 
 
-def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
+def assemble(encoded: EncodedSegments, rows: RowLayout) -> AssembledRows:
     """Put tokens that were found, or are inserted, between the segments' ids.
 
     Every segment gets a slot before it: for the tokens inserted before a row, or for the one that was found
@@ -66,7 +66,7 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
     """
     nowhere = np.zeros(0, np.int64)
     if not (len(rows.found_ids) or rows.before or rows.after):
-        return Assembled(encoded.ids, encoded.splits, nowhere, nowhere, nowhere)
+        return AssembledRows(encoded.ids, encoded.splits, nowhere, nowhere, nowhere)
     last_segment = np.cumsum(rows.found_per_row + 1) - 1
     first_segment = last_segment - rows.found_per_row
     num_segments = len(encoded.splits) - 1
@@ -84,19 +84,19 @@ def assemble(encoded: EncodedSegments, rows: Rows) -> Assembled:
     after = (stops - tail)[last_segment][:, None] + np.arange(len(rows.after))
     ids = np.empty(int(stops[-1]) if num_segments else 0, np.int32)
     ordinary = np.ones(len(ids), bool)
-    for places, values in ((found, rows.found_ids), (before, rows.before), (after, rows.after)):
-        ids[places] = values
-        ordinary[places] = False
+    for positions, values in ((found, rows.found_ids), (before, rows.before), (after, rows.after)):
+        ids[positions] = values
+        ordinary[positions] = False
     ids[ordinary] = encoded.ids
     row_splits = np.concatenate([np.zeros(1, np.int64), stops[last_segment]])
     inserted = np.concatenate([before.reshape(-1), after.reshape(-1)])
-    return Assembled(ids, row_splits, inserted, found, np.flatnonzero(~ordinary))
+    return AssembledRows(ids, row_splits, inserted, found, np.flatnonzero(~ordinary))
 
 
-def sources_end_to_end(
-    assembled: Assembled,
+def compute_concatenated_sources(
+    assembled: AssembledRows,
     encoded: EncodedSegments,
-    rows: Rows,
+    rows: RowLayout,
     byte_lengths: NDArray[np.int64],
     threads: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -116,9 +116,9 @@ def sources_end_to_end(
     word_ids = np.empty(len(assembled.ids), np.int32)
     all_inserted = np.sort(assembled.inserted)
     assert encoded.begins_word is not None
-    begins = _begins_of_all(assembled, encoded.begins_word)
+    begins = _flag_all_word_beginnings(assembled, encoded.begins_word)
     corrections = encoded.corrections
-    all_corrected = _among_all(assembled, corrections.places)
+    all_corrected = _map_to_all_ids(assembled, corrections.positions)
 
     def fill(group: slice) -> None:
         splits = assembled.row_splits[group]
@@ -131,22 +131,22 @@ def sources_end_to_end(
         lengths[corrected] = corrections.lengths[of_part]
         lengths[inserted] = 0
         lengths[assembled.found[found] - part.start] = rows.found_nbytes[found]
-        stops = _sums_by_row(lengths, splits - part.start, first=1)
+        stops = _compute_row_sums(lengths, splits - part.start, first=1)
         offsets[part, 1] = stops
         np.subtract(stops, lengths, out=offsets[part, 0])
         offsets[part][inserted] = 0
-        word_ids[part] = _sums_by_row(begins[part].astype(np.int64), splits - part.start, first=-1)
+        word_ids[part] = _compute_row_sums(begins[part].astype(np.int64), splits - part.start, first=-1)
         word_ids[part][inserted] = -1
 
-    for _ in map_in_threads(fill, _groups_of_rows(assembled.row_splits), threads):
+    for _ in map_in_threads(fill, _iter_row_groups(assembled.row_splits), threads):
         pass
     return offsets, word_ids
 
 
-def sources_from_spans(
-    assembled: Assembled,
+def compute_sources_from_spans(
+    assembled: AssembledRows,
     encoded: EncodedSegments,
-    rows: Rows,
+    rows: RowLayout,
     nbytes: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Offsets and word ids, where the model says of which bytes each id is.
@@ -161,43 +161,43 @@ def sources_from_spans(
     assert encoded.begins_word is not None
     row_of_segment = np.repeat(np.arange(len(rows.found_per_row)), rows.found_per_row + 1)
     row_of_found = np.repeat(np.arange(len(rows.found_per_row)), rows.found_per_row)
-    up_to_found = splits_from_lengths(rows.found_nbytes)
+    up_to_found = make_row_splits(rows.found_nbytes)
     starts = np.cumsum(nbytes) - nbytes + up_to_found[np.arange(len(nbytes)) - row_of_segment]
     first_segment = np.cumsum(rows.found_per_row + 1) - rows.found_per_row - 1
     starts -= starts[first_segment][row_of_segment]
     offsets = np.zeros((len(assembled.ids), 2), np.int64)
     ordinary = np.ones(len(assembled.ids), bool)
-    ordinary[assembled.around] = False
+    ordinary[assembled.special_positions] = False
     shift = np.repeat(starts + 1, np.diff(encoded.splits))
     for side in (0, 1):  # (a column at a time, which is quicker)
         offsets[:, side][ordinary] = encoded.spans[:, side] + shift
     before = np.arange(len(row_of_found)) + row_of_found  # the segment before each
     found_starts = 1 + starts[before] + nbytes[before]
     offsets[assembled.found] = np.stack([found_starts, found_starts + rows.found_nbytes], axis=1)
-    begins = _begins_of_all(assembled, encoded.begins_word)
-    word_ids = _sums_by_row(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
+    begins = _flag_all_word_beginnings(assembled, encoded.begins_word)
+    word_ids = _compute_row_sums(begins.astype(np.int64), assembled.row_splits, first=-1).astype(np.int32)
     word_ids[assembled.inserted] = -1
     return offsets, word_ids
 
 
-def _among_all(assembled: Assembled, places: NDArray[np.int64]) -> NDArray[np.int64]:
+def _map_to_all_ids(assembled: AssembledRows, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where ids of the segments stand among all ids."""
-    ordinary_before = assembled.around - np.arange(len(assembled.around))
-    return places + np.searchsorted(ordinary_before, places, "right")
+    ordinary_before = assembled.special_positions - np.arange(len(assembled.special_positions))
+    return positions + np.searchsorted(ordinary_before, positions, "right")
 
 
-def _begins_of_all(assembled: Assembled, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def _flag_all_word_beginnings(assembled: AssembledRows, begins_word: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Which ids begin a word: those found in a text do."""
-    if not len(assembled.around):
+    if not len(assembled.special_positions):
         return begins_word
     begins = np.ones(len(assembled.ids), bool)
-    begins[assembled.around] = False
+    begins[assembled.special_positions] = False
     begins[begins] = begins_word
     begins[assembled.found] = True
     return begins
 
 
-def _groups_of_rows(row_splits: NDArray[np.int64]) -> Iterator[slice]:
+def _iter_row_groups(row_splits: NDArray[np.int64]) -> Iterator[slice]:
     """Rows in groups of about one size, as slices of `row_splits`: small enough for a processor's cache."""
     last = len(row_splits) - 1
     first = 0
@@ -208,7 +208,7 @@ def _groups_of_rows(row_splits: NDArray[np.int64]) -> Iterator[slice]:
         first = stop
 
 
-def _sums_by_row(
+def _compute_row_sums(
     values: NDArray[np.int64], row_splits: NDArray[np.int64], *, first: int
 ) -> NDArray[np.int64]:
     """Running sums that begin at `first` in each row: what a row adds is taken off where the next begins."""

@@ -12,22 +12,27 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from tokjax._util.checks import MANY_TEXTS, checked_text, checked_texts
-from tokjax._util.threads import num_threads
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
+from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import as_segments
 from tokjax.core import protocol
 from tokjax.core.errors import UnsupportedTokenizerError
 from tokjax.core.ragged import Ragged
-from tokjax.core.records import ResultMetadata, TokenizationBatch, adopt_batch
+from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import Template, make_template
-from tokjax.core.utf8 import from_characters, nbytes_of, to_characters, to_utf8
-from tokjax.models.assembly import Rows, assemble, sources_end_to_end, sources_from_spans
-from tokjax.models.method_hints import WithoutMethods
+from tokjax.core.utf8 import count_bytes, from_characters, to_characters, to_utf8
+from tokjax.models.assembly import (
+    RowLayout,
+    assemble,
+    compute_concatenated_sources,
+    compute_sources_from_spans,
+)
+from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
-    refuse_special_in,
+    move_white_space,
+    reject_special_in_texts,
     resolve_special,
     split_at_special,
-    with_white_space,
 )
 
 if TYPE_CHECKING:
@@ -39,16 +44,16 @@ if TYPE_CHECKING:
     from tokjax.bpe.encoded_segments import EncodedSegments
     from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
-    from tokjax.core.template import Place
+    from tokjax.core.template import TemplatePiece
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
-    from tokjax.models.assembly import Assembled
+    from tokjax.models.assembly import AssembledRows
 
 
-class SegmentModel(WithoutMethods, ABC):
+class SegmentModel(MethodHints, ABC):
     """A tokenizer that says what becomes of ordinary text.
 
-    A type that inherits from it has `vocabulary_of`, `encode_texts` and all that follows from them.
+    A type that inherits from it has `get_vocabulary`, `encode_texts` and all that follows from them.
     One that normalises texts also registers `normalize` and `map_offsets_to_input`.
 
     Attributes:
@@ -90,7 +95,7 @@ class SegmentModel(WithoutMethods, ABC):
             sources: whether to tell which ids begin a word, and of which bytes each is.
         """
 
-    def adjusted_offsets(
+    def adjust_offsets(
         self,
         ids: NDArray[np.int32],  # noqa: ARG002 (models that override this look at them)
         offsets: NDArray[np.int64],
@@ -117,7 +122,7 @@ class SplitRows(NamedTuple):
     """
 
     segments: Segments
-    rows: Rows
+    rows: RowLayout
     found: Sequence[bytes] = ()
 
 
@@ -139,20 +144,22 @@ def split_rows(
     allowed, disallowed = resolve_special(table.special_names, allowed_special, disallowed_special)
     normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
     segments = as_segments(texts)
-    refuse_special_in(segments.texts, disallowed)
-    before, after = table.ids_around if add_special_tokens else ((), ())
-    parting = _parting(table, allowed)
-    if not parting:
+    reject_special_in_texts(segments.texts, disallowed)
+    before, after = table.template_token_ids if add_special_tokens else ((), ())
+    split_token_names = _get_split_tokens(table, allowed)
+    if not split_token_names:
         if normalizes:
             segments = as_segments([protocol.normalize(tokenizer, text) for text in texts])
         nothing = np.zeros(0, np.int64)
-        return SplitRows(segments, Rows(nothing, nothing, np.zeros(len(texts), np.int64), before, after))
-    pieces = [split_at_special(text, parting) for text in segments.texts]
-    found_ids = np.array([table.id_of(name) for row in pieces for name in row[1::2]], np.int64)
-    if table.added:
-        pieces = [with_white_space(row, table.added) for row in pieces]
+        return SplitRows(segments, RowLayout(nothing, nothing, np.zeros(len(texts), np.int64), before, after))
+    pieces = [split_at_special(text, split_token_names) for text in segments.texts]
+    found_ids = np.array([table.get_id(name) for row in pieces for name in row[1::2]], np.int64)
+    if table.added_tokens:
+        pieces = [move_white_space(row, table.added_tokens) for row in pieces]
     if normalizes:
-        pieces = [[_normalized(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces]
+        pieces = [
+            [_normalize_piece(tokenizer, piece, segments.hold_bytes) for piece in row] for row in pieces
+        ]
     as_bytes = from_characters if segments.hold_bytes else to_utf8
     found = [as_bytes(piece) for row in pieces for piece in row[1::2]]
     per_row = np.array([len(row) // 2 for row in pieces], np.int64)
@@ -161,25 +168,29 @@ def split_rows(
     stretches = [piece for row in pieces for piece in row[::2]]
     segments = segments._replace(texts=stretches, begins_text=begins_text)
     found_nbytes = np.fromiter(map(len, found), np.int64, len(found))
-    return SplitRows(segments, Rows(found_ids, found_nbytes, per_row, before, after), found)
+    return SplitRows(segments, RowLayout(found_ids, found_nbytes, per_row, before, after), found)
 
 
-def _normalized(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> str:
+def _normalize_piece(tokenizer: SegmentModel, piece: str, hold_bytes: bool) -> str:
     """Returns a piece of a text, normalized but for the special tokens in it."""
     if not hold_bytes:
         return protocol.normalize(tokenizer, piece)  # type: ignore[return-value]
     return to_characters(protocol.normalize(tokenizer, from_characters(piece)))
 
 
-def _parting(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
+def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozenset[str]:
     """Returns the tokens at which a text is split; one of the vocabulary's own sets where it can."""
     if not allowed:
-        return vocabulary.always_found
-    return vocabulary.parting if allowed == vocabulary.special_names else allowed | vocabulary.always_found
+        return vocabulary.added_names
+    return (
+        vocabulary.split_token_names
+        if allowed == vocabulary.special_names
+        else allowed | vocabulary.added_names
+    )
 
 
-@protocol.vocabulary_of.register(SegmentModel)
-def _vocabulary(tokenizer: SegmentModel) -> Vocabulary:
+@protocol.get_vocabulary.register(SegmentModel)
+def _get_vocabulary(tokenizer: SegmentModel) -> Vocabulary:
     return tokenizer.vocabulary
 
 
@@ -196,7 +207,7 @@ def _encode_texts(
     disallowed_special: Special = "all",
     threads: int | None = None,
 ) -> TokenizationBatch:
-    checked_texts(texts)
+    check_texts(texts)
     split = split_rows(
         tokenizer,
         texts,
@@ -205,9 +216,9 @@ def _encode_texts(
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
-    count = num_threads(threads)
+    count = resolve_num_threads(threads)
     encoded = tokenizer.encode_segments(split.segments, count, sources=return_offsets)
-    return batch_of(
+    return make_batch(
         tokenizer,
         split,
         encoded,
@@ -228,7 +239,7 @@ def encode_ids(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     """What `encode` does for these models, without a batch and its records."""
-    checked_text(text, "text", MANY_TEXTS)
+    check_text(text, "text", MANY_TEXTS_ADVICE)
     segments, rows, _ = split_rows(
         tokenizer,
         [text],
@@ -243,7 +254,7 @@ def encode_ids(
     return assemble(encoded, rows).ids
 
 
-def batch_of(
+def make_batch(
     tokenizer: SegmentModel,
     split: SplitRows,
     encoded: EncodedSegments,
@@ -267,57 +278,67 @@ def batch_of(
     assembled = assemble(encoded, split.rows)
     columns: dict[str, NDArray[np.int32] | NDArray[np.int64]] = {}
     if return_offsets:
-        columns |= _source_columns(tokenizer, split, encoded, assembled, threads)
+        columns |= _compute_source_columns(tokenizer, split, encoded, assembled, threads)
     if return_masks:
-        columns |= _mask_columns(tokenizer.vocabulary, split.rows, assembled)
+        columns |= _compute_mask_columns(tokenizer.vocabulary, split.rows, assembled)
     metadata = ResultMetadata(
         tokenizer.model,
         tokenizer.normalization,
         "input_text" if assume_normalized else tokenizer.offsets_reference,
     )
     ragged = Ragged(assembled.ids, assembled.row_splits, **columns)
-    return adopt_batch(ragged, metadata, tokenizer.vocabulary.strings_of, has_attention_mask=return_masks)
+    return make_batch_without_copy(
+        ragged, metadata, tokenizer.vocabulary.get_token_strings, has_attention_mask=return_masks
+    )
 
 
-def _source_columns(
-    tokenizer: SegmentModel, split: SplitRows, encoded: EncodedSegments, assembled: Assembled, threads: int
+def _compute_source_columns(
+    tokenizer: SegmentModel,
+    split: SplitRows,
+    encoded: EncodedSegments,
+    assembled: AssembledRows,
+    threads: int,
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
     """`offsets`, `word_ids` and `sequence_ids`."""
     if encoded.spans is None:
         lengths = tokenizer.lengths_in_text
-        offsets, word_ids = sources_end_to_end(assembled, encoded, split.rows, lengths, threads)
+        offsets, word_ids = compute_concatenated_sources(assembled, encoded, split.rows, lengths, threads)
     else:
         texts, hold_bytes, _ = split.segments
-        sizes = (len(from_characters(text)) if hold_bytes else nbytes_of(text) for text in texts)
+        sizes = (len(from_characters(text)) if hold_bytes else count_bytes(text) for text in texts)
         nbytes = np.fromiter(sizes, np.int64, len(texts))
-        offsets, word_ids = sources_from_spans(assembled, encoded, split.rows, nbytes)
+        offsets, word_ids = compute_sources_from_spans(assembled, encoded, split.rows, nbytes)
     sequence_ids = np.zeros(len(assembled.ids), np.int32)
     sequence_ids[assembled.inserted] = -1
     found = dict(zip(assembled.found.tolist(), split.found, strict=True))
-    offsets = tokenizer.adjusted_offsets(assembled.ids, offsets, found)
+    offsets = tokenizer.adjust_offsets(assembled.ids, offsets, found)
     return {"offsets": offsets, "word_ids": word_ids, "sequence_ids": sequence_ids}
 
 
-def _mask_columns(
-    vocabulary: Vocabulary, rows: Rows, assembled: Assembled
+def _compute_mask_columns(
+    vocabulary: Vocabulary, rows: RowLayout, assembled: AssembledRows
 ) -> dict[str, NDArray[np.int32] | NDArray[np.int64]]:
     """`special_tokens_mask` and `token_type_ids`. What ordinary text became may be special too: `[UNK]`."""
     special_tokens_mask = np.zeros(len(assembled.ids), np.int32)
-    special_tokens_mask[assembled.around] = vocabulary.is_special.take(assembled.ids.take(assembled.around))
-    unknown = vocabulary.role_id("unk")
+    special_tokens_mask[assembled.special_positions] = vocabulary.is_special.take(
+        assembled.ids.take(assembled.special_positions)
+    )
+    unknown = vocabulary.get_role_id("unk")
     if unknown is not None:
         special_tokens_mask[assembled.ids == unknown] = 1
     return {
         "special_tokens_mask": special_tokens_mask,
-        "token_type_ids": _type_ids(vocabulary.template.single, rows, assembled),
+        "token_type_ids": _compute_type_ids(vocabulary.template.single, rows, assembled),
     }
 
 
-def _type_ids(single: tuple[Place, ...], rows: Rows, assembled: Assembled) -> NDArray[np.int32]:
+def _compute_type_ids(
+    single: tuple[TemplatePiece, ...], rows: RowLayout, assembled: AssembledRows
+) -> NDArray[np.int32]:
     """Those of texts, and of what the template has around them."""
-    text = next(i for i, place in enumerate(single) if place.text is not None)
+    text = next(i for i, piece in enumerate(single) if piece.text is not None)
     token_type_ids = np.full(len(assembled.ids), single[text].type_id, np.int32)
-    types = np.array([place.type_id for place in single], np.int32)
+    types = np.array([piece.type_id for piece in single], np.int32)
     if len(assembled.inserted) and types.any():
         num_rows = len(rows.found_per_row)
         before, after = np.split(assembled.inserted, [num_rows * text])
@@ -352,13 +373,13 @@ def with_template(
         raise UnsupportedTokenizerError(
             f"with_template takes a tokenizer of tokjax's own, not {type(tokenizer).__name__}"
         )
-    return with_given_template(tokenizer, make_template(single, pair))
+    return replace_template(tokenizer, make_template(single, pair))
 
 
-def with_given_template(tokenizer: Model, template: Template | None) -> Model:
+def replace_template(tokenizer: Model, template: Template | None) -> Model:
     """The tokenizer with a template, or with the one that follows from its BOS and EOS."""
     if template is not None:
         template.check_tokens(tokenizer.vocabulary.special)
-    vocabulary = dataclasses.replace(tokenizer.vocabulary, given_template=template)
+    vocabulary = dataclasses.replace(tokenizer.vocabulary, explicit_template=template)
     changed: Any = dataclasses.replace(tokenizer, vocabulary=vocabulary)  # type: ignore[type-var]
     return changed  # type: ignore[no-any-return]

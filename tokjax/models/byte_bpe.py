@@ -10,26 +10,37 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.bpe import array_engine
-from tokjax.bpe.merge_rules import MergeRules, checked_pairs, rules_of_merges, rules_of_ranks
-from tokjax.bpe.pre_tokenizers import PatternCutter
+from tokjax.bpe.merge_rules import (
+    MergeRules,
+    make_rules_from_merges,
+    make_rules_from_ranks,
+    parse_merge_pairs,
+)
+from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.utf8 import is_encodable
-from tokjax.core.vocabulary import Strips, Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax.core.vocabulary import (
+    AddedToken,
+    Vocabulary,
+    make_vocabulary,
+    vocabulary_from_json,
+    vocabulary_to_json,
+)
 from tokjax.models.added_spaces import (
-    TRIMS,
-    Blanks,
-    Trim,
-    blanks_of,
-    with_prefix_spaces,
-    without_prefixes,
+    TRIM_OFFSETS_VALUES,
+    TokenSpaces,
+    TrimOffsets,
+    compute_prefix_corrections,
+    count_token_spaces,
+    prepend_spaces,
 )
 from tokjax.models.base import SegmentModel, encode_ids
 from tokjax.models.format_errors import as_format_errors
-from tokjax.pretokenize.patterns import word_splitter
-from tokjax.pretokenize.special_tokens import checked_special, shared_beginnings
+from tokjax.pretokenize.patterns import make_pattern_splitter
+from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc
 
 if TYPE_CHECKING:
@@ -43,7 +54,7 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
-_DEFAULTS: dict[str, Any] = {"merges": None, "whole_words": True, "prefix_space": False, "trim": None}
+_DEFAULTS: dict[str, Any] = {"merges": None, "ignore_merges": True, "add_prefix_space": False, "trim": None}
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,10 @@ class ByteLevelBPE(SegmentModel):
             they are), else `None`.
         merges: the pairs of tokens that merge, in order; `None` if any two do that make a token, the lowest
             id first.
-        whole_words: whether a word that is a token is that token even if merging would not arrive there.
-        prefix_space: whether a blank is put before text that does not begin with one: before a whole text,
+        ignore_merges: whether a word that is a token is that token even if merging would not arrive there.
+        add_prefix_space: whether a blank is put before text that does not begin with one: before a whole text,
             and behind each special token that is found.
-        trim: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
+        trim_offsets: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
             those of a token at the beginning of a text that begins with one blank; `None` for none.
     """
 
@@ -73,9 +84,9 @@ class ByteLevelBPE(SegmentModel):
     pattern: str
     normalizer: Normalizer | None = None
     merges: tuple[tuple[bytes, bytes], ...] | None = field(default=None, repr=False)
-    whole_words: bool = True
-    prefix_space: bool = False
-    trim: Trim | None = None
+    ignore_merges: bool = True
+    add_prefix_space: bool = False
+    trim_offsets: TrimOffsets | None = None
 
     @property
     def normalization(self) -> str | None:
@@ -86,39 +97,43 @@ class ByteLevelBPE(SegmentModel):
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encode stretches of ordinary text, each on its own, normalised already."""
-        if not self.prefix_space:
+        if not self.add_prefix_space:
             return self._engine.encode_segments(segments, threads, begins_word=sources)
-        split = with_prefix_spaces(segments)
+        split = prepend_spaces(segments)
         encoded = self._engine.encode_segments(split, threads, begins_word=sources)
         if not sources:
             return encoded
-        corrections = without_prefixes(encoded, segments, split, self.vocabulary.byte_lengths)
+        corrections = compute_prefix_corrections(encoded, segments, split, self.vocabulary.byte_lengths)
         return encoded._replace(corrections=corrections)
 
-    def adjusted_offsets(
+    def adjust_offsets(
         self, ids: NDArray[np.int32], offsets: NDArray[np.int64], found: Mapping[int, bytes]
     ) -> NDArray[np.int64]:
         """Returns spans of shape `(n, 2)`, without spaces if they are to be trimmed."""
-        return offsets if self.trim is None else self._blanks.trimmed(ids, offsets, found, self.trim)
+        return (
+            offsets
+            if self.trim_offsets is None
+            else self._token_spaces.trim_spans(ids, offsets, found, self.trim_offsets)
+        )
 
     @cached_property
     def _engine(self) -> array_engine.ArrayEngine:
-        return array_engine.ArrayEngine(self.rules, PatternCutter(word_splitter(self.pattern)))
+        return array_engine.ArrayEngine(self.rules, PatternPreTokenizer(make_pattern_splitter(self.pattern)))
 
     @cached_property
     def rules(self) -> MergeRules:
         """What merges."""
         if self.merges is None:
-            return rules_of_ranks(self.vocabulary.ordinary)
-        return rules_of_merges(self.vocabulary.ordinary, self.merges, whole_words=self.whole_words)
+            return make_rules_from_ranks(self.vocabulary.ordinary)
+        return make_rules_from_merges(self.vocabulary.ordinary, self.merges, ignore_merges=self.ignore_merges)
 
     @cached_property
-    def _blanks(self) -> Blanks:
-        return blanks_of(self.vocabulary)
+    def _token_spaces(self) -> TokenSpaces:
+        return count_token_spaces(self.vocabulary)
 
-    def _as_simple(self, text: Text) -> str | None:
+    def _get_simple_text(self, text: Text) -> str | None:
         """The text itself if it is short, nothing changes it, and no special token can be in it."""
-        if len(text) > array_engine.FEW_CHARACTERS or self.prefix_space:
+        if len(text) > array_engine.FEW_CHARACTERS or self.add_prefix_space:
             return None
         if isinstance(text, bytes):
             try:
@@ -132,12 +147,12 @@ class ByteLevelBPE(SegmentModel):
 
     @cached_property
     def _special_beginnings(self) -> tuple[str, ...]:
-        return shared_beginnings(self.vocabulary.parting)
+        return find_shared_prefixes(self.vocabulary.split_token_names)
 
     @cached_property
     def _fingerprint(self) -> str:
-        behaviour = to_json(self) | {"pattern": word_splitter(self.pattern).expression}
-        return checksum_of_json(behaviour)
+        behaviour = to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
+        return compute_json_checksum(behaviour)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what defines the tokenizer, not its caches."""
@@ -145,12 +160,14 @@ class ByteLevelBPE(SegmentModel):
 
     def __repr__(self) -> str:
         """The size, the pattern and the special tokens."""
-        options = {name: getattr(self, name) for name in ("normalizer", "prefix_space", "trim")}
-        said = "".join(f"{name}={value!r}, " for name, value in options.items() if value)
-        merges = "" if self.merges is None else f"merges={len(self.merges)}, whole_words={self.whole_words}, "
+        options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim")}
+        shown_options = "".join(f"{name}={value!r}, " for name, value in options.items() if value)
+        merges = (
+            "" if self.merges is None else f"merges={len(self.merges)}, ignore_merges={self.ignore_merges}, "
+        )
         return (
-            f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}, {said}{merges}"
-            f"special_tokens={self.vocabulary.special_shown})"
+            f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}, {shown_options}{merges}"
+            f"special_tokens={self.vocabulary.special_repr})"
         )
 
 
@@ -165,9 +182,9 @@ def byte_level_bpe(
     unk_token: str | None = None,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     merges: Sequence[tuple[bytes, bytes]] | None = None,
-    whole_words: bool | None = None,
-    prefix_space: bool = False,
-    trim: Trim | None = None,
+    ignore_merges: bool | None = None,
+    add_prefix_space: bool = False,
+    trim_offsets: TrimOffsets | None = None,
     added_tokens: Sequence[str] = (),
 ) -> ByteLevelBPE:
     """A byte-level BPE tokenizer from ranks and a pattern; its ids are tiktoken's for the same two.
@@ -187,10 +204,10 @@ def byte_level_bpe(
         normalizer: `"nfc"`, `None`, or `"auto"`: `"nfc"` for `"qwen2"`, whose published tokenizer does so,
             and `None` for all others.
         merges: the pairs of tokens that merge, in order; `None` if any two do that make a token.
-        whole_words: whether a word that is a token is that token even if merging would not arrive there (as
+        ignore_merges: whether a word that is a token is that token even if merging would not arrive there (as
             `ignore_merges` in a `tokenizer.json`). `None` for yes without `merges`, and no with them.
-        prefix_space: whether a blank is put before text that does not begin with one.
-        trim: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
+        add_prefix_space: whether a blank is put before text that does not begin with one.
+        trim_offsets: which spans leave out the blanks at the ends of a token: `"all"`, or `"but_first"` for all but
             those of a token at the beginning of a text that begins with one blank; `None` for none.
         added_tokens: tokens of `ranks`, as text, that are found in a text wherever they stand, before it is
             split.
@@ -210,16 +227,16 @@ def byte_level_bpe(
         ranks,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        added=dict.fromkeys(checked_special(added_tokens, "added_tokens"), Strips()),
+        added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
-    return byte_level_bpe_of(
+    return make_byte_level_bpe(
         table,
         pattern,
         normalizer,
         merges=merges,
-        whole_words=whole_words,
-        prefix_space=prefix_space,
-        trim=trim,
+        ignore_merges=ignore_merges,
+        add_prefix_space=add_prefix_space,
+        trim_offsets=trim_offsets,
     )
 
 
@@ -228,9 +245,9 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
     table = tokenizer.vocabulary
     options = {
         "merges": None if tokenizer.merges is None else [_as_ids(table, pair) for pair in tokenizer.merges],
-        "whole_words": tokenizer.whole_words,
-        "prefix_space": tokenizer.prefix_space,
-        "trim": tokenizer.trim,
+        "ignore_merges": tokenizer.ignore_merges,
+        "add_prefix_space": tokenizer.add_prefix_space,
+        "trim": tokenizer.trim_offsets,
     }
     return {
         "model": ByteLevelBPE.model,
@@ -240,7 +257,7 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
             [base64.b64encode(token).decode("ascii"), id_]
             for token, id_ in sorted(table.ordinary.items(), key=lambda item: item[1])
         ],
-        **declared_to_json(table),
+        **vocabulary_to_json(table),
         **{name: value for name, value in options.items() if value != _DEFAULTS[name]},
     }
 
@@ -258,21 +275,21 @@ def from_json(described: Mapping[str, Any]) -> ByteLevelBPE:
         table = vocabulary_from_json(ranks, described)
         options = _DEFAULTS | {name: described[name] for name in _DEFAULTS if name in described}
         if options["merges"] is not None:
-            options["merges"] = [(table.bytes_of(a), table.bytes_of(b)) for a, b in options["merges"]]
+            options["merges"] = [(table.get_bytes(a), table.get_bytes(b)) for a, b in options["merges"]]
         if described["normalizer"] == "auto":
             raise TokenizerFormatError("normalizer must be 'nfc' or null, not 'auto'")
-        return byte_level_bpe_of(table, described["pattern"], described["normalizer"], **options)
+        return make_byte_level_bpe(table, described["pattern"], described["normalizer"], **options)
 
 
-def byte_level_bpe_of(
+def make_byte_level_bpe(
     vocabulary: Vocabulary,
     pattern: str,
     normalizer: Normalizer | Literal["auto"] | None = "auto",
     *,
     merges: Sequence[tuple[bytes, bytes]] | None = None,
-    whole_words: bool | None = None,
-    prefix_space: bool = False,
-    trim: Trim | None = None,
+    ignore_merges: bool | None = None,
+    add_prefix_space: bool = False,
+    trim_offsets: TrimOffsets | None = None,
 ) -> ByteLevelBPE:
     """The tokenizer of a vocabulary that is there already. The arguments are those of `byte_level_bpe`.
 
@@ -287,24 +304,24 @@ def byte_level_bpe_of(
         )
     if normalizer not in ("auto", "nfc", None):
         raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
-    if trim not in TRIMS:
-        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {trim!r}")
-    for name, value in (("whole_words", whole_words), ("prefix_space", prefix_space)):
-        if value not in (None, True, False) or (name == "prefix_space" and not isinstance(value, bool)):
+    if trim_offsets not in TRIM_OFFSETS_VALUES:
+        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {trim_offsets!r}")
+    for name, value in (("ignore_merges", ignore_merges), ("add_prefix_space", add_prefix_space)):
+        if value not in (None, True, False) or (name == "add_prefix_space" and not isinstance(value, bool)):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
-    if merges is None and whole_words is False:
-        raise InvalidArgumentError("whole_words=False needs merges: without them any token stays whole")
-    word_splitter(pattern)
+    if merges is None and ignore_merges is False:
+        raise InvalidArgumentError("ignore_merges=False needs merges: without them any token stays whole")
+    make_pattern_splitter(pattern)
     if normalizer == "auto":
         normalizer = "nfc" if pattern == "qwen2" else None
     tokenizer = ByteLevelBPE(
         vocabulary,
         pattern,
         normalizer,
-        None if merges is None else checked_pairs(merges, bytes),
-        whole_words=merges is None if whole_words is None else whole_words,
-        prefix_space=prefix_space,
-        trim=trim,
+        None if merges is None else parse_merge_pairs(merges, bytes),
+        ignore_merges=merges is None if ignore_merges is None else ignore_merges,
+        add_prefix_space=add_prefix_space,
+        trim_offsets=trim_offsets,
     )
     tokenizer.rules  # noqa: B018 (an error where merges make no sense)
     return tokenizer
@@ -323,7 +340,7 @@ def _fingerprint(tokenizer: ByteLevelBPE) -> str:
 def _normalize(tokenizer: ByteLevelBPE, text: Text) -> Text:
     if tokenizer.normalizer is None:
         return text
-    return to_nfc(text, tokenizer.vocabulary.parting)
+    return to_nfc(text, tokenizer.vocabulary.split_token_names)
 
 
 @protocol.map_offsets_to_input.register(ByteLevelBPE)
@@ -331,7 +348,7 @@ def _map_offsets_to_input(tokenizer: ByteLevelBPE, text: Text, offsets: ArrayLik
     spans = np.array(offsets, np.int64).reshape(-1, 2)
     if tokenizer.normalizer is None:
         return spans
-    return map_spans_back(align_nfc(text, tokenizer.vocabulary.parting), spans)
+    return map_spans_back(align_nfc(text, tokenizer.vocabulary.split_token_names), spans)
 
 
 @protocol.encode.register(ByteLevelBPE)
@@ -344,10 +361,10 @@ def _encode(
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
     plain = allowed_special == () and disallowed_special == "all"
-    simple = tokenizer._as_simple(text) if plain and isinstance(text, (str, bytes)) else None
+    simple = tokenizer._get_simple_text(text) if plain and isinstance(text, (str, bytes)) else None
     if simple is not None:
         ids = tokenizer._engine.encode_short(simple)
-        before, after = tokenizer.vocabulary.ids_around if add_special_tokens else ((), ())
+        before, after = tokenizer.vocabulary.template_token_ids if add_special_tokens else ((), ())
         return np.array([*before, *ids.tolist(), *after], np.int32) if before or after else ids
     return encode_ids(
         tokenizer,

@@ -8,24 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.pre_tokenizers import begins_after_blanks
+from tokjax.bpe.pre_tokenizers import flag_word_beginnings
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_utf8
-from tokjax.core.vocabulary import Vocabulary, declared_to_json, make_vocabulary, vocabulary_from_json
+from tokjax.core.vocabulary import Vocabulary, make_vocabulary, vocabulary_from_json, vocabulary_to_json
 from tokjax.models.base import SegmentModel
 from tokjax.models.format_errors import as_format_errors
-from tokjax.pretokenize.special_tokens import checked_special
+from tokjax.pretokenize.special_tokens import check_special_names
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokjax.bpe.chunks import Segments
 
-_IS_BLANK = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
+_IS_SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\n\r", np.uint8))
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class ByteTokenizer(SegmentModel):
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         texts = [as_bytes(text) for text in segments.texts]
         data = np.frombuffer(b"".join(texts), np.uint8)
-        splits = splits_from_lengths(map(len, texts))
-        begins = begins_after_blanks(_IS_BLANK.take(data), splits) if sources else None
+        splits = make_row_splits(map(len, texts))
+        begins = flag_word_beginnings(_IS_SPACE.take(data), splits) if sources else None
         ids = data.astype(np.int32) + np.int32(self._first_id)
         return EncodedSegments(ids, splits, begins)
 
@@ -64,7 +64,7 @@ class ByteTokenizer(SegmentModel):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return checksum_of_json(to_json(self))
+        return compute_json_checksum(to_json(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickles the vocabulary, not the cached properties."""
@@ -96,7 +96,7 @@ def byte_level(
     >>> encode(byte_level(["<pad>", "</s>", "<unk>"]), "hi").tolist()
     [107, 108]
     """
-    special = {name: i for i, name in enumerate(checked_special(special_tokens))}
+    special = {name: i for i, name in enumerate(check_special_names(special_tokens))}
     ordinary = {bytes([i]): len(special) + i for i in range(256)}
     roles: dict[Any, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
     return ByteTokenizer(make_vocabulary(ordinary, special, roles))
@@ -107,7 +107,7 @@ def to_json(tokenizer: ByteTokenizer) -> dict[str, Any]:
     return {
         "model": ByteTokenizer.model,
         "first_id": tokenizer._first_id,
-        **declared_to_json(tokenizer.vocabulary),
+        **vocabulary_to_json(tokenizer.vocabulary),
     }
 
 

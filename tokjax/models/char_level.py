@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.pre_tokenizers import begins_after_blanks
+from tokjax.bpe.pre_tokenizers import flag_word_beginnings
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import splits_from_lengths
-from tokjax.core.utf8 import character_starts, from_characters, to_characters, to_utf8
+from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
 from tokjax.models.base import SegmentModel
 from tokjax.models.format_errors import as_format_errors
-from tokjax.models.word_base import vocabulary_of_words, words_from_json, words_to_json
+from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_from_json, word_vocabulary_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.vocabulary import Vocabulary
 
-_BLANKS = np.array(list(map(ord, " \t\n\r")), np.uint32)
-_MAY_LACK = ("[PAD]",)
+_SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
+_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True)
@@ -56,16 +56,16 @@ class CharTokenizer(SegmentModel):
         """Encode stretches of ordinary text, each on its own; what is no character is unknown."""
         texts = segments.texts if segments.hold_bytes else list(map(to_characters, segments.texts))
         codes = np.frombuffer("".join(texts).encode("utf-32-le", "surrogatepass"), "<u4")
-        splits = splits_from_lengths(map(len, texts))
-        known = np.searchsorted(self._codes, codes)
-        found = self._codes.take(known, mode="clip") == codes
-        ids = np.where(found, self._ids.take(known, mode="clip"), self._unknown).astype(np.int32)
+        splits = make_row_splits(map(len, texts))
+        positions = np.searchsorted(self._codes, codes)
+        found = self._codes.take(positions, mode="clip") == codes
+        ids = np.where(found, self._ids.take(positions, mode="clip"), self._unknown).astype(np.int32)
         if not sources:
             return EncodedSegments(ids, splits, None)
         as_bytes = from_characters if segments.hold_bytes else to_utf8
-        spans = [_spans(as_bytes(text)) for text in segments.texts]
+        spans = [_compute_spans(as_bytes(text)) for text in segments.texts]
         all_spans = np.concatenate([np.zeros((0, 2), np.int64), *spans])
-        begins = begins_after_blanks(np.isin(codes, _BLANKS), splits)
+        begins = flag_word_beginnings(np.isin(codes, _SPACES), splits)
         return EncodedSegments(ids, splits, begins, all_spans)
 
     @cached_property
@@ -86,7 +86,7 @@ class CharTokenizer(SegmentModel):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return checksum_of_json(to_json(self))
+        return compute_json_checksum(to_json(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what defines the tokenizer, not its caches."""
@@ -95,8 +95,7 @@ class CharTokenizer(SegmentModel):
     def __repr__(self) -> str:
         """The size and the special tokens."""
         return (
-            f"CharTokenizer(vocab_size={self.vocabulary.size}, "
-            f"special_tokens={self.vocabulary.special_shown})"
+            f"CharTokenizer(vocab_size={self.vocabulary.size}, special_tokens={self.vocabulary.special_repr})"
         )
 
 
@@ -128,12 +127,14 @@ def char_level(
     [3, 1, 2, 0]
     """
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    return _char_level_of(vocabulary_of_words(tokens, special_tokens, roles, may_lack=_MAY_LACK))
+    return _make_char_level(
+        make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
+    )
 
 
 def to_json(tokenizer: CharTokenizer) -> dict[str, Any]:
     """What defines the tokenizer, as plain JSON values."""
-    return {"model": CharTokenizer.model, **words_to_json(tokenizer.vocabulary)}
+    return {"model": CharTokenizer.model, **word_vocabulary_to_json(tokenizer.vocabulary)}
 
 
 def from_json(described: Mapping[str, Any]) -> CharTokenizer:
@@ -143,10 +144,10 @@ def from_json(described: Mapping[str, Any]) -> CharTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        return _char_level_of(words_from_json(described))
+        return _make_char_level(word_vocabulary_from_json(described))
 
 
-def _char_level_of(vocabulary: Vocabulary) -> CharTokenizer:
+def _make_char_level(vocabulary: Vocabulary) -> CharTokenizer:
     for token in vocabulary.ordinary:
         if len(token.decode("utf-8")) != 1:
             raise InvalidArgumentError(
@@ -158,8 +159,8 @@ def _char_level_of(vocabulary: Vocabulary) -> CharTokenizer:
     return tokenizer
 
 
-def _spans(text: bytes) -> NDArray[np.int64]:
-    starts = character_starts(text)
+def _compute_spans(text: bytes) -> NDArray[np.int64]:
+    starts = find_character_starts(text)
     return np.stack([starts[:-1], starts[1:]], axis=1)
 
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.offsets import char_to_byte_spans
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters, to_utf8
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_base import vocabulary_of_words, words_to_json
+from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_to_json
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from tokjax.bpe.chunks import Segments
     from tokjax.core.vocabulary import Vocabulary
 
-Split: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
+SplitFunction: TypeAlias = Callable[[str], Iterable[str] | Iterable[tuple[int, int]]]
 """Gives the words of a text, or where each of them stands: `(start, stop)`, as for `text[start:stop]`."""
-_MAY_LACK = ("[PAD]",)
+_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class CallableTokenizer(SegmentModel):
     model = "callable"
 
     vocabulary: Vocabulary
-    split: Split
+    split: SplitFunction
     name: str
 
     def encode_segments(
@@ -62,12 +62,12 @@ class CallableTokenizer(SegmentModel):
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         for text in map(as_bytes, segments.texts):
             characters = to_characters(text)
-            places = _places(characters, list(self.split(characters)), self.name)
-            ids += [self._id_of.get(characters[start:stop], self._unknown) for start, stop in places]
-            lengths.append(len(places))
+            word_spans = _find_spans(characters, list(self.split(characters)), self.name)
+            ids += [self._token_ids.get(characters[start:stop], self._unknown) for start, stop in word_spans]
+            lengths.append(len(word_spans))
             if sources:
-                spans.append(char_to_byte_spans(text, np.array(places, np.int64).reshape(-1, 2)) - 1)
-        splits = splits_from_lengths(lengths)
+                spans.append(char_to_byte_spans(text, np.array(word_spans, np.int64).reshape(-1, 2)) - 1)
+        splits = make_row_splits(lengths)
         if not sources:
             return EncodedSegments(np.array(ids, np.int32), splits, None)
         begins = np.ones(len(ids), bool)
@@ -78,7 +78,7 @@ class CallableTokenizer(SegmentModel):
         return self.vocabulary.require_role("unk", "a vocabulary of words")
 
     @cached_property
-    def _id_of(self) -> dict[str, int]:
+    def _token_ids(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ class CallableTokenizer(SegmentModel):
 
 
 def from_callable(
-    split: Split,
+    split: SplitFunction,
     tokens: Mapping[str, int] | Sequence[str],
     *,
     name: str | None = None,
@@ -124,7 +124,7 @@ def from_callable(
     if not callable(split):
         raise InvalidArgumentError(f"split must be a function of a text, not {split!r}")
     roles = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    table = vocabulary_of_words(tokens, special_tokens, roles, may_lack=_MAY_LACK)
+    table = make_word_vocabulary(tokens, special_tokens, roles, optional_tokens=_OPTIONAL_TOKENS)
     table.require_role("unk", "a vocabulary of words")
     if name is None:
         own = getattr(split, "__qualname__", "")
@@ -132,28 +132,28 @@ def from_callable(
     return CallableTokenizer(table, split, name)
 
 
-def _places(text: str, words: list[Any], name: str) -> list[tuple[int, int]]:
+def _find_spans(text: str, words: list[Any], name: str) -> list[tuple[int, int]]:
     """Where the words stand: found from the left, if they are given as text."""
-    places: list[tuple[int, int]] = []
+    word_spans: list[tuple[int, int]] = []
     done = 0
     for word in words:
-        start, stop = _place(word, text, done)
+        start, stop = _find_span(word, text, done)
         if not done <= start < stop <= len(text):
             raise InvalidArgumentError(
                 f"{name or 'the function'} gave the word {word!r}, which does not stand in the text at or "
                 f"behind character {done}; give the words as they are, in order, or as places (start, stop)"
             )
-        places.append((start, stop))
+        word_spans.append((start, stop))
         done = stop
-    return places
+    return word_spans
 
 
-def _place(word: Any, text: str, done: int) -> tuple[int, int]:
+def _find_span(word: Any, text: str, done: int) -> tuple[int, int]:
     """Where a word stands; nowhere for what is none."""
     if isinstance(word, str):
         start = text.find(word, done)
         return start, start + len(word)
-    if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(place, int) for place in word):
+    if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(bound, int) for bound in word):
         return word[0], word[1]
     return -1, -1
 
@@ -165,18 +165,20 @@ def _fingerprint(tokenizer: CallableTokenizer) -> str:
             f"the function {tokenizer.split!r} has no name of its own, so a fingerprint can't tell it from "
             "others; pass from_callable(..., name=NAME)"
         )
-    return checksum_of_json([tokenizer.model, tokenizer.name, words_to_json(tokenizer.vocabulary)])
+    return compute_json_checksum(
+        [tokenizer.model, tokenizer.name, word_vocabulary_to_json(tokenizer.vocabulary)]
+    )
 
 
 @protocol.decode_bytes.register(CallableTokenizer)
 def _decode_bytes(
     tokenizer: CallableTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
 ) -> bytes:
-    flat: NDArray[np.int32] = protocol.flat_ids(ids)
+    flat: NDArray[np.int32] = protocol.as_flat_ids(ids)
     table = tokenizer.vocabulary
     table.check_ids(flat)
-    kept = flat[~table.is_special.take(flat)] if skip_special_tokens else flat
-    return b" ".join(map(table.bytes_by_id.__getitem__, kept.tolist()))
+    shown_ids = flat[~table.is_special.take(flat)] if skip_special_tokens else flat
+    return b" ".join(map(table.bytes_by_id.__getitem__, shown_ids.tolist()))
 
 
 protocol.decode_batch.register(CallableTokenizer)(protocol.decode_row_by_row)

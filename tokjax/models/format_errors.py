@@ -31,7 +31,7 @@ def check_piece_comparisons(pieces: Collection[str]) -> None:
     longest = max(map(len, pieces), default=0)
     if exceeds_limit("piece_comparisons", longest * (longest + 1) // 2):
         about = f"too many pieces begin alike, or are too long (the longest has {longest:,} characters)"
-        check_work_per_position(_largest_sum_of_prefixes(pieces), about)
+        check_work_per_position(_compute_largest_prefix_sum(pieces), about)
 
 
 def check_work_per_position(comparisons: int, about: str) -> None:
@@ -48,7 +48,7 @@ def check_work_per_position(comparisons: int, about: str) -> None:
         )
 
 
-def _largest_sum_of_prefixes(pieces: Collection[str]) -> int:
+def _compute_largest_prefix_sum(pieces: Collection[str]) -> int:
     """Returns the largest sum of the lengths of pieces that are prefixes of one another."""
     prefixes: list[tuple[str, int]] = [("", 0)]
     largest = 0

@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine
 from tokjax.bpe.encoded_segments import Corrections
-from tokjax.bpe.merge_rules import checked_pairs
-from tokjax.bpe.pre_tokenizers import JoinedCutter
+from tokjax.bpe.merge_rules import parse_merge_pairs
+from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
-from tokjax.core.vocabulary import Strips, make_vocabulary
-from tokjax.models.added_spaces import without_prefixes
+from tokjax.core.vocabulary import AddedToken, make_vocabulary
+from tokjax.models.added_spaces import compute_prefix_corrections
 from tokjax.models.base import SegmentModel, encode_ids
 from tokjax.models.format_errors import as_format_errors
-from tokjax.models.metaspace_pieces import MARK, pieces_by_id, rules_of_pieces
-from tokjax.models.word_base import ids_of_tokens, words_from_json, words_to_json
-from tokjax.pretokenize.special_tokens import checked_special, shared_beginnings
+from tokjax.models.metaspace_pieces import METASPACE, build_piece_bytes, make_rules_from_pieces
+from tokjax.models.word_base import parse_token_mapping, word_vocabulary_from_json, word_vocabulary_to_json
+from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -59,7 +59,7 @@ class MetaspaceBPE(SegmentModel):
     Attributes:
         vocabulary: ids and tokens, as they are written.
         merges: the pairs of tokens that merge, in order.
-        prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
+        add_prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
             stands between special tokens), `"missing"` if that does not begin with one, `"first"` only if it
             also begins a text; `None` nowhere.
         split_words: whether a word begins at each blank, and nothing merges with what stands before it.
@@ -70,7 +70,7 @@ class MetaspaceBPE(SegmentModel):
 
     vocabulary: Vocabulary
     merges: tuple[tuple[str, str], ...] = field(repr=False)
-    prefix_space: PrefixSpace | None
+    add_prefix_space: PrefixSpace | None
     split_words: bool
     strip: bool
 
@@ -83,32 +83,36 @@ class MetaspaceBPE(SegmentModel):
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
         """Encode stretches of ordinary text, each on its own."""
-        split = segments._replace(texts=self._with_blanks(segments))
+        split = segments._replace(texts=self._normalize_spaces(segments))
         encoded = self._engine.encode_segments(split, threads, begins_word=False)
         if not sources:
             return encoded
         begins = self._begins_word.take(encoded.ids)
         begins[encoded.splits[:-1][np.diff(encoded.splits) > 0]] = True
-        corrections = without_prefixes(encoded, segments, split, self.lengths_in_text)
-        after_prefixes = corrections.places[corrections.lengths == 0] + 1
+        corrections = compute_prefix_corrections(encoded, segments, split, self.lengths_in_text)
+        after_prefixes = corrections.positions[corrections.lengths == 0] + 1
         begins[np.setdiff1d(after_prefixes, encoded.splits)] = False  # (a prefix alone is no word)
-        corrections = _with_marks(corrections, encoded, segments, self.lengths_in_text)
+        corrections = _add_metaspace_corrections(corrections, encoded, segments, self.lengths_in_text)
         return encoded._replace(begins_word=begins, corrections=corrections)
 
-    def _with_blanks(self, segments: Segments) -> list[str]:
+    def _normalize_spaces(self, segments: Segments) -> list[str]:
         """Segments with blanks for marks, and the blanks that are put before them."""
         begins = [True] * len(segments.texts)
-        if self.prefix_space == "first" and segments.begins_text is not None:
+        if self.add_prefix_space == "first" and segments.begins_text is not None:
             begins = segments.begins_text.tolist()
         return [
-            self._with_blank(text) if begin else text.replace(MARK, " ")
+            self._normalize_space(text) if begin else text.replace(METASPACE, " ")
             for text, begin in zip(segments.texts, begins, strict=True)
         ]
 
-    def _with_blank(self, text: str) -> str:
+    def _normalize_space(self, text: str) -> str:
         """The same of one text, or of another segment before which a blank may be put."""
-        text = text.replace(MARK, " ")
-        if self.prefix_space is None or not text or (self.prefix_space != "always" and text[0] == " "):
+        text = text.replace(METASPACE, " ")
+        if (
+            self.add_prefix_space is None
+            or not text
+            or (self.add_prefix_space != "always" and text[0] == " ")
+        ):
             return text
         return " " + text
 
@@ -123,22 +127,22 @@ class MetaspaceBPE(SegmentModel):
 
     @cached_property
     def _token_beginnings(self) -> tuple[str, ...]:
-        return shared_beginnings(self.vocabulary.parting)
+        return find_shared_prefixes(self.vocabulary.split_token_names)
 
     @cached_property
     def _engine(self) -> ArrayEngine:
-        cutter = JoinedCutter(self.rules.symbols, before_blanks=self.split_words)
-        return ArrayEngine(self.rules, cutter)
+        pre_tokenizer = AdjacencyPreTokenizer(self.rules.symbols, split_before_spaces=self.split_words)
+        return ArrayEngine(self.rules, pre_tokenizer)
 
     @cached_property
     def rules(self) -> MergeRules:
         """What merges."""
-        return rules_of_pieces(_ids_of(self.vocabulary), self.merges)
+        return make_rules_from_pieces(_get_token_ids(self.vocabulary), self.merges)
 
     @cached_property
     def _pieces(self) -> list[bytes]:
         """The bytes of text that each id stands for."""
-        return pieces_by_id(self.vocabulary)
+        return build_piece_bytes(self.vocabulary)
 
     @cached_property
     def lengths_in_text(self) -> NDArray[np.int64]:
@@ -154,7 +158,7 @@ class MetaspaceBPE(SegmentModel):
 
     @cached_property
     def _fingerprint(self) -> str:
-        return checksum_of_json(to_json(self))
+        return compute_json_checksum(to_json(self))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle what defines the tokenizer, not its caches."""
@@ -163,8 +167,8 @@ class MetaspaceBPE(SegmentModel):
     def __repr__(self) -> str:
         """The size, the options and the special tokens."""
         return (
-            f"MetaspaceBPE(vocab_size={self.vocabulary.size}, prefix_space={self.prefix_space!r}, "
-            f"split_words={self.split_words}, special_tokens={self.vocabulary.special_shown})"
+            f"MetaspaceBPE(vocab_size={self.vocabulary.size}, add_prefix_space={self.add_prefix_space!r}, "
+            f"split_words={self.split_words}, special_tokens={self.vocabulary.special_repr})"
         )
 
 
@@ -172,7 +176,7 @@ def metaspace_bpe(
     tokens: Mapping[str, int],
     merges: Sequence[tuple[str, str]],
     *,
-    prefix_space: PrefixSpace | None = "always",
+    add_prefix_space: PrefixSpace | None = "always",
     split_words: bool = False,
     strip: bool | None = None,
     special_tokens: Mapping[str, int] | None = None,
@@ -188,7 +192,7 @@ def metaspace_bpe(
         tokens: token to id: `▁`, which stands for a blank, all bytes as `<0x00>` to `<0xFF>`, characters, and
             what merging makes of them.
         merges: pairs of tokens that merge, in order.
-        prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
+        add_prefix_space: where a blank is put before text: `"always"` before each stretch of it (a text, or what
             stands between special tokens), `"missing"` if that does not begin with one, `"first"` only if it
             also begins a text; `None` nowhere.
         split_words: whether a word begins at each blank, and nothing merges with what stands before it.
@@ -212,18 +216,18 @@ def metaspace_bpe(
     ('▁hi', '▁', '<0xC3>', '<0xA9>')
     """
     table = make_vocabulary(
-        {form.encode("utf-8"): id_ for form, id_ in ids_of_tokens(tokens).items()},
+        {form.encode("utf-8"): id_ for form, id_ in parse_token_mapping(tokens).items()},
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        added=dict.fromkeys(checked_special(added_tokens, "added_tokens"), Strips()),
+        added_tokens=dict.fromkeys(check_special_names(added_tokens, "added_tokens"), AddedToken()),
     )
-    return metaspace_bpe_of(table, merges, prefix_space, split_words=split_words, strip=strip)
+    return make_metaspace_bpe(table, merges, add_prefix_space, split_words=split_words, strip=strip)
 
 
-def metaspace_bpe_of(
+def make_metaspace_bpe(
     vocabulary: Vocabulary,
     merges: Sequence[tuple[str, str]],
-    prefix_space: PrefixSpace | None,
+    add_prefix_space: PrefixSpace | None,
     *,
     split_words: bool,
     strip: bool | None,
@@ -233,34 +237,34 @@ def metaspace_bpe_of(
     Raises:
         InvalidArgumentError: they make no sense.
     """
-    if prefix_space not in (*get_args(PrefixSpace), None):
+    if add_prefix_space not in (*get_args(PrefixSpace), None):
         raise InvalidArgumentError(
-            f"prefix_space must be 'always', 'missing', 'first' or None, not {prefix_space!r}"
+            f"add_prefix_space must be 'always', 'missing', 'first' or None, not {add_prefix_space!r}"
         )
-    if split_words is True and prefix_space == "always":
+    if split_words is True and add_prefix_space == "always":
         raise InvalidArgumentError(
-            "split_words=True goes with prefix_space='missing', 'first' or None, not 'always'"
+            "split_words=True goes with add_prefix_space='missing', 'first' or None, not 'always'"
         )
     for name, value in (("split_words", split_words), ("strip", strip)):
         if not isinstance(value, bool) and (name == "split_words" or value is not None):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
-    pairs = checked_pairs(merges, str)
-    stripped = prefix_space is not None if strip is None else strip
-    tokenizer = MetaspaceBPE(vocabulary, pairs, prefix_space, split_words, stripped)
+    pairs = parse_merge_pairs(merges, str)
+    stripped = add_prefix_space is not None if strip is None else strip
+    tokenizer = MetaspaceBPE(vocabulary, pairs, add_prefix_space, split_words, stripped)
     tokenizer.rules  # noqa: B018 (an error where merges make no sense)
     return tokenizer
 
 
 def to_json(tokenizer: MetaspaceBPE) -> dict[str, Any]:
     """What defines the tokenizer, as plain JSON values."""
-    ids = _ids_of(tokenizer.vocabulary)
+    ids = _get_token_ids(tokenizer.vocabulary)
     return {
         "model": MetaspaceBPE.model,
-        "prefix_space": tokenizer.prefix_space,
+        "add_prefix_space": tokenizer.add_prefix_space,
         "split_words": tokenizer.split_words,
         "strip": tokenizer.strip,
         "merges": [[ids[left], ids[right]] for left, right in tokenizer.merges],
-        **words_to_json(tokenizer.vocabulary),
+        **word_vocabulary_to_json(tokenizer.vocabulary),
     }
 
 
@@ -271,36 +275,36 @@ def from_json(described: Mapping[str, Any]) -> MetaspaceBPE:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        table = words_from_json(described)
+        table = word_vocabulary_from_json(described)
         forms = {id_: form.decode("utf-8") for form, id_ in table.ordinary.items()}
-        return metaspace_bpe_of(
+        return make_metaspace_bpe(
             table,
             [(forms[left], forms[right]) for left, right in described["merges"]],
-            described["prefix_space"],
+            described["add_prefix_space"],
             split_words=described["split_words"],
             strip=described["strip"],
         )
 
 
-def _ids_of(vocabulary: Vocabulary) -> dict[str, int]:
+def _get_token_ids(vocabulary: Vocabulary) -> dict[str, int]:
     return dict(zip(map(bytes.decode, vocabulary.ordinary), vocabulary.ordinary.values(), strict=True))
 
 
-def _with_marks(
-    corrections: Corrections, encoded: EncodedSegments, given: Segments, byte_lengths: NDArray[np.int64]
+def _add_metaspace_corrections(
+    corrections: Corrections, encoded: EncodedSegments, segments: Segments, byte_lengths: NDArray[np.int64]
 ) -> Corrections:
     """Corrections, and those for the bytes that a `▁` in a text has more than the blank in its place."""
-    marked = [segment for segment, text in enumerate(given.texts) if MARK in text]
+    marked = [segment for segment, text in enumerate(segments.texts) if METASPACE in text]
     if not marked:
         return corrections
-    as_bytes = from_characters if given.hold_bytes else to_utf8
-    more = len(MARK.encode("utf-8")) - 1
-    lengths = dict(zip(corrections.places.tolist(), corrections.lengths.tolist(), strict=True))
+    as_bytes = from_characters if segments.hold_bytes else to_utf8
+    more = len(METASPACE.encode("utf-8")) - 1
+    lengths = dict(zip(corrections.positions.tolist(), corrections.lengths.tolist(), strict=True))
     for segment in marked:
         first, stop = encoded.splits[segment : segment + 2].tolist()
         of_ids = byte_lengths.take(encoded.ids[first:stop])
         of_ids[0] = lengths.get(first, of_ids[0])
-        sizes = [len(as_bytes(part)) for part in given.texts[segment].split(MARK)]
+        sizes = [len(as_bytes(part)) for part in segments.texts[segment].split(METASPACE)]
         marks = np.cumsum(np.array(sizes[:-1]) + 1) - 1
         counts = np.diff(np.searchsorted(marks, np.cumsum(of_ids)), prepend=0)
         for i in np.flatnonzero(counts).tolist():
@@ -324,7 +328,7 @@ def _encode(
 ) -> NDArray[np.int32]:
     plain = not add_special_tokens and allowed_special == () and disallowed_special == "all"
     if plain and tokenizer._is_simple(text):
-        return tokenizer._engine.encode_short(tokenizer._with_blank(text))  # type: ignore[arg-type]
+        return tokenizer._engine.encode_short(tokenizer._normalize_space(text))  # type: ignore[arg-type]
     return encode_ids(
         tokenizer,
         text,
@@ -336,7 +340,7 @@ def _encode(
 
 @protocol.decode_bytes.register(MetaspaceBPE)
 def _decode_bytes(tokenizer: MetaspaceBPE, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
-    flat = protocol.flat_ids(ids)
+    flat = protocol.as_flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
     if skip_special_tokens:
         flat = flat[~tokenizer.vocabulary.is_special.take(flat)]

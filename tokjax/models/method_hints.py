@@ -28,7 +28,7 @@ _METHODS = {
     "convert_tokens_to_ids": "tokjax.token_to_id(tokenizer, token)",
     "id_to_token": "tokjax.id_to_token(tokenizer, id)",
     "convert_ids_to_tokens": "tokjax.id_to_token(tokenizer, id)",
-    "get_vocab": "tokjax.vocabulary_of(tokenizer)",
+    "get_vocab": "tokjax.get_vocabulary(tokenizer)",
     "vocab_size": "tokjax.vocab_size(tokenizer)",
     "get_vocab_size": "tokjax.vocab_size(tokenizer)",
     "n_vocab": "tokjax.vocab_size(tokenizer)",
@@ -62,7 +62,7 @@ def advise(name: str) -> str:
     return f"; use {_FUNCTIONS[name]}" if name in _FUNCTIONS else ""
 
 
-class WithoutMethods:
+class MethodHints:
     """Base of tokenizers, which are used through functions: other libraries' methods raise an error."""
 
     def __getattr__(self, name: str) -> NoReturn:

@@ -16,25 +16,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Role, Vocabulary, make_vocabulary
-from tokjax.models.base import SegmentModel, with_given_template
+from tokjax.models.base import SegmentModel, replace_template
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_piece_comparisons
-from tokjax.models.sentencepiece_files import About, ModelType, about_model, processor_of, read_model
+from tokjax.models.sentencepiece_files import (
+    ModelInfo,
+    ModelType,
+    load_processor,
+    parse_model_info,
+    read_model,
+)
 from tokjax.models.sentencepiece_spans import (
     begins_word,
-    normalized_texts,
-    piece_stops,
-    spans_of_pieces,
+    compute_piece_spans,
+    compute_piece_stops,
+    normalize_texts,
 )
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -49,7 +55,7 @@ if TYPE_CHECKING:
     from tokjax.core.records import OffsetsReference, TokenizationBatch
 
 _GROUP_BYTES = 1 << 18
-_DECLARED: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
+_ROLE_ARGUMENTS: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class SentencePieceTokenizer(SegmentModel):
     @property
     def normalization(self) -> str:
         """The name of the model's normaliser, for instance `"nmt_nfkc"` or `"identity"`."""
-        return self._about.normalizer
+        return self._model_info.normalizer
 
     @property
     def offsets_reference(self) -> OffsetsReference:
@@ -101,7 +107,7 @@ class SentencePieceTokenizer(SegmentModel):
     @property
     def model_type(self) -> ModelType:
         """How texts are split: `"unigram"`, `"bpe"`, `"word"` or `"char"`."""
-        return self._about.model_type
+        return self._model_info.model_type
 
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
@@ -110,9 +116,9 @@ class SentencePieceTokenizer(SegmentModel):
         as_bytes = from_characters if segments.hold_bytes else to_utf8
         texts = [as_bytes(text) for text in segments.texts]
         encode = partial(self._encode_group, sources=sources)
-        return _joined(list(map_in_threads(encode, _groups_of(texts), threads)))
+        return _concatenate_segments(list(map_in_threads(encode, _iter_groups(texts), threads)))
 
-    def located(
+    def locate_pieces(
         self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]], lengths: NDArray[np.int64]
     ) -> EncodedSegments:
         """The ids of some texts, with their spans and the beginnings of words.
@@ -122,19 +128,19 @@ class SentencePieceTokenizer(SegmentModel):
             rows: the ids of each text.
             lengths: how many bytes of normalised text each of all ids is, `int64`, shape `(n,)`.
         """
-        ids, splits = _end_to_end(rows), splits_from_lengths(map(len, rows))
-        spaces = self._about.spaces
-        normalized = normalized_texts(partial(self.processor.normalize, with_offsets=True), texts, spaces)
-        stops = piece_stops(normalized, lengths, splits)
+        ids, splits = _concatenate_ids(rows), make_row_splits(map(len, rows))
+        spaces = self._model_info.spaces
+        normalized = normalize_texts(partial(self.processor.normalize, with_offsets=True), texts, spaces)
+        stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
-        spans = spans_of_pieces(texts, normalized, starts, stops, self._is_byte.take(ids))
+        spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
         begins = begins_word(normalized, starts, splits, spaces)
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
     @cached_property
     def processor(self) -> Any:
         """The library's `SentencePieceProcessor`. Its settings are not to be changed."""
-        return processor_of(self.model_proto)
+        return load_processor(self.model_proto)
 
     @cached_property
     def piece_lengths(self) -> NDArray[np.int64]:
@@ -143,12 +149,12 @@ class SentencePieceTokenizer(SegmentModel):
         return np.where(self.vocabulary.is_special, 0, lengths)
 
     def _encode_group(self, texts: Sequence[bytes], *, sources: bool) -> EncodedSegments:
-        rows = self._ids_of(texts)
+        rows = self._encode_ids(texts)
         if sources:
-            return self.located(texts, rows, self._lengths_of(texts, rows))
-        return EncodedSegments(_end_to_end(rows), splits_from_lengths(map(len, rows)), None)
+            return self.locate_pieces(texts, rows, self._compute_lengths(texts, rows))
+        return EncodedSegments(_concatenate_ids(rows), make_row_splits(map(len, rows)), None)
 
-    def _ids_of(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
+    def _encode_ids(self, texts: Sequence[bytes]) -> Sequence[NDArray[np.int32]]:
         kind = "numpy" if hasattr(self.processor, "encode_as_numpy") else int  # arrays came after 0.2.1
         if len(texts) == 1:  # (a batch has threads made for it)
             rows = [self.processor.encode(texts[0], out_type=kind)]
@@ -156,19 +162,21 @@ class SentencePieceTokenizer(SegmentModel):
             rows = self.processor.encode(texts, out_type=kind, num_threads=1)
         return [np.asarray(row, np.int32) for row in rows]
 
-    def _lengths_of(self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int64]:
+    def _compute_lengths(
+        self, texts: Sequence[bytes], rows: Sequence[NDArray[np.int32]]
+    ) -> NDArray[np.int64]:
         """How many bytes of normalised text each id stands for: for what is unknown, its pieces tell."""
         lengths = [self.piece_lengths.take(row) for row in rows]
-        unknown = [np.flatnonzero(row == self.vocabulary.role_id("unk")) for row in rows]
-        affected = [i for i, places in enumerate(unknown) if len(places)]
+        unknown = [np.flatnonzero(row == self.vocabulary.get_role_id("unk")) for row in rows]
+        affected = [i for i, positions in enumerate(unknown) if len(positions)]
         pieces = self.processor.encode([texts[i] for i in affected], out_type=str, num_threads=1)
         for i, strings in zip(affected, pieces, strict=True):
-            lengths[i][unknown[i]] = [len(to_utf8(strings[place])) for place in unknown[i].tolist()]
+            lengths[i][unknown[i]] = [len(to_utf8(strings[position])) for position in unknown[i].tolist()]
         return np.concatenate([np.zeros(0, np.int64), *lengths])
 
     @cached_property
-    def _about(self) -> About:
-        return about_model(self.model_proto)
+    def _model_info(self) -> ModelInfo:
+        return parse_model_info(self.model_proto)
 
     @cached_property
     def _is_byte(self) -> NDArray[np.bool_]:
@@ -177,17 +185,17 @@ class SentencePieceTokenizer(SegmentModel):
     @cached_property
     def _fingerprint(self) -> str:
         digest = hashlib.sha256(self.model_proto).hexdigest()
-        return checksum_of_json([self.model, digest, _declared_by(self)])
+        return compute_json_checksum([self.model, digest, _describe_roles(self)])
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model, not what was made of it."""
-        return _unpickled, (self.model_proto, _declared_by(self))
+        return _unpickle, (self.model_proto, _describe_roles(self))
 
     def __repr__(self) -> str:
         """The size, how it splits and normalises, and the special tokens."""
         return (
             f"SentencePieceTokenizer(vocab_size={self.vocabulary.size}, model_type={self.model_type!r}, "
-            f"normalization={self.normalization!r}, special_tokens={self.vocabulary.special_shown})"
+            f"normalization={self.normalization!r}, special_tokens={self.vocabulary.special_repr})"
         )
 
 
@@ -222,8 +230,8 @@ def sentencepiece(
     """
     proto, what = read_model(model)
     try:
-        about = about_model(proto)
-        processor = processor_of(proto)
+        about = parse_model_info(proto)
+        processor = load_processor(proto)
         pieces = processor.id_to_piece(list(range(len(processor))))
         check_piece_comparisons(pieces)
     except TokenizerFormatError as error:
@@ -235,13 +243,13 @@ def sentencepiece(
     check_comparisons(special)
     ordinary = {piece.encode("utf-8"): i for i, piece in enumerate(pieces) if not is_special[i]}
     roles: dict[Role, str | None] = {
-        "bos": _declared("bos", bos_token, processor.bos_id(), special),
-        "eos": _declared("eos", eos_token, processor.eos_id(), special),
-        "pad": _declared("pad", pad_token, processor.pad_id(), special),
+        "bos": _resolve_role("bos", bos_token, processor.bos_id(), special),
+        "eos": _resolve_role("eos", eos_token, processor.eos_id(), special),
+        "pad": _resolve_role("pad", pad_token, processor.pad_id(), special),
         "unk": pieces[processor.unk_id()],
     }
     tokenizer = SentencePieceTokenizer(proto, make_vocabulary(ordinary, special, roles))
-    vars(tokenizer).update(processor=processor, _about=about)  # (not to load it again)
+    vars(tokenizer).update(processor=processor, _model_info=about)  # (not to load it again)
     return tokenizer
 
 
@@ -250,7 +258,7 @@ def to_json(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     return {
         "model": SentencePieceTokenizer.model,
         "model_proto": base64.b64encode(tokenizer.model_proto).decode("ascii"),
-        **_declared_by(tokenizer),
+        **_describe_roles(tokenizer),
     }
 
 
@@ -261,30 +269,30 @@ def from_json(described: Mapping[str, Any]) -> SentencePieceTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        return _restored(base64.b64decode(described["model_proto"], validate=True), described)
+        return _restore(base64.b64decode(described["model_proto"], validate=True), described)
 
 
-def _declared_by(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
+def _describe_roles(tokenizer: SentencePieceTokenizer) -> dict[str, Any]:
     """What the tokenizer declares, as plain JSON values."""
     table = tokenizer.vocabulary
-    declared: dict[str, Any] = {name: table.roles.get(role) for name, role in _DECLARED.items()}
-    if table.given_template is not None:
-        declared["template"] = template_to_json(table.given_template)
+    declared: dict[str, Any] = {name: table.roles.get(role) for name, role in _ROLE_ARGUMENTS.items()}
+    if table.explicit_template is not None:
+        declared["template"] = template_to_json(table.explicit_template)
     return declared
 
 
-def _restored(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
-    tokenizer = sentencepiece(model_proto, **{name: declared[name] for name in _DECLARED})
+def _restore(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+    tokenizer = sentencepiece(model_proto, **{name: declared[name] for name in _ROLE_ARGUMENTS})
     template = template_from_json(declared.get("template"))
-    return tokenizer if template is None else with_given_template(tokenizer, template)
+    return tokenizer if template is None else replace_template(tokenizer, template)
 
 
-def _unpickled(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
+def _unpickle(model_proto: bytes, declared: Mapping[str, Any]) -> SentencePieceTokenizer:
     with no_limits():
-        return _restored(model_proto, declared)
+        return _restore(model_proto, declared)
 
 
-def _declared(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:
+def _resolve_role(role: Role, name: str | None, own_id: int, special: Mapping[str, int]) -> str | None:
     """The piece with a role: the one named, or for `"auto"` the model's own, if it has one."""
     if name == "auto":
         return next((piece for piece, id_ in special.items() if id_ == own_id), None)
@@ -295,7 +303,7 @@ def _declared(role: Role, name: str | None, own_id: int, special: Mapping[str, i
     return name
 
 
-def _groups_of(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
+def _iter_groups(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
     """Texts in groups of about one size, one at least."""
     group: list[bytes] = []
     nbytes = 0
@@ -309,15 +317,15 @@ def _groups_of(texts: Sequence[bytes]) -> Iterator[list[bytes]]:
         yield group
 
 
-def _end_to_end(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
+def _concatenate_ids(rows: Sequence[NDArray[np.int32]]) -> NDArray[np.int32]:
     return rows[0] if len(rows) == 1 else np.concatenate([np.zeros(0, np.int32), *rows])
 
 
-def _joined(parts: list[EncodedSegments]) -> EncodedSegments:
+def _concatenate_segments(parts: list[EncodedSegments]) -> EncodedSegments:
     if len(parts) == 1:
         return parts[0]
     ids = np.concatenate([part.ids for part in parts])
-    splits = splits_from_lengths(np.concatenate([np.diff(part.splits) for part in parts]))
+    splits = make_row_splits(np.concatenate([np.diff(part.splits) for part in parts]))
     begins = [part.begins_word for part in parts if part.begins_word is not None]
     spans = [part.spans for part in parts if part.spans is not None]
     if not begins:
@@ -334,8 +342,8 @@ def _fingerprint(tokenizer: SentencePieceTokenizer) -> str:
 def _decode_bytes(
     tokenizer: SentencePieceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
 ) -> bytes:
-    flat = protocol.flat_ids(ids)
-    [text] = _decoded_rows(tokenizer, flat, np.array([0, len(flat)]), skip_special_tokens)
+    flat = protocol.as_flat_ids(ids)
+    [text] = _decode_rows(tokenizer, flat, np.array([0, len(flat)]), skip_special_tokens)
     return text
 
 
@@ -347,11 +355,11 @@ def _decode_batch(
     skip_special_tokens: bool = False,
     errors: str = "replace",
 ) -> list[str]:
-    texts = _decoded_rows(tokenizer, *protocol.flat_rows(rows), skip_special_tokens)
+    texts = _decode_rows(tokenizer, *protocol.as_flat_rows(rows), skip_special_tokens)
     return [text.decode("utf-8", errors) for text in texts]
 
 
-def _decoded_rows(
+def _decode_rows(
     tokenizer: SentencePieceTokenizer,
     ids: NDArray[np.int32],
     splits: NDArray[np.int64],
@@ -359,8 +367,8 @@ def _decoded_rows(
 ) -> list[bytes]:
     tokenizer.vocabulary.check_ids(ids)
     if skip_special_tokens:
-        kept = ~tokenizer.vocabulary.is_special.take(ids)
-        ids, splits = ids[kept], splits_from_lengths(kept)[splits]
+        keep_mask = ~tokenizer.vocabulary.is_special.take(ids)
+        ids, splits = ids[keep_mask], make_row_splits(keep_mask)[splits]
     flat = ids.tolist()
     rows = [flat[start:stop] for start, stop in itertools.pairwise(splits.tolist())]
     texts: list[bytes] = tokenizer.processor.decode(rows, out_type=bytes) if rows else []

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _VARINT, _EIGHT_BYTES, _LENGTH_FIRST, _FOUR_BYTES = 0, 1, 2, 5
 
 
-def fields_of(message: bytes) -> Iterator[tuple[int, Any]]:
+def iter_fields(message: bytes) -> Iterator[tuple[int, Any]]:
     r"""The fields of a serialized message in their order: the number of each, and its value.
 
     Args:
@@ -31,14 +31,16 @@ def fields_of(message: bytes) -> Iterator[tuple[int, Any]]:
     Raises:
         ValueError: the bytes are no message, or were cut.
 
-    >>> list(fields_of(b"\x08\x96\x01\x12\x02hi"))
+    >>> list(iter_fields(b"\x08\x96\x01\x12\x02hi"))
     [(1, 150), (2, b'hi')]
     """
     at = 0
     while at < len(message):
-        key, at = _varint(message, at)
+        key, at = _read_varint(message, at)
         number, kind = key >> 3, key & 7
-        size, at = _varint(message, at) if kind in (_VARINT, _LENGTH_FIRST) else (_fixed_size(kind), at)
+        size, at = (
+            _read_varint(message, at) if kind in (_VARINT, _LENGTH_FIRST) else (_get_fixed_size(kind), at)
+        )
         if kind == _VARINT:
             yield number, size
             continue
@@ -48,7 +50,7 @@ def fields_of(message: bytes) -> Iterator[tuple[int, Any]]:
         at += size
 
 
-def _varint(message: bytes, at: int) -> tuple[int, int]:
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
     """The integer that starts at a place, and where it ends."""
     value = shift = 0
     while at < len(message):
@@ -60,7 +62,7 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     raise ValueError("cut short: the last integer has no end")
 
 
-def _fixed_size(kind: int) -> int:
+def _get_fixed_size(kind: int) -> int:
     if kind not in (_EIGHT_BYTES, _FOUR_BYTES):
         raise ValueError(f"no protocol buffer: there is no wire type {kind}")
     return 8 if kind == _EIGHT_BYTES else 4
@@ -70,7 +72,7 @@ ModelType = Literal["unigram", "bpe", "word", "char"]
 _MODEL_TYPES: dict[int, ModelType] = {1: "unigram", 2: "bpe", 3: "word", 4: "char"}
 
 
-class About(NamedTuple):
+class ModelInfo(NamedTuple):
     """What a model says of itself, and the library does not tell.
 
     Attributes:
@@ -106,7 +108,7 @@ def read_model(model: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
         raise TokenizerFormatError(f"{path}: is no regular file") from None
 
 
-def processor_of(proto: bytes) -> Any:
+def load_processor(proto: bytes) -> Any:
     """The library's `SentencePieceProcessor` of a serialized model; its errors are of several kinds."""
     from sentencepiece import SentencePieceProcessor  # noqa: PLC0415 (slow to import)
 
@@ -115,7 +117,7 @@ def processor_of(proto: bytes) -> Any:
     return processor
 
 
-def about_model(proto: bytes) -> About:
+def parse_model_info(proto: bytes) -> ModelInfo:
     """What a serialized `ModelProto` says in its fields 2, 3 and 5: how it was trained and how it normalizes.
 
     Raises:
@@ -124,7 +126,7 @@ def about_model(proto: bytes) -> About:
     """
     specs: dict[int, bytes] = {}
     num_pieces = 0
-    for number, value in fields_of(proto):
+    for number, value in iter_fields(proto):
         if number == 1:
             num_pieces += 1
             exceeded = exceeds_limit("vocab_size", num_pieces)
@@ -134,7 +136,7 @@ def about_model(proto: bytes) -> About:
             specs[number] = specs.get(number, b"") + value
     if not specs.keys() >= {2, 3}:
         raise ValueError("it does not say how it was trained and how it normalises")
-    trainer, normalizer, denormalizer = (dict(fields_of(specs.get(number, b""))) for number in (2, 3, 5))
+    trainer, normalizer, denormalizer = (dict(iter_fields(specs.get(number, b""))) for number in (2, 3, 5))
     for spec in (normalizer, denormalizer):
         check_charsmap(spec.get(2, b""))
     spaces = SpaceRules(
@@ -143,4 +145,4 @@ def about_model(proto: bytes) -> About:
         is_added=bool(normalizer.get(3, 1)),
     )
     name = normalizer.get(1, b"").decode("utf-8") or "custom"
-    return About(_MODEL_TYPES[trainer.get(3, 1)], name, spaces)
+    return ModelInfo(_MODEL_TYPES[trainer.get(3, 1)], name, spaces)

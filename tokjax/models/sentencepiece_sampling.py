@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import checked_float, checked_int
+from tokjax._util.checks import check_float, check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import from_characters, to_utf8
-from tokjax.models.base import SplitRows, batch_of, split_rows
+from tokjax.models.base import SplitRows, make_batch, split_rows
 from tokjax.models.sentencepiece import SentencePieceTokenizer
-from tokjax.models.sentencepiece_files import fields_of
+from tokjax.models.sentencepiece_files import iter_fields
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.utf8 import Text
 
-_MOST = 512
-_sampling = ThreadLock()
+_MAX_NBEST = 512
+_sampling_lock = ThreadLock()
 
 
 def sample_encode(
@@ -65,17 +65,17 @@ def sample_encode(
         DisallowedSpecialTokenError: the text holds a special token that is disallowed.
     """
     _check_type(tokenizer, ("unigram", "bpe"), "sample_encode")
-    seed = checked_int("seed", seed, least=0)
+    seed = check_int("seed", seed, minimum=0)
     if seed > 2**32 - 2:
         raise InvalidArgumentError(f"seed must be at most 2**32 - 2, not {seed}")
     is_bpe = tokenizer.model_type == "bpe"
     name = f"alpha for a {tokenizer.model_type} model"
-    alpha = checked_float(name, alpha, least=0, most=1 if is_bpe else math.inf)
-    if checked_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MOST:
-        raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MOST}, not {nbest_size}")
+    alpha = check_float(name, alpha, minimum=0, maximum=1 if is_bpe else math.inf)
+    if check_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MAX_NBEST:
+        raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MAX_NBEST}, not {nbest_size}")
 
     split = _split(tokenizer, [text], add_special_tokens, allowed_special, disallowed_special)
-    texts = _texts_of(split)
+    texts = _get_texts(split)
 
     def draw() -> list[bytes]:
         return [
@@ -91,7 +91,7 @@ def sample_encode(
             for text in texts
         ]
 
-    return _batch_of_splits(tokenizer, split, _in_a_new_thread(draw, seed) if any(texts) else draw())[0]
+    return _make_batch(tokenizer, split, _run_in_thread(draw, seed) if any(texts) else draw())[0]
 
 
 def nbest_encode(
@@ -118,35 +118,35 @@ def nbest_encode(
         DisallowedSpecialTokenError: the text holds a special token that is disallowed.
     """
     _check_type(tokenizer, ("unigram",), "nbest_encode")
-    if not 1 <= checked_int("nbest_size", nbest_size) <= _MOST:
-        raise InvalidArgumentError(f"nbest_size must be from 1 to {_MOST}, not {nbest_size}")
+    if not 1 <= check_int("nbest_size", nbest_size) <= _MAX_NBEST:
+        raise InvalidArgumentError(f"nbest_size must be from 1 to {_MAX_NBEST}, not {nbest_size}")
     options = add_special_tokens, allowed_special, disallowed_special
     ranked: list[tuple[float, list[bytes]]] = [(0.0, [])]
-    for stretch in _texts_of(_split(tokenizer, [text], *options)):
-        ways = _ranked_ways(tokenizer, stretch, nbest_size)
-        both = ((score + more, [*done, way]) for score, done in ranked for more, way in ways)
+    for stretch in _get_texts(_split(tokenizer, [text], *options)):
+        segmentations = _rank_segmentations(tokenizer, stretch, nbest_size)
+        both = ((score + more, [*done, way]) for score, done in ranked for more, way in segmentations)
         ranked = heapq.nlargest(nbest_size, both, key=itemgetter(0))
     split = _split(tokenizer, [text] * len(ranked), *options)
-    return _batch_of_splits(tokenizer, split, [way for _, ways in ranked for way in ways])
+    return _make_batch(tokenizer, split, [way for _, segmentations in ranked for way in segmentations])
 
 
-def _ranked_ways(
+def _rank_segmentations(
     tokenizer: SentencePieceTokenizer, text: bytes, nbest_size: int
 ) -> list[tuple[float, bytes]]:
     """The likeliest ways to split a text, each a score and a serialized `SentencePieceText`."""
     if not text:
         return [(0.0, b"")]
     found = tokenizer.processor.nbest_encode(text, nbest_size=nbest_size, out_type="serialized_proto")
-    ways = [value for _, value in fields_of(found) if isinstance(value, bytes)]
-    scores = [struct.unpack("<f", dict(fields_of(way)).get(3, bytes(4)))[0] for way in ways]
-    return list(zip(scores, ways, strict=True))
+    segmentations = [value for _, value in iter_fields(found) if isinstance(value, bytes)]
+    scores = [struct.unpack("<f", dict(iter_fields(way)).get(3, bytes(4)))[0] for way in segmentations]
+    return list(zip(scores, segmentations, strict=True))
 
 
-def _in_a_new_thread(draw: Callable[[], list[bytes]], seed: int) -> list[bytes]:
+def _run_in_thread(draw: Callable[[], list[bytes]], seed: int) -> list[bytes]:
     """What `draw` gives with a new generator: older versions of the library take a seed once a thread."""
     from sentencepiece import set_random_generator_seed  # noqa: PLC0415 (slow to import)
 
-    with _sampling.current, ThreadPoolExecutor(1) as pool:
+    with _sampling_lock.current, ThreadPoolExecutor(1) as pool:
         set_random_generator_seed(seed)
         try:
             return pool.submit(draw).result()
@@ -183,26 +183,28 @@ def _split(
     )
 
 
-def _texts_of(split: SplitRows) -> list[bytes]:
+def _get_texts(split: SplitRows) -> list[bytes]:
     """The ordinary text before, between and after special tokens."""
     as_bytes = from_characters if split.segments.hold_bytes else to_utf8
     return [as_bytes(text) for text in split.segments.texts]
 
 
-def _batch_of_splits(
-    tokenizer: SentencePieceTokenizer, split: SplitRows, ways: Sequence[bytes]
+def _make_batch(
+    tokenizer: SentencePieceTokenizer, split: SplitRows, segmentations: Sequence[bytes]
 ) -> TokenizationBatch:
     """A batch of texts whose ordinary text is split in these ways, each a serialized `SentencePieceText`."""
-    pieces = [_pieces_of(serialized) for serialized in ways]
+    pieces = [_parse_pieces(serialized) for serialized in segmentations]
     rows = [np.array([id_ for id_, _ in row], np.int32) for row in pieces]
     nbytes = np.array([len(piece) for row in pieces for _, piece in row], np.int64)
     ids = np.concatenate(rows)
-    lengths = np.where(ids == tokenizer.vocabulary.role_id("unk"), nbytes, tokenizer.piece_lengths.take(ids))
-    return batch_of(tokenizer, split, tokenizer.located(_texts_of(split), rows, lengths))
+    lengths = np.where(
+        ids == tokenizer.vocabulary.get_role_id("unk"), nbytes, tokenizer.piece_lengths.take(ids)
+    )
+    return make_batch(tokenizer, split, tokenizer.locate_pieces(_get_texts(split), rows, lengths))
 
 
-def _pieces_of(serialized: bytes) -> list[tuple[int, bytes]]:
+def _parse_pieces(serialized: bytes) -> list[tuple[int, bytes]]:
     """Id and piece of each token: fields 2 and 1 of each field 2."""
-    messages = [value for number, value in fields_of(serialized) if number == 2]
-    tokens: list[dict[int, Any]] = [dict(fields_of(message)) for message in messages]
+    messages = [value for number, value in iter_fields(serialized) if number == 2]
+    tokens: list[dict[int, Any]] = [dict(iter_fields(message)) for message in messages]
     return [(token[2], token[1]) for token in tokens]

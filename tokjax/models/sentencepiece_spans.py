@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.core.ragged import ranges, splits_from_lengths
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ class NormalizedTexts(NamedTuple):
     begins_group: NDArray[np.bool_]
 
 
-def normalized_texts(
+def normalize_texts(
     normalize: Callable[[bytes], tuple[bytes, list[int]]], texts: Sequence[bytes], spaces: SpaceRules
 ) -> NormalizedTexts:
     """Texts as the library normalises them.
@@ -66,9 +66,9 @@ def normalized_texts(
     """
     pairs = [normalize(text) for text in texts]
     normalized = [text for text, _ in pairs]
-    splits = splits_from_lengths([len(text) + 1 for text in normalized])
+    splits = make_row_splits([len(text) + 1 for text in normalized])
     data = np.frombuffer(b"\0".join([*normalized, b""]), np.uint8)
-    origins = np.concatenate([np.zeros(0, np.int64), *(np.array(places or [0]) for _, places in pairs)])
+    origins = np.concatenate([np.zeros(0, np.int64), *(np.array(positions or [0]) for _, positions in pairs)])
     begins = np.ones(len(data), bool)
     np.not_equal(origins[1:], origins[:-1], out=begins[1:])
     begins[splits[:-1]] = True
@@ -79,7 +79,7 @@ def normalized_texts(
     return NormalizedTexts(data, origins, splits, begins)
 
 
-def piece_stops(
+def compute_piece_stops(
     texts: NormalizedTexts, lengths: NDArray[np.int64], row_splits: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """Where each piece stops in the normalised texts.
@@ -89,13 +89,13 @@ def piece_stops(
         lengths: of the pieces, in bytes of normalised text, `int64`, shape `(n,)`.
         row_splits: where the pieces of each text start, `int64`, shape `(texts + 1,)`.
     """
-    up_to = splits_from_lengths(lengths)
+    up_to = make_row_splits(lengths)
     sizes = np.diff(up_to[row_splits])
     assert np.array_equal(sizes, np.diff(texts.splits) - 1), "pieces don't make up the normalised text"
     return up_to[1:] + np.repeat(np.arange(len(sizes)), np.diff(row_splits))
 
 
-def spans_of_pieces(
+def compute_piece_spans(
     sources: Sequence[bytes],
     texts: NormalizedTexts,
     starts: NDArray[np.int64],
@@ -124,8 +124,8 @@ def spans_of_pieces(
     if len(single):
         at = np.searchsorted(groups, starts[single], "right") - 1
         own = single[_is_unchanged(sources, texts, groups[at], groups[at + 1])]
-        place = starts[own] - groups[np.searchsorted(groups, starts[own], "right") - 1]
-        first[own] += place
+        offset = starts[own] - groups[np.searchsorted(groups, starts[own], "right") - 1]
+        first[own] += offset
         last[own] = np.where(texts.begins_group[stops[own]], last[own], first[own] + 1)
     return np.stack([first, last], axis=1)
 
@@ -135,12 +135,12 @@ def _is_unchanged(
 ) -> NDArray[np.bool_]:
     """Which groups, of one byte or more, are the same in their sources."""
     joined = np.frombuffer(b"".join(sources), np.uint8)
-    base = splits_from_lengths([len(source) for source in sources])
+    base = make_row_splits([len(source) for source in sources])
     base = base[np.searchsorted(texts.splits, starts, "right") - 1]
     lengths = stops - starts
     fits = texts.origins[starts] + lengths <= texts.origins[stops]
-    places = ranges(base + texts.origins[starts], lengths)
-    same = joined.take(places, mode="clip") == texts.data.take(ranges(starts, lengths))
+    positions = concatenate_ranges(base + texts.origins[starts], lengths)
+    same = joined.take(positions, mode="clip") == texts.data.take(concatenate_ranges(starts, lengths))
     return fits & np.logical_and.reduceat(same, np.cumsum(lengths) - lengths)
 
 
@@ -160,7 +160,7 @@ def begins_word(
     """
     mark = np.frombuffer(spaces.mark, np.uint8)
     from_here = starts - (len(mark) if spaces.is_suffix else 0)
-    places = from_here[:, None] + np.arange(len(mark))
-    begins: NDArray[np.bool_] = (texts.data.take(places, mode="clip") == mark).all(axis=1)
+    positions = from_here[:, None] + np.arange(len(mark))
+    begins: NDArray[np.bool_] = (texts.data.take(positions, mode="clip") == mark).all(axis=1)
     begins[row_splits[:-1][np.diff(row_splits) > 0]] = True
     return begins

@@ -6,7 +6,7 @@ import unicodedata
 
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.pretokenize.bert_characters import CHINESE, bits_of_code_point
+from tokjax.pretokenize.bert_characters import CHINESE, load_code_point_flags
 
 
 def check_charsmap(charsmap: bytes) -> None:
@@ -15,11 +15,11 @@ def check_charsmap(charsmap: bytes) -> None:
     Raises:
         TokenizerFormatError: it exceeds the limit `text_growth`.
     """
-    growth = longest_replacement(charsmap)
+    growth = compute_longest_replacement(charsmap)
     check_text_growth(f"its normalizer can make {growth:,} characters of one", growth)
 
 
-def longest_replacement(charsmap: bytes, spaces: int = 0) -> int:
+def compute_longest_replacement(charsmap: bytes, spaces: int = 0) -> int:
     """Returns the largest length of a replacement once it is decomposed.
 
     Args:
@@ -30,7 +30,7 @@ def longest_replacement(charsmap: bytes, spaces: int = 0) -> int:
     texts = [unicodedata.normalize("NFKD", text.decode("utf-8", "replace")) for text in replacements]
     if not spaces:
         return max(1, *map(len, texts))
-    bits = bits_of_code_point()
+    bits = load_code_point_flags()
     return max(1, *(len(text) + spaces * sum(bool(bits[ord(c)] & CHINESE) for c in text) for text in texts))
 
 

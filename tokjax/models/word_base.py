@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json
+from tokjax._util.files import compute_json_checksum
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.vocabulary import (
     ROLES,
     Vocabulary,
-    declared_to_json,
     make_vocabulary,
     vocabulary_from_json,
+    vocabulary_to_json,
 )
 from tokjax.models.base import SegmentModel
-from tokjax.models.word_engine import Lengths, WordEngine, WordMatcher
-from tokjax.pretokenize.special_tokens import checked_special
+from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
+from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.unicode_normalization import map_spans_back
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class WordModel(SegmentModel):
         """Longer words are unknown."""
 
     @abstractmethod
-    def _described(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """What defines the tokenizer, as plain JSON values."""
 
     def encode_segments(
@@ -73,20 +73,22 @@ class WordModel(SegmentModel):
         ordinary, prefix = self.vocabulary.ordinary, self._prefix
         unknown = self.vocabulary.require_role("unk", "a vocabulary of words")
         first = {token.decode("utf-8"): id_ for token, id_ in ordinary.items()}
-        rest = {} if prefix is None else _after_prefix(first, prefix)
-        most = self._max_characters
+        rest = {} if prefix is None else _strip_prefixes(first, prefix)
+        maximum = self._max_characters
         words = {
-            word.encode("utf-8"): id_ for word, id_ in first.items() if most is None or len(word) <= most
+            word.encode("utf-8"): id_
+            for word, id_ in first.items()
+            if maximum is None or len(word) <= maximum
         }
         nbytes = self.vocabulary.byte_lengths
-        lengths = Lengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
-        return WordEngine(self._splitter, words, WordMatcher(first, rest, unknown, most), lengths)
+        lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
+        return WordEngine(self._splitter, words, WordMatcher(first, rest, unknown, maximum), lengths)
 
     @cached_property
     def _fingerprint(self) -> str:
-        return checksum_of_json(self._described())
+        return compute_json_checksum(self._describe())
 
-    def _cleaned(self, form: bytes) -> bytes:
+    def _clean_up(self, form: bytes) -> bytes:
         """What a text shows of a token, where it is not the token as it is."""
         return form
 
@@ -98,10 +100,10 @@ class WordModel(SegmentModel):
         for id_, token in self.vocabulary.bytes_by_id.items():
             goes_on = prefix is not None and token.startswith(prefix)
             later = token[len(prefix or b"") :] if goes_on else b" " + token
-            forms[id_] = self._cleaned(token), self._cleaned(later)
+            forms[id_] = self._clean_up(token), self._clean_up(later)
         return forms
 
-    def _joined(self, ids: NDArray[np.int32], *, skip_special_tokens: bool) -> bytes:
+    def _join_tokens(self, ids: NDArray[np.int32], *, skip_special_tokens: bool) -> bytes:
         """Words with blanks between them, parts of words glued."""
         if skip_special_tokens:
             ids = ids[~self.vocabulary.is_special.take(ids)]
@@ -111,19 +113,21 @@ class WordModel(SegmentModel):
         return b"".join([self._forms[first][0], *(self._forms[id_][1] for id_ in others)])
 
 
-def _after_prefix(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
+def _strip_prefixes(tokens: Mapping[str, int], prefix: str) -> dict[str, int]:
     """The tokens that go on in a word, without their prefix."""
-    going_on = {token.removeprefix(prefix): id_ for token, id_ in tokens.items() if token.startswith(prefix)}
-    going_on.pop("", None)
-    return going_on
+    continuations = {
+        token.removeprefix(prefix): id_ for token, id_ in tokens.items() if token.startswith(prefix)
+    }
+    continuations.pop("", None)
+    return continuations
 
 
-def vocabulary_of_words(
+def make_word_vocabulary(
     tokens: Mapping[str, int] | Sequence[str],
     special_tokens: Sequence[str],
     roles: Mapping[str, str | None],
     *,
-    may_lack: Collection[str],
+    optional_tokens: Collection[str],
 ) -> Vocabulary:
     """The vocabulary of tokens that are strings, special ones among them.
 
@@ -131,29 +135,29 @@ def vocabulary_of_words(
         tokens: token to id, or all tokens in the order of their ids.
         special_tokens: which of them are special, besides those below.
         roles: role to token. A role that no vocabulary knows, as `"mask"`, makes its token special, no more.
-        may_lack: tokens that are passed over, in a role, where there are none of that name.
+        optional_tokens: tokens that are passed over, in a role, where there are none of that name.
 
     Raises:
         InvalidArgumentError: a token is no string, stands twice or is missing.
     """
-    given = ids_of_tokens(tokens)
+    token_ids = parse_token_mapping(tokens)
     declared = {
         role: name
         for role, name in roles.items()
-        if name is not None and (name in given or name not in may_lack)
+        if name is not None and (name in token_ids or name not in optional_tokens)
     }
-    names = dict.fromkeys([*checked_special(special_tokens), *declared.values()])
+    names = dict.fromkeys([*check_special_names(special_tokens), *declared.values()])
     for name in names:
-        if name not in given:
+        if name not in token_ids:
             raise InvalidArgumentError(
                 f"{name!r} is to be a special token, and tokens has none of that name; add it to tokens"
             )
-    special = {name: given[name] for name in names}
-    ordinary = {token.encode("utf-8"): id_ for token, id_ in given.items() if token not in special}
+    special = {name: token_ids[name] for name in names}
+    ordinary = {token.encode("utf-8"): id_ for token, id_ in token_ids.items() if token not in special}
     return make_vocabulary(ordinary, special, {role: declared.get(role) for role in ROLES})
 
 
-def ids_of_tokens(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:
+def parse_token_mapping(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:
     """Tokens and their ids, checked; by default the ids are the places in a list."""
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise InvalidArgumentError(f"tokens must map tokens to ids, or be a list of them, not {tokens!r}")
@@ -171,19 +175,19 @@ def ids_of_tokens(tokens: Mapping[str, int] | Sequence[str]) -> dict[str, int]:
     return ids
 
 
-def words_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
+def word_vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     """A vocabulary of words as plain JSON values."""
     return {
         "tokens": [
             [token.decode("utf-8"), id_]
             for token, id_ in sorted(vocabulary.ordinary.items(), key=lambda item: item[1])
         ],
-        **declared_to_json(vocabulary),
+        **vocabulary_to_json(vocabulary),
     }
 
 
-def words_from_json(described: Mapping[str, Any]) -> Vocabulary:
-    """The vocabulary that `words_to_json` described.
+def word_vocabulary_from_json(described: Mapping[str, Any]) -> Vocabulary:
+    """The vocabulary that `word_vocabulary_to_json` described.
 
     Raises:
         TokenizerFormatError: a token stands twice.
@@ -201,21 +205,21 @@ def _fingerprint(tokenizer: WordModel) -> str:
 
 @protocol.normalize.register(WordModel)
 def _normalize(tokenizer: WordModel, text: Text) -> Text:
-    return tokenizer.normalizer.normalize(text, tokenizer.vocabulary.parting)
+    return tokenizer.normalizer.normalize(text, tokenizer.vocabulary.split_token_names)
 
 
 @protocol.map_offsets_to_input.register(WordModel)
 def _map_offsets_to_input(tokenizer: WordModel, text: Text, offsets: ArrayLike) -> NDArray[np.int64]:
     spans = np.array(offsets, np.int64).reshape(-1, 2)
-    alignment = tokenizer.normalizer.align(text, tokenizer.vocabulary.parting)
+    alignment = tokenizer.normalizer.align(text, tokenizer.vocabulary.split_token_names)
     return map_spans_back(alignment, spans)
 
 
 @protocol.decode_bytes.register(WordModel)
 def _decode_bytes(tokenizer: WordModel, ids: ArrayLike, *, skip_special_tokens: bool = False) -> bytes:
-    flat = protocol.flat_ids(ids)
+    flat = protocol.as_flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    return tokenizer._joined(flat, skip_special_tokens=skip_special_tokens)
+    return tokenizer._join_tokens(flat, skip_special_tokens=skip_special_tokens)
 
 
 protocol.decode_batch.register(WordModel)(protocol.decode_row_by_row)

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tokjax._util.threads import map_in_threads
-from tokjax.bpe.array_engine import FEW_CHARACTERS, KnownToLoop
-from tokjax.bpe.batch_merging import MergedWords
+from tokjax.bpe.array_engine import FEW_CHARACTERS, PretokenDictCache
+from tokjax.bpe.batch_merging import MergedPretokens
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     Segments,
-    cut_at_white_space,
-    cut_before_blank,
-    gather,
+    find_split_before_space,
+    group_segments,
+    split_at_whitespace,
 )
 from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.growable_array import Growing
-from tokjax.bpe.pretoken_cache import Ids, KnownWords
-from tokjax.core.ragged import splits_from_lengths
-from tokjax.core.utf8 import character_starts, from_characters, to_characters
-from tokjax.pretokenize.word_boundaries import word_expression
+from tokjax.bpe.growable_array import GrowableArray
+from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
+from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
+from tokjax.pretokenize.word_boundaries import compile_word_expression
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Pieces
-    from tokjax.bpe.hash_tables import Words
+    from tokjax.bpe.hash_tables import Pretokens
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
@@ -51,15 +51,17 @@ class WordMatcher:
         self, first: Mapping[str, int], rest: Mapping[str, int], unknown: int, max_characters: int | None
     ) -> None:
         self._first, self._rest = first, rest
-        self._longest_first, self._longest_rest = _longest(first), _longest(rest)
+        self._longest_first, self._longest_rest = _find_longest(first), _find_longest(rest)
         self._unknown = [unknown]
         self._max_characters = max_characters
 
-    def merge(self, words: Words) -> MergedWords:
+    def merge(self, words: Pretokens) -> MergedPretokens:
         """The ids of words in UTF-8; a byte that is none is a character of its own."""
         of_words = [self.match(to_characters(word)) for word in words.texts()]
         counts = np.fromiter(map(len, of_words), np.int64, len(of_words))
-        return MergedWords(np.fromiter(chain.from_iterable(of_words), np.int32, int(counts.sum())), counts)
+        return MergedPretokens(
+            np.fromiter(chain.from_iterable(of_words), np.int32, int(counts.sum())), counts
+        )
 
     def match(self, word: str) -> list[int]:
         """The ids of one word."""
@@ -78,7 +80,7 @@ class WordMatcher:
         return ids
 
 
-class Lengths(NamedTuple):
+class TokenLengths(NamedTuple):
     """How many bytes of a word each id of a vocabulary stands for.
 
     Attributes:
@@ -91,7 +93,9 @@ class Lengths(NamedTuple):
     rest: NDArray[np.int64]
     unknown: int
 
-    def spans(self, ids: Ids, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+    def spans(
+        self, ids: PretokenIds, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
         """The bytes of each id, shape `(n, 2)`, for words that start at some bytes and are so long."""
         begins = np.append(0, ids.ends[:-1]) if len(ids.ends) else ids.ends
         of_ids = self.rest.take(ids.ids)
@@ -105,7 +109,7 @@ class Lengths(NamedTuple):
         return spans
 
 
-class _Encoded(NamedTuple):
+class _EncodedChunk(NamedTuple):
     """A chunk's ids.
 
     Attributes:
@@ -117,7 +121,7 @@ class _Encoded(NamedTuple):
     """
 
     pieces: Pieces
-    ids: Ids
+    ids: PretokenIds
     splits: NDArray[np.int64]
     spans: NDArray[np.int64] | None
     last_nbytes: int
@@ -134,12 +138,12 @@ class WordEngine:
     """
 
     def __init__(
-        self, splitter: Splitter, words: Mapping[bytes, int], matcher: WordMatcher, lengths: Lengths
+        self, splitter: Splitter, words: Mapping[bytes, int], matcher: WordMatcher, lengths: TokenLengths
     ) -> None:
         self._splitter = splitter
         # Where a line feed is known, as it never is a word, tables find what they look up for long words.
-        self._known = KnownWords({**words, b"\n": lengths.unknown}, matcher)
-        self._known_to_loop = KnownToLoop(matcher.match)
+        self._cache = PretokenCache({**words, b"\n": lengths.unknown}, matcher)
+        self._dict_cache = PretokenDictCache(matcher.match)
         self._lengths = lengths
 
     def encode_segments(
@@ -154,14 +158,16 @@ class WordEngine:
         """
         total = sum(map(len, segments.texts)) + len(segments.texts)
         if not segments.texts or total <= FEW_CHARACTERS:
-            return self._encode_few(segments, sources=sources)
-        ids, begins, spans = Growing(np.int32), Growing(np.bool_), Growing(np.int64)
+            return self._encode_with_loop(segments, sources=sources)
+        ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
         splits, done, before = [np.zeros(1, np.int64)], 0, 0
 
-        def encode(pieces: Pieces) -> _Encoded:
+        def encode(pieces: Pieces) -> _EncodedChunk:
             return self._encode_chunk(pieces, sources=sources)
 
-        for chunk in map_in_threads(encode, gather(segments, CHUNK_CHARACTERS, cut_before_blank), threads):
+        for chunk in map_in_threads(
+            encode, group_segments(segments, CHUNK_CHARACTERS, find_split_before_space), threads
+        ):
             done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
             splits.append(chunk.splits[chunk.pieces.ends_segment] + len(ids))
             ids.append(chunk.ids.ids, done / total)
@@ -176,45 +182,45 @@ class WordEngine:
             return EncodedSegments(ids.array(), all_splits, None)
         return EncodedSegments(ids.array(), all_splits, begins.array(), spans.array().reshape(-1, 2))
 
-    def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> _Encoded:
-        words, stops, ends = cut_at_white_space(pieces, self._splitter)
-        (found,) = self._known.learn([self._known.find(words)])
-        ids = self._known.ids_of(found)
+    def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> _EncodedChunk:
+        words, stops, ends = split_at_whitespace(pieces, self._splitter)
+        (found,) = self._cache.insert([self._cache.find(words)])
+        ids = self._cache.get_ids(found)
         splits = np.append(0, ids.ends).take(stops)
         piece_starts = np.append(0, ends[:-1] + 1)
         spans = None
         if sources:
             starts = words.starts - np.repeat(piece_starts, np.diff(stops, prepend=0))
             spans = self._lengths.spans(ids, starts, words.lengths)
-        return _Encoded(pieces, ids, splits, spans, int(ends[-1] - piece_starts[-1]))
+        return _EncodedChunk(pieces, ids, splits, spans, int(ends[-1] - piece_starts[-1]))
 
-    def _encode_few(self, segments: Segments, *, sources: bool) -> EncodedSegments:
+    def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
         """The same by a loop over words, each of them matched when it is first seen."""
-        expression = word_expression(self._splitter)
+        expression = compile_word_expression(self._splitter)
         of_words: list[tuple[int, ...]] = []
         starts, stops, words = [], [], [0]
         for segment in segments.texts:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
             matches = list(expression.finditer(plain))
-            of_words += [self._known_to_loop[match.group()] for match in matches]
+            of_words += [self._dict_cache[match.group()] for match in matches]
             words.append(len(of_words))
             if sources:
                 at = np.array([match.span() for match in matches], np.int64).reshape(-1, 2)
                 if not plain.isascii():
-                    at = character_starts(from_characters(plain))[at]
+                    at = find_character_starts(from_characters(plain))[at]
                 starts.append(at[:, 0])
                 stops.append(at[:, 1])
-        splits = splits_from_lengths(map(len, of_words))
+        splits = make_row_splits(map(len, of_words))
         flat = np.fromiter(chain.from_iterable(of_words), np.int32, int(splits[-1]))
         if not sources:
             return EncodedSegments(flat, splits[words], None)
-        ids = Ids(flat, splits[1:])
+        ids = PretokenIds(flat, splits[1:])
         first = np.concatenate([np.zeros(0, np.int64), *starts])
         lengths = np.concatenate([np.zeros(0, np.int64), *stops]) - first
         return EncodedSegments(flat, splits[words], ids.begins_word, self._lengths.spans(ids, first, lengths))
 
 
-def _longest(parts: Mapping[str, int]) -> dict[str, int]:
+def _find_longest(parts: Mapping[str, int]) -> dict[str, int]:
     """By its first character, the length of the longest part."""
     longest: dict[str, int] = {}
     for part in parts:

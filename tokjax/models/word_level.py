@@ -9,9 +9,9 @@ from tokjax.core.errors import InvalidArgumentError
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import (
     WordModel,
-    vocabulary_of_words,
-    words_from_json,
-    words_to_json,
+    make_word_vocabulary,
+    word_vocabulary_from_json,
+    word_vocabulary_to_json,
 )
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
 from tokjax.pretokenize.word_boundaries import SPLITTERS
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.pretokenize.word_boundaries import Splitter
 
-_MAY_LACK = ("[PAD]",)
+_OPTIONAL_TOKENS = ("[PAD]",)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class WordLevelTokenizer(WordModel):
     @property
     def normalizer(self) -> BertNormalizer:  # type: ignore[override]
         """What is done to a text before it is split."""
-        return _lowercasing(self.lowercase)
+        return _make_lowercase_normalizer(self.lowercase)
 
     @property
     def normalization(self) -> str | None:
@@ -66,7 +66,7 @@ class WordLevelTokenizer(WordModel):
     def _max_characters(self) -> None:
         return None
 
-    def _described(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return to_json(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,7 +78,7 @@ class WordLevelTokenizer(WordModel):
         lowercase = ", lowercase=True" if self.lowercase else ""
         return (
             f"WordLevelTokenizer(vocab_size={self.vocabulary.size}, splitter={self.splitter!r}{lowercase}, "
-            f"special_tokens={self.vocabulary.special_shown})"
+            f"special_tokens={self.vocabulary.special_repr})"
         )
 
 
@@ -115,13 +115,13 @@ def word_level(
     >>> encode(word_level(["[UNK]", "to", "be"]), "to be or not to be").tolist()
     [1, 2, 0, 0, 1, 2]
     """
-    table = vocabulary_of_words(
+    table = make_word_vocabulary(
         tokens,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token},
-        may_lack=_MAY_LACK,
+        optional_tokens=_OPTIONAL_TOKENS,
     )
-    return word_level_of(table, splitter, lowercase)
+    return make_word_level(table, splitter, lowercase)
 
 
 def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def to_json(tokenizer: WordLevelTokenizer) -> dict[str, Any]:
         "model": WordLevelTokenizer.model,
         "splitter": tokenizer.splitter,
         "lowercase": tokenizer.lowercase,
-        **words_to_json(tokenizer.vocabulary),
+        **word_vocabulary_to_json(tokenizer.vocabulary),
     }
 
 
@@ -141,10 +141,12 @@ def from_json(described: Mapping[str, Any]) -> WordLevelTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        return word_level_of(words_from_json(described), described["splitter"], described["lowercase"])
+        return make_word_level(
+            word_vocabulary_from_json(described), described["splitter"], described["lowercase"]
+        )
 
 
-def word_level_of(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
+def make_word_level(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -> WordLevelTokenizer:
     """The tokenizer of a vocabulary that is there already.
 
     Raises:
@@ -154,11 +156,11 @@ def word_level_of(vocabulary: Vocabulary, splitter: Splitter, lowercase: bool) -
     if splitter not in SPLITTERS:
         raise InvalidArgumentError(f"splitter must be {' or '.join(map(repr, SPLITTERS))}, not {splitter!r}")
     vocabulary.require_role("unk", "a vocabulary of words")
-    _lowercasing(lowercase)  # an error for what is neither True nor False
+    _make_lowercase_normalizer(lowercase)  # an error for what is neither True nor False
     return WordLevelTokenizer(vocabulary, splitter, lowercase)
 
 
-def _lowercasing(lowercase: bool) -> BertNormalizer:
+def _make_lowercase_normalizer(lowercase: bool) -> BertNormalizer:
     return BertNormalizer(
         clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=lowercase
     )

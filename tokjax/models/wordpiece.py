@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import is_encodable
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import (
     WordModel,
-    vocabulary_of_words,
-    words_from_json,
-    words_to_json,
+    make_word_vocabulary,
+    word_vocabulary_from_json,
+    word_vocabulary_to_json,
 )
 from tokjax.pretokenize.bert_normalizer import BertNormalizer, bert_normalizer
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.pretokenize.word_boundaries import Splitter
 
-_MAY_LACK = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
-_CLOSED_UP = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
+_OPTIONAL_TOKENS = ("[CLS]", "[SEP]", "[PAD]", "[MASK]")
+_NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re")
 """What the decoder of the library `tokenizers` puts no blank before, where it cleans up."""
 
 
@@ -55,7 +55,7 @@ class WordPieceTokenizer(WordModel):
     @property
     def normalization(self) -> str | None:
         """What is done to a text before it is split."""
-        return None if self.normalizer.is_idle else "bert"
+        return None if self.normalizer.is_identity else "bert"
 
     @property
     def _splitter(self) -> Splitter:
@@ -69,14 +69,14 @@ class WordPieceTokenizer(WordModel):
     def _max_characters(self) -> int | None:
         return self.max_word_characters
 
-    def _cleaned(self, form: bytes) -> bytes:
+    def _clean_up(self, form: bytes) -> bytes:
         if self.cleanup:
-            for closed_up in _CLOSED_UP:
-                form = form.replace(b" " + closed_up, closed_up)
+            for contraction in _NO_SPACE_BEFORE:
+                form = form.replace(b" " + contraction, contraction)
             form = form.replace(b" ' ", b"'").replace(b" do not", b" don't")
         return form
 
-    def _described(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return to_json(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -87,7 +87,7 @@ class WordPieceTokenizer(WordModel):
         """The size, what is done to texts, and the special tokens."""
         return (
             f"WordPieceTokenizer(vocab_size={self.vocabulary.size}, normalizer={self.normalizer}, "
-            f"special_tokens={self.vocabulary.special_shown})"
+            f"special_tokens={self.vocabulary.special_repr})"
         )
 
 
@@ -142,11 +142,11 @@ def wordpiece(
     >>> encode_result(tokenizer, "Playing chess!").tokens
     ('[CLS]', 'play', '##ing', '[UNK]', '!', '[SEP]')
     """
-    table = vocabulary_of_words(
+    table = make_word_vocabulary(
         tokens,
         special_tokens,
         {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token, "mask": mask_token},
-        may_lack=_MAY_LACK,
+        optional_tokens=_OPTIONAL_TOKENS,
     )
     normalizer = bert_normalizer(
         lowercase=lowercase,
@@ -154,7 +154,7 @@ def wordpiece(
         clean_text=clean_text,
         handle_chinese_chars=handle_chinese_chars,
     )
-    return wordpiece_of(table, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
+    return make_wordpiece(table, normalizer, continuing_prefix, max_word_characters, cleanup=cleanup)
 
 
 def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
@@ -165,7 +165,7 @@ def to_json(tokenizer: WordPieceTokenizer) -> dict[str, Any]:
         "continuing_prefix": tokenizer.continuing_prefix,
         "max_word_characters": tokenizer.max_word_characters,
         "cleanup": tokenizer.cleanup,
-        **words_to_json(tokenizer.vocabulary),
+        **word_vocabulary_to_json(tokenizer.vocabulary),
     }
 
 
@@ -176,8 +176,8 @@ def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        return wordpiece_of(
-            words_from_json(described),
+        return make_wordpiece(
+            word_vocabulary_from_json(described),
             BertNormalizer(**{step.name: described[step.name] for step in fields(BertNormalizer)}),
             described["continuing_prefix"],
             described["max_word_characters"],
@@ -185,7 +185,7 @@ def from_json(described: Mapping[str, Any]) -> WordPieceTokenizer:
         )
 
 
-def wordpiece_of(
+def make_wordpiece(
     vocabulary: Vocabulary,
     normalizer: BertNormalizer,
     continuing_prefix: str,
@@ -205,6 +205,6 @@ def wordpiece_of(
         )
     if not isinstance(cleanup, bool):
         raise InvalidArgumentError(f"cleanup must be True or False, not {cleanup!r}")
-    most = checked_int("max_word_characters", max_word_characters, least=1)
+    maximum = check_int("max_word_characters", max_word_characters, minimum=1)
     vocabulary.require_role("unk", "WordPiece")
-    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, most, cleanup)
+    return WordPieceTokenizer(vocabulary, normalizer, continuing_prefix, maximum, cleanup)

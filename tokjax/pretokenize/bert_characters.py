@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax.pretokenize.unicode_classes import BLANK, CODE_POINTS, NEWLINE, SPACE, class_of_code_point
+from tokjax.pretokenize.unicode_classes import (
+    ASCII_SPACE,
+    CODE_POINTS,
+    NEWLINE,
+    SPACE,
+    load_code_point_classes,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,12 +36,12 @@ _LOWER_OF_DOTTED = "i\u0307"  # the one character whose lower case is two
 
 
 @lru_cache(maxsize=1)
-def bits_of_code_point() -> NDArray[np.uint8]:
+def load_code_point_flags() -> NDArray[np.uint8]:
     """The bits of each code point, `uint8`, shape `(0x110000,)`.
 
     The file has a line for each run of equal bits: where it starts, in hexadecimal, and the bits.
     """
-    rows = [line.split() for line in _lines() if line.count(" ") == 1]
+    rows = [line.split() for line in _read_lines() if line.count(" ") == 1]
     starts = np.array([int(start, 16) for start, _ in rows])
     bits = np.array([int(value) for _, value in rows], np.uint8)
     table = np.repeat(bits, np.diff(starts, append=CODE_POINTS))
@@ -44,13 +50,13 @@ def bits_of_code_point() -> NDArray[np.uint8]:
 
 
 @lru_cache(maxsize=1)
-def lower_case() -> Mapping[int, str]:
+def load_lowercase_map() -> Mapping[int, str]:
     """The lower case of each code point that has another.
 
     The file has a line for each run of them: first and last in hexadecimal, the step, and how far it is.
     """
     lower = {DOTTED_CAPITAL_I: _LOWER_OF_DOTTED}
-    for line in _lines():
+    for line in _read_lines():
         if line.count(" ") == 3:
             first, last, step, distance = line.split()
             codes = range(int(first, 16), int(last, 16) + 1, int(step))
@@ -60,20 +66,20 @@ def lower_case() -> Mapping[int, str]:
 
 def is_space(code: int) -> bool:
     """Whether a code point is white space."""
-    return class_of_code_point()[code] in (SPACE, NEWLINE, BLANK)
+    return load_code_point_classes()[code] in (SPACE, NEWLINE, ASCII_SPACE)
 
 
-def decomposed(character: str) -> str:
+def decompose(character: str) -> str:
     """The form NFD of one character."""
-    decomposes = bits_of_code_point()[ord(character)] & DECOMPOSES
+    decomposes = load_code_point_flags()[ord(character)] & DECOMPOSES
     return unicodedata.normalize("NFD", character) if decomposes else character
 
 
 def combining(character: str) -> int:
     """The combining class of a character: 0 for those that begin anew."""
-    return unicodedata.combining(character) if bits_of_code_point()[ord(character)] & COMBINES else 0
+    return unicodedata.combining(character) if load_code_point_flags()[ord(character)] & COMBINES else 0
 
 
-def _lines() -> list[str]:
+def _read_lines() -> list[str]:
     text = files("tokjax.pretokenize").joinpath("bert_characters.txt").read_text("ascii")
     return [line for line in text.splitlines() if not line.startswith("#")]

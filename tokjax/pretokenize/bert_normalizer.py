@@ -13,13 +13,13 @@ from tokjax.pretokenize.bert_characters import (
     ACCENT,
     CHINESE,
     DROPPED,
-    bits_of_code_point,
     combining,
-    decomposed,
+    decompose,
     is_space,
-    lower_case,
+    load_code_point_flags,
+    load_lowercase_map,
 )
-from tokjax.pretokenize.unicode_normalization import align, normalized
+from tokjax.pretokenize.unicode_normalization import align, normalize_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _ASCII = 128
 _NOT_ASCII = re.compile(r"[^\x00-\x7f]+")
 # No text of characters has this: it stands for a mark that stays, and so has to be sorted among others.
-_HAS_TO_BE_SORTED = "\ud800"
-_MOST_REMEMBERED = 1 << 16
+_SORT_MARKER = "\ud800"
+_MAX_CACHED = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -58,22 +58,22 @@ class BertNormalizer:
                 raise InvalidArgumentError(f"{step.name} must be True or False, not {value!r}")
 
     @property
-    def is_idle(self) -> bool:
+    def is_identity(self) -> bool:
         """Whether no text is changed."""
-        return self == _IDLE
+        return self == _IDENTITY
 
-    def normalize(self, text: Text, kept: frozenset[str] = frozenset()) -> Text:
-        r"""The normal form of a text, but for what is `kept` (special tokens) as it is.
+    def normalize(self, text: Text, preserved: frozenset[str] = frozenset()) -> Text:
+        r"""The normal form of a text, but for what is `preserved` (special tokens) as it is.
 
         >>> BertNormalizer().normalize("Café\t中 [CLS]", frozenset({"[CLS]"}))
         'cafe  中  [CLS]'
         """
-        return normalized(text, kept, _steps(self).of_piece)
+        return normalize_text(text, preserved, _get_tables(self).normalize_piece)
 
-    def align(self, text: Text, kept: frozenset[str] = frozenset()) -> Alignment:
-        """How `normalize(text, kept)` changed the text."""
-        steps = _steps(self)
-        return align(text, kept, steps.groups, steps.of_group)
+    def align(self, text: Text, preserved: frozenset[str] = frozenset()) -> Alignment:
+        """How `normalize(text, preserved)` changed the text."""
+        tables = _get_tables(self)
+        return align(text, preserved, tables.split_groups, tables.normalize_group)
 
 
 def bert_normalizer(
@@ -88,7 +88,7 @@ def bert_normalizer(
     )
 
 
-class _Steps:
+class _CharacterTables:
     """The steps of a normaliser, as tables of characters.
 
     Nearly every character goes its own way, whatever stands around it. The exception: marks in a row are put
@@ -97,95 +97,97 @@ class _Steps:
 
     def __init__(self, normalizer: BertNormalizer) -> None:
         self._normalizer = normalizer
-        self._all = _Table(self._of_character)
-        self._first = _Table(self._expanded)
-        self._second = _Table(self._reduced)
-        ascii_characters = [self._of_character(chr(code)) for code in range(_ASCII)]
+        self._all = _CharacterTable(self._normalize_character)
+        self._first = _CharacterTable(self._expand)
+        self._second = _CharacterTable(self._reduce)
+        ascii_characters = [self._normalize_character(chr(code)) for code in range(_ASCII)]
         self._dropped = bytes(code for code, becomes in enumerate(ascii_characters) if not becomes)
-        kept = (becomes or "\0" for becomes in ascii_characters)
-        self._of_ascii = "".join(kept).encode("ascii") + bytes(range(_ASCII, 256))
+        preserved = (becomes or "\0" for becomes in ascii_characters)
+        self._ascii_table = "".join(preserved).encode("ascii") + bytes(range(_ASCII, 256))
         dropped = "".join(map(re.escape, self._dropped.decode("ascii")))
         not_dropped = f"(?:(?![{dropped}])[\\x00-\\x7f])+" if dropped else r"[\x00-\x7f]+"
         self._single_or_ascii = re.compile(f"{not_dropped}|.", re.DOTALL)
 
-    def of_piece(self, piece: str) -> str:
+    def normalize_piece(self, piece: str) -> str:
         """The normal form of any text."""
-        data = piece.encode("utf-8", "surrogatepass").translate(self._of_ascii, self._dropped)
+        data = piece.encode("utf-8", "surrogatepass").translate(self._ascii_table, self._dropped)
         plain = data.decode("utf-8", "surrogatepass")
         if plain.isascii():
             return plain
-        becomes = _NOT_ASCII.sub(self._of_match, plain)
-        return self._with_sorting(plain) if _HAS_TO_BE_SORTED in becomes else becomes
+        becomes = _NOT_ASCII.sub(self._normalize_match, plain)
+        return self._normalize_with_sorting(plain) if _SORT_MARKER in becomes else becomes
 
-    def of_group(self, group: str) -> str:
-        """The same of one of `groups`."""
+    def normalize_group(self, group: str) -> str:
+        """The same of one of `split_groups`."""
         becomes = group.translate(self._all)
-        return self._with_sorting(group) if _HAS_TO_BE_SORTED in becomes else becomes
+        return self._normalize_with_sorting(group) if _SORT_MARKER in becomes else becomes
 
-    def groups(self, piece: str) -> list[str]:
+    def split_groups(self, piece: str) -> list[str]:
         """Parts that normalise independently, ASCII with as many characters as before."""
-        if _HAS_TO_BE_SORTED not in piece.translate(self._all):
+        if _SORT_MARKER not in piece.translate(self._all):
             return self._single_or_ascii.findall(piece)
         gathered: list[list[str]] = []
         for character in piece:
-            first = self._expanded(character)[:1]
+            first = self._expand(character)[:1]
             if gathered and (not first or combining(first)):
                 gathered[-1].append(character)
             else:
                 gathered.append([character])
         return list(map("".join, gathered))
 
-    def _of_match(self, match: re.Match[str]) -> str:
+    def _normalize_match(self, match: re.Match[str]) -> str:
         return match.group().translate(self._all)
 
-    def _with_sorting(self, piece: str) -> str:
+    def _normalize_with_sorting(self, piece: str) -> str:
         runs = itertools.groupby(piece.translate(self._first), lambda character: combining(character) != 0)
         return "".join("".join(sorted(run, key=combining)) for _, run in runs).translate(self._second)
 
-    def _of_character(self, character: str) -> str:
-        expanded = self._expanded(character)
+    def _normalize_character(self, character: str) -> str:
+        expanded = self._expand(character)
         if self._normalizer.strip_accents and any(
-            combining(part) and not bits_of_code_point()[ord(part)] & ACCENT for part in expanded
+            combining(part) and not load_code_point_flags()[ord(part)] & ACCENT for part in expanded
         ):
-            return _HAS_TO_BE_SORTED
-        return "".join(map(self._reduced, expanded))
+            return _SORT_MARKER
+        return "".join(map(self._reduce, expanded))
 
-    def _expanded(self, character: str) -> str:
+    def _expand(self, character: str) -> str:
         """Cleaned, set between blanks, decomposed."""
-        bits = bits_of_code_point()[ord(character)]
+        bits = load_code_point_flags()[ord(character)]
         if self._normalizer.clean_text:
             if bits & DROPPED:
                 return ""
             if is_space(ord(character)):
                 return " "
         if self._normalizer.strip_accents:
-            character = decomposed(character)
+            character = decompose(character)
         return f" {character} " if self._normalizer.handle_chinese_chars and bits & CHINESE else character
 
-    def _reduced(self, character: str) -> str:
+    def _reduce(self, character: str) -> str:
         """Dropped if it is an accent, and in lower case."""
-        if self._normalizer.strip_accents and bits_of_code_point()[ord(character)] & ACCENT:
+        if self._normalizer.strip_accents and load_code_point_flags()[ord(character)] & ACCENT:
             return ""
-        return lower_case().get(ord(character), character) if self._normalizer.lowercase else character
+        return (
+            load_lowercase_map().get(ord(character), character) if self._normalizer.lowercase else character
+        )
 
 
-class _Table(dict[int, str]):
+class _CharacterTable(dict[int, str]):
     """What characters become, worked out when they are first seen, as `str.translate` wants it."""
 
     def __init__(self, becomes: Callable[[str], str]) -> None:
         super().__init__()
-        self._becomes = becomes
+        self._compute = becomes
 
     def __missing__(self, code: int) -> str:
-        if len(self) >= _MOST_REMEMBERED:
+        if len(self) >= _MAX_CACHED:
             self.clear()
-        self[code] = self._becomes(chr(code))
+        self[code] = self._compute(chr(code))
         return self[code]
 
 
 @lru_cache(maxsize=16)  # as many as there are normalisers
-def _steps(normalizer: BertNormalizer) -> _Steps:
-    return _Steps(normalizer)
+def _get_tables(normalizer: BertNormalizer) -> _CharacterTables:
+    return _CharacterTables(normalizer)
 
 
-_IDLE = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)
+_IDENTITY = BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=False, lowercase=False)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tokjax.pretokenize.unicode_classes import (
     APOSTROPHE,
-    BLANK,
+    ASCII_SPACE,
     END,
     LETTER,
     LOWER,
@@ -48,29 +48,29 @@ class Roles(NamedTuple):
     current: dict[int, int]
 
 
-def by_class(bits: Mapping[int, int]) -> NDArray[np.uint8]:
+def make_class_array(bits: Mapping[int, int]) -> NDArray[np.uint8]:
     """Bits as an array whose index is the class, 0 where none are given."""
     return np.array([bits.get(class_, 0) for class_ in range(_CLASSES)], np.uint8)
 
 
-def _table(bits: Mapping[int, int]) -> bytes:
+def _make_class_table(bits: Mapping[int, int]) -> bytes:
     return bytes(bits.get(class_, 0) for class_ in range(256))
 
 
-def _roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> Roles:
+def _make_roles(words: tuple[int, ...], others: tuple[int, ...], *, keep_newlines: bool) -> Roles:
     """Those of the patterns whose white space before a newline, or before a word, goes with it."""
     spaces = _SPACE | (ROLE_NEWLINE | _WORD if keep_newlines else 0)
     newline = ROLE_NEWLINE if keep_newlines else _SPACE
     other = ROLE_OTHER | (ROLE_NEWLINE if keep_newlines else 0)
-    blank = spaces | ROLE_OTHER | (0 if keep_newlines else _WORD | _NUMBER)
+    ascii_space = spaces | ROLE_OTHER | (0 if keep_newlines else _WORD | _NUMBER)
     previous = dict.fromkeys(words, _WORD) | dict.fromkeys(others, other)
-    previous |= {NUMBER: _NUMBER, SPACE: spaces, BLANK: blank, NEWLINE: newline | _SPACE, END: 0}
+    previous |= {NUMBER: _NUMBER, SPACE: spaces, ASCII_SPACE: ascii_space, NEWLINE: newline | _SPACE, END: 0}
     current = dict.fromkeys(words, _WORD) | dict.fromkeys(others, ROLE_OTHER)
-    current |= {NUMBER: _NUMBER, SPACE: _SPACE, BLANK: _SPACE, NEWLINE: newline, END: _AT_END}
+    current |= {NUMBER: _NUMBER, SPACE: _SPACE, ASCII_SPACE: _SPACE, NEWLINE: newline, END: _AT_END}
     return Roles(previous, current)
 
 
-def _neighbours(
+def _make_neighbour_table(
     roles: Roles,
     starts: Collection[tuple[int, int]] = (),
     spots: Collection[tuple[int, int]] = (),
@@ -103,29 +103,33 @@ _CLASSES = 12
 _LETTERS, _OTHERS = (UPPER, LOWER, LETTER), (OTHER, APOSTROPHE, SLASH)
 
 # Where a text may be cut: what is before the cut, and what is after it, have a bit in common.
-BEFORE_CUT = _table(
+BEFORE_SPLIT = _make_class_table(
     dict.fromkeys(range(_CLASSES), 2)
     | dict.fromkeys((UPPER, LOWER, LETTER, NUMBER), 1 | 2)
     | {END: 1 | 2 | 4}
 )
-AFTER_CUT = _table(dict.fromkeys(range(_CLASSES), 4) | dict.fromkeys((SPACE, BLANK, NEWLINE), 1) | {END: 2})
+AFTER_SPLIT = _make_class_table(
+    dict.fromkeys(range(_CLASSES), 4) | dict.fromkeys((SPACE, ASCII_SPACE, NEWLINE), 1) | {END: 2}
+)
 
-_GPT2_ROLES = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False)
-CL100K_ROLES = _roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
-O200K_ROLES = _roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
-GPT2_TABLE = _neighbours(_GPT2_ROLES)
-CL100K_TABLE = _neighbours(CL100K_ROLES)
-QWEN2_TABLE = _neighbours(CL100K_ROLES, starts=[(NUMBER, NUMBER)])
+_GPT2_ROLES = _make_roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=False)
+CL100K_ROLES = _make_roles(_LETTERS, (*_OTHERS, MARK), keep_newlines=True)
+O200K_ROLES = _make_roles((*_LETTERS, MARK), _OTHERS, keep_newlines=True)
+GPT2_TABLE = _make_neighbour_table(_GPT2_ROLES)
+CL100K_TABLE = _make_neighbour_table(CL100K_ROLES)
+QWEN2_TABLE = _make_neighbour_table(CL100K_ROLES, starts=[(NUMBER, NUMBER)])
 # Marks that are no part of a word; slashes after newlines.
 _RARE_IN_O200K = [*((other, MARK) for other in _OTHERS), (NEWLINE, SLASH)]
-O200K_TABLE = _neighbours(O200K_ROLES, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
-TEKKEN_TABLE = _neighbours(O200K_ROLES, starts=[(LOWER, UPPER), (NUMBER, NUMBER)], spots=_RARE_IN_O200K)
+O200K_TABLE = _make_neighbour_table(O200K_ROLES, starts=[(LOWER, UPPER)], spots=_RARE_IN_O200K)
+TEKKEN_TABLE = _make_neighbour_table(
+    O200K_ROLES, starts=[(LOWER, UPPER), (NUMBER, NUMBER)], spots=_RARE_IN_O200K
+)
 
 # White space goes with whatever follows, all of it, as newlines do that go with newlines.
-_SPACES = dict.fromkeys((SPACE, BLANK, NEWLINE), ROLE_NEWLINE)
+_SPACES = dict.fromkeys((SPACE, ASCII_SPACE, NEWLINE), ROLE_NEWLINE)
 _NO_SPACES = dict.fromkeys(range(_CLASSES), _WORD)
 _WHITESPACE = Roles(
     {**_NO_SPACES, **dict.fromkeys(_SPACES, ROLE_NEWLINE | _WORD), END: 0},
     {**_NO_SPACES, **_SPACES, END: _AT_END},
 )
-WHITESPACE_TABLE = _neighbours(_WHITESPACE)
+WHITESPACE_TABLE = _make_neighbour_table(_WHITESPACE)

@@ -17,27 +17,27 @@ _CHARACTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
 }
 ALPHABET = tuple(_CHARACTERS.values())
 """The characters in the order in which GPT-2 and CLIP number them: first those that stand for themselves."""
-_NONE = "\uffff"
-_BYTES = dict.fromkeys(range(256), _NONE)
+_NO_BYTE = "\uffff"
+_BYTES = dict.fromkeys(range(256), _NO_BYTE)
 _BYTES |= {ord(character): chr(byte) for byte, character in _CHARACTERS.items()}
 _NOT_A_BYTE, _SEPARATOR = 256, "\ud800"
 _BYTE_OF_CODE = np.full(max(_BYTES) + 2, _NOT_A_BYTE, np.uint16)
 _BYTE_OF_CODE[[ord(character) for character in _CHARACTERS.values()]] = list(_CHARACTERS)
 
 
-def to_stand_ins(token: bytes) -> str:
+def map_bytes_to_unicode(token: bytes) -> str:
     """The characters that stand for bytes.
 
-    >>> to_stand_ins(b" the")
+    >>> map_bytes_to_unicode(b" the")
     'Ġthe'
     """
     return token.decode("latin-1").translate(_CHARACTERS)
 
 
-def from_stand_ins(form: str) -> bytes | None:
+def map_unicode_to_bytes(form: str) -> bytes | None:
     """The bytes that characters stand for; `None` if one stands for none.
 
-    >>> from_stand_ins("Ġthe"), from_stand_ins("日")
+    >>> map_unicode_to_bytes("Ġthe"), map_unicode_to_bytes("日")
     (b' the', None)
     """
     try:
@@ -46,12 +46,12 @@ def from_stand_ins(form: str) -> bytes | None:
         return None
 
 
-def all_from_stand_ins(forms: Iterable[str]) -> list[bytes | None]:
-    """Returns what `from_stand_ins` returns for each of many forms, in a few array operations.
+def map_all_unicode_to_bytes(forms: Iterable[str]) -> list[bytes | None]:
+    """Returns what `map_unicode_to_bytes` returns for each of many forms, in a few array operations.
 
     All forms are decoded as one string, joined by a character that stands for no byte.
 
-    >>> all_from_stand_ins(["Ġthe", "日", ""])
+    >>> map_all_unicode_to_bytes(["Ġthe", "日", ""])
     [b' the', None, b'']
     """
     listed = list(forms)

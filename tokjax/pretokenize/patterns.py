@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.pretokenize.unicode_classes import alike
+from tokjax.pretokenize.unicode_classes import map_text_to_representatives
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ _PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 _CL100K = rf"{_CONTRACTION}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}|{_PUNCTUATION_AND_SPACE}"
 
 # White space but for control characters that BERT drops from a text: a word goes on behind them.
-_BLANK, _NO_BLANK = r"[^\S\x0b\x0c\x85]", r"[\S\x0b\x0c\x85]"
+_WHITE_SPACE, _NOT_WHITE_SPACE = r"[^\S\x0b\x0c\x85]", r"[\S\x0b\x0c\x85]"
 
 PATTERNS: Mapping[str, str] = MappingProxyType(
     {
@@ -50,7 +50,7 @@ PATTERNS: Mapping[str, str] = MappingProxyType(
                 r"\s*[\r\n]+|\s+(?!\S)|\s+",
             ]
         ),
-        "whitespace": rf"{_BLANK}*{_NO_BLANK}+|{_BLANK}+",
+        "whitespace": rf"{_WHITE_SPACE}*{_NOT_WHITE_SPACE}+|{_WHITE_SPACE}+",
     }
 )
 """The split patterns that are known by name: published ones, and `"whitespace"`, whose words are runs of
@@ -59,7 +59,7 @@ them matches all of any text."""
 
 
 _TIKTOKEN_END = r"\s++$|\s+(?!\S)|\s"
-_ALSO_WRITTEN: Mapping[str, str] = MappingProxyType(
+_EQUIVALENT_EXPRESSIONS: Mapping[str, str] = MappingProxyType(
     {
         r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+": "gpt2",
         r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|" + _TIKTOKEN_END: "gpt2",
@@ -70,15 +70,15 @@ _ALSO_WRITTEN: Mapping[str, str] = MappingProxyType(
 """Other ways to write some of them: tiktoken's own, which are faster for its engine, and older ones."""
 
 
-def published_name(expression: str) -> str | None:
+def find_pattern_name(expression: str) -> str | None:
     """The name of the published pattern that a regular expression is, in any way that it is written."""
-    known = next((name for name, written in PATTERNS.items() if written == expression), None)
-    return known or _ALSO_WRITTEN.get(expression)
+    name_found = next((name for name, written in PATTERNS.items() if written == expression), None)
+    return name_found or _EQUIVALENT_EXPRESSIONS.get(expression)
 
 
 @dataclass(frozen=True)
-class WordSplitter:
-    """Splits text into the words of one pattern. Make one with `word_splitter`.
+class PatternSplitter:
+    """Splits text into the words of one pattern. Make one with `make_pattern_splitter`.
 
     Attributes:
         pattern: the name of a published pattern, or a regular expression in the `regex` package's syntax.
@@ -88,7 +88,7 @@ class WordSplitter:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle as the pattern alone."""
-        return word_splitter, (self.pattern,)
+        return make_pattern_splitter, (self.pattern,)
 
     @property
     def is_named(self) -> bool:
@@ -98,7 +98,7 @@ class WordSplitter:
     @cached_property
     def name(self) -> str | None:
         """The name of the published pattern that this is, whether given by name or spelt out."""
-        return published_name(self.expression)
+        return find_pattern_name(self.expression)
 
     @property
     def expression(self) -> str:
@@ -122,17 +122,17 @@ class WordSplitter:
 
         Text that the pattern leaves unmatched makes words of its own: nothing is lost.
 
-        >>> word_splitter("gpt2").words("it's 2 words")
+        >>> make_pattern_splitter("gpt2").words("it's 2 words")
         ['it', "'s", ' 2', ' words']
-        >>> word_splitter("[a-z]+").words("ab, cd")
+        >>> make_pattern_splitter("[a-z]+").words("ab, cd")
         ['ab', ', ', 'cd']
         """
         if not self.is_named:
-            return list(self._words_and_gaps(text))
+            return list(self._iter_matches_and_gaps(text))
         if text.isascii():
             return self._compiled.findall(text)  # type: ignore[no-any-return]
         # The regex package's classes are not those of the reference: let it see characters it agrees on.
-        stops = itertools.accumulate(self.lengths_alike(alike(text)))
+        stops = itertools.accumulate(self.compute_lengths(map_text_to_representatives(text)))
         return [text[start:stop] for start, stop in itertools.pairwise(itertools.chain([0], stops))]
 
     def check_speed(self) -> None:
@@ -151,11 +151,11 @@ class WordSplitter:
                     "make them possessive (`++`), or let no two of them match the same"
                 ) from error
 
-    def lengths_alike(self, text: str) -> list[int]:
+    def compute_lengths(self, text: str) -> list[int]:
         """The lengths of the words of a text of `representatives`, for a published pattern."""
         return list(map(len, self._compiled.findall(text)))
 
-    def _words_and_gaps(self, text: str) -> Iterator[str]:
+    def _iter_matches_and_gaps(self, text: str) -> Iterator[str]:
         done = 0
         for match in self._compiled.finditer(text):
             start, stop = match.span()
@@ -178,7 +178,7 @@ _NAME_LIKE = re.compile(r"[A-Za-z0-9_-]{2,}")
 
 
 @lru_cache(maxsize=64)
-def word_splitter(pattern: str) -> WordSplitter:
+def make_pattern_splitter(pattern: str) -> PatternSplitter:
     """The splitter of a pattern, compiled once.
 
     Args:
@@ -197,7 +197,7 @@ def word_splitter(pattern: str) -> WordSplitter:
             f"pattern {pattern!r} is not one of the names {', '.join(PATTERNS)}; if you mean a regular "
             f"expression that matches just these characters, write '(?:{pattern})'"
         )
-    splitter = WordSplitter(pattern)
+    splitter = PatternSplitter(pattern)
     if not splitter.is_named:
         splitter.check_speed()  # (and an error in the pattern shows here, not at the first text)
     return splitter

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
-    from tokjax.core.vocabulary import Strips
+    from tokjax.core.vocabulary import AddedToken
 
-_DEEPEST = 40
+_MAX_DEPTH = 40
 """Expressions of more groups in groups are not taken."""
 WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
     map(chr, range(0x2000, 0x200B))
@@ -28,7 +28,7 @@ WHITE_SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".joi
 """All characters that Unicode calls white space. (Python's own notion has four more.)"""
 
 
-def checked_special(special_tokens: Sequence[str], what: str = "special_tokens") -> list[str]:
+def check_special_names(special_tokens: Sequence[str], what: str = "special_tokens") -> list[str]:
     """The names of special tokens as a list; an error for a single string, for doubles and for no names."""
     if isinstance(special_tokens, (str, bytes)):
         raise InvalidArgumentError(
@@ -62,18 +62,18 @@ def resolve_special(
     Raises:
         InvalidArgumentError: a bare string other than `"all"`, or a name that is no special token.
     """
-    known = frozenset(names)  # (no copy of a frozenset)
-    chosen = known if allowed == "all" else _names("allowed_special", allowed, known)
+    available = frozenset(names)  # (no copy of a frozenset)
+    chosen = available if allowed == "all" else _check_names("allowed_special", allowed, available)
     if disallowed == "all":
-        return chosen, known - chosen if chosen else known
-    return chosen, _names("disallowed_special", disallowed, known)
+        return chosen, available - chosen if chosen else available
+    return chosen, _check_names("disallowed_special", disallowed, available)
 
 
-def refuse_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:
+def reject_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:
     """Raise `DisallowedSpecialTokenError`, naming `what`, if it holds any of these special tokens."""
     if not disallowed:
         return
-    found = _matcher(disallowed).search(text)
+    found = _compile_matcher(disallowed).search(text)
     if found:
         name = found.group()
         raise DisallowedSpecialTokenError(
@@ -83,33 +83,33 @@ def refuse_special(text: str, disallowed: frozenset[str], what: str = "the text"
         )
 
 
-def refuse_special_in(texts: Sequence[str], disallowed: frozenset[str]) -> None:
+def reject_special_in_texts(texts: Sequence[str], disallowed: frozenset[str]) -> None:
     """The same for many texts."""
     if not disallowed:
         return
-    beginnings = shared_beginnings(disallowed)
+    beginnings = find_shared_prefixes(disallowed)
     for i, text in enumerate(texts):
         if any(beginning in text for beginning in beginnings):  # (quicker than the search, and seldom true)
-            refuse_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
+            reject_special(text, disallowed, "the text" if len(texts) == 1 else f"text {i}")
 
 
-def holds_special(text: str, names: frozenset[str]) -> bool:
+def has_special(text: str, names: frozenset[str]) -> bool:
     """Returns whether a text has any of these special tokens in it."""
-    if not any(beginning in text for beginning in shared_beginnings(names)):
+    if not any(beginning in text for beginning in find_shared_prefixes(names)):
         return False
-    return _matcher(names).search(text) is not None
+    return _compile_matcher(names).search(text) is not None
 
 
 @lru_cache(maxsize=256)
-def shared_beginnings(names: frozenset[str]) -> tuple[str, ...]:
+def find_shared_prefixes(names: frozenset[str]) -> tuple[str, ...]:
     """What names begin with: for all that have their first character in common, what they share."""
     by_first: dict[str, list[str]] = {}
     for name in names:
         by_first.setdefault(name[0], []).append(name)
-    return tuple(map(_shared_beginning, by_first.values()))
+    return tuple(map(_compute_shared_prefix, by_first.values()))
 
 
-def _shared_beginning(names: list[str]) -> str:
+def _compute_shared_prefix(names: list[str]) -> str:
     first, last = min(names), max(names)
     length = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     return first[:length]
@@ -130,35 +130,35 @@ def split_at_special(text: Text, special: frozenset[str]) -> list[str] | list[Te
     if not special:
         return [text]
     if isinstance(text, bytes):
-        return list(_byte_matcher(special).split(text))
-    return _matcher(special).split(text)
+        return list(_compile_byte_matcher(special).split(text))
+    return _compile_matcher(special).split(text)
 
 
-def with_white_space(pieces: list[str], strips: Mapping[str, Strips]) -> list[str]:
+def move_white_space(pieces: list[str], added_tokens: Mapping[str, AddedToken]) -> list[str]:
     """What `split_at_special` gave, white space moved to the tokens that take it with them.
 
-    >>> from tokjax.core.vocabulary import Strips
-    >>> with_white_space(["a ", "<x>", " b"], {"<x>": Strips(left=True)})
+    >>> from tokjax.core.vocabulary import AddedToken
+    >>> move_white_space(["a ", "<x>", " b"], {"<x>": AddedToken(lstrip=True)})
     ['a', ' <x>', ' b']
     """
     moved = list(pieces)
     for i in range(1, len(pieces), 2):
-        left, right = strips.get(pieces[i], (False, False))
-        if left:
+        lstrip, rstrip = added_tokens.get(pieces[i], (False, False))
+        if lstrip:
             ordinary = moved[i - 1].rstrip(WHITE_SPACE)
             moved[i] = moved[i - 1][len(ordinary) :] + moved[i]
             moved[i - 1] = ordinary
-        if right:
+        if rstrip:
             ordinary = moved[i + 1].lstrip(WHITE_SPACE)
             moved[i] += moved[i + 1][: len(moved[i + 1]) - len(ordinary)]
             moved[i + 1] = ordinary
     return moved
 
 
-def between_special(text: Text, special: frozenset[str]) -> list[Text]:
+def split_ordinary_text(text: Text, special: frozenset[str]) -> list[Text]:
     """The ordinary text before, between and after special tokens, as `split_at_special` finds them.
 
-    >>> between_special("a<x>b", frozenset({"<x>"}))
+    >>> split_ordinary_text("a<x>b", frozenset({"<x>"}))
     ['a', 'b']
     """
     if len(special) != 1:
@@ -176,7 +176,7 @@ def check_comparisons(names: Collection[str]) -> None:
     Raises:
         TokenizerFormatError: they exceed the limit `special_token_comparisons`.
     """
-    comparisons = _comparisons(sorted(names), 0)
+    comparisons = _count_comparisons(sorted(names), 0)
     exceeded = exceeds_limit("special_token_comparisons", comparisons)
     if exceeded:
         longest = max(names, key=len)
@@ -187,55 +187,57 @@ def check_comparisons(names: Collection[str]) -> None:
         )
 
 
-def _comparisons(names: list[str], depth: int) -> int:
-    """Counts the characters that the expression of `_alternatives` compares at one position, at most."""
-    if depth == _DEEPEST:
+def _count_comparisons(names: list[str], depth: int) -> int:
+    """Counts the characters that the expression of `_build_alternatives` compares at one position, at most."""
+    if depth == _MAX_DEPTH:
         return sum(map(len, names))
-    most = groups = 0
+    maximum = groups = 0
     for _, same in groupby(filter(None, names), key=itemgetter(0)):
         groups += 1
-        beginning = _shared_beginning(group := list(same))
+        beginning = _compute_shared_prefix(group := list(same))
         rests = [name[len(beginning) :] for name in group]
-        most = max(most, len(beginning) + (_comparisons(rests, depth + 1) if len(rests) > 1 else 0))
-    return most + (groups - 1 if depth and groups else 0)  # (first characters are found by a set)
+        maximum = max(
+            maximum, len(beginning) + (_count_comparisons(rests, depth + 1) if len(rests) > 1 else 0)
+        )
+    return maximum + (groups - 1 if depth and groups else 0)  # (first characters are found by a set)
 
 
 @lru_cache(maxsize=256)
-def _matcher(names: frozenset[str]) -> re.Pattern[str]:
-    return re.compile("(" + _alternatives(sorted(names), 0) + ")")
+def _compile_matcher(names: frozenset[str]) -> re.Pattern[str]:
+    return re.compile("(" + _build_alternatives(sorted(names), 0) + ")")
 
 
 @lru_cache(maxsize=256)
-def _byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
-    return re.compile(_matcher(names).pattern.encode("utf-8"))
+def _compile_byte_matcher(names: frozenset[str]) -> re.Pattern[bytes]:
+    return re.compile(_compile_matcher(names).pattern.encode("utf-8"))
 
 
-def _alternatives(names: list[str], depth: int) -> str:
+def _build_alternatives(names: list[str], depth: int) -> str:
     """An expression for the longest of some names: what they begin with stands only once in it.
 
     Args:
         names: sorted, all different; one may be empty.
         depth: how many groups it stands in.
     """
-    if depth == _DEEPEST:
+    if depth == _MAX_DEPTH:
         return "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
     parts = []
     for _, same in groupby(filter(None, names), key=itemgetter(0)):
-        beginning = _shared_beginning(group := list(same))
+        beginning = _compute_shared_prefix(group := list(same))
         rests = [name[len(beginning) :] for name in group]
-        inner = _alternatives(rests, depth + 1) if len(rests) > 1 else ""
+        inner = _build_alternatives(rests, depth + 1) if len(rests) > 1 else ""
         parts.append(re.escape(beginning) + (f"(?:{inner})" if inner else ""))
     return "|".join([*parts, *([""] if "" in names else [])])
 
 
-def _names(argument: str, given: Collection[str], known: frozenset[str]) -> frozenset[str]:
-    if isinstance(given, str) or not isinstance(given, Collection):
-        raise InvalidArgumentError(f"{argument} is a collection of names or 'all', not {given!r}")
-    names = frozenset(given)
-    unknown = sorted(names - known)
+def _check_names(argument: str, requested: Collection[str], available: frozenset[str]) -> frozenset[str]:
+    if isinstance(requested, str) or not isinstance(requested, Collection):
+        raise InvalidArgumentError(f"{argument} is a collection of names or 'all', not {requested!r}")
+    names = frozenset(requested)
+    unknown = sorted(names - available)
     if unknown:
         raise InvalidArgumentError(
             f"{argument} names {unknown[0]!r}, which is not a special token of this tokenizer; "
-            f"it has {sorted(known)}"
+            f"it has {sorted(available)}"
         )
     return names

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 OTHER, UPPER, LOWER, LETTER, MARK, NUMBER, SPACE, NEWLINE = range(8)
 """Classes: `UPPER` is Lu and Lt, `LOWER` Ll, `LETTER` Lm and Lo, `NEWLINE` line feed and carriage return."""
-END, BLANK, APOSTROPHE, SLASH = range(8, 12)
+END, ASCII_SPACE, APOSTROPHE, SLASH = range(8, 12)
 """More of them: `END` is no character but where a text ends; the others are single characters (U+0020, U+0027
 and U+002F) that patterns treat apart from their class."""
 
@@ -34,7 +34,7 @@ _NAMED = (LONG_S, NEXT_LINE)
 
 
 @lru_cache(maxsize=1)
-def class_of_code_point() -> NDArray[np.uint8]:
+def load_code_point_classes() -> NDArray[np.uint8]:
     """The class of each code point, `uint8`, shape `(0x110000,)`.
 
     The file has a line for each run of equal classes: where it starts, in hexadecimal, and the class.
@@ -44,12 +44,12 @@ def class_of_code_point() -> NDArray[np.uint8]:
     starts = np.array([int(start, 16) for start, _ in rows])
     classes = np.array([int(class_) for _, class_ in rows], np.uint8)
     table = np.repeat(classes, np.diff(starts, append=CODE_POINTS))
-    table[[ord(" "), ord("'"), ord("/")]] = BLANK, APOSTROPHE, SLASH
+    table[[ord(" "), ord("'"), ord("/")]] = ASCII_SPACE, APOSTROPHE, SLASH
     table.setflags(write=False)
     return table
 
 
-def representatives(codes: NDArray[Any]) -> str:
+def map_to_representatives(codes: NDArray[Any]) -> str:
     """ASCII as it is, and for each other character one of its class that all tables of Unicode agree on.
 
     Args:
@@ -59,27 +59,29 @@ def representatives(codes: NDArray[Any]) -> str:
         A string of `n` characters that any published pattern splits like those of `codes`.
     """
     wide = codes.astype(np.uint32)
-    stand_ins = _STAND_INS.take(class_of_code_point().take(wide))
-    chosen = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, stand_ins)
+    chosen_representatives = _CLASS_REPRESENTATIVES.take(load_code_point_classes().take(wide))
+    chosen = np.where((wide < _ASCII) | np.isin(wide, _NAMED), wide, chosen_representatives)
     return chosen.astype("<u4").tobytes().decode("utf-32-le")
 
 
-class _StandInOf(dict[int, int]):
+class _RepresentativeCache(dict[int, int]):
     """The representative of each code point that was asked for, as `str.translate` wants it."""
 
     def __missing__(self, code: int) -> int:
-        if len(self) >= _MOST_REMEMBERED:
+        if len(self) >= _MAX_CACHED:
             self.clear()
-        stand_in = int(_STAND_INS[class_of_code_point()[code]])
-        self[code] = code if code < _ASCII or code in _NAMED else stand_in
+        representative = int(_CLASS_REPRESENTATIVES[load_code_point_classes()[code]])
+        self[code] = code if code < _ASCII or code in _NAMED else representative
         return self[code]
 
 
-def alike(text: str) -> str:
+def map_text_to_representatives(text: str) -> str:
     """The same for a short text."""
-    return text.translate(_STAND_IN_OF)
+    return text.translate(_REPRESENTATIVE_CACHE)
 
 
-_MOST_REMEMBERED = 1 << 16
-_STAND_IN_OF = _StandInOf()
-_STAND_INS = np.array([ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32)  # in the order of classes
+_MAX_CACHED = 1 << 16
+_REPRESENTATIVE_CACHE = _RepresentativeCache()
+_CLASS_REPRESENTATIVES = np.array(
+    [ord(c) for c in "!Zz\u3042\u03019\t\n! '/"], np.uint32
+)  # in the order of classes

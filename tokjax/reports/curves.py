@@ -8,40 +8,40 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
-from tokjax._util.progress import progress_bar
-from tokjax._util.threads import num_threads
+from tokjax._util.checks import check_int
+from tokjax._util.progress import show_progress_bar
+from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.batch_merging import BatchMerger
-from tokjax.bpe.hash_tables import joined
-from tokjax.bpe.merge_rules import rules_of_ranks
-from tokjax.bpe.pretoken_cache import KnownWords
+from tokjax.bpe.hash_tables import concatenate_pretokens
+from tokjax.bpe.merge_rules import make_rules_from_ranks
+from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
-from tokjax.core.utf8 import nbytes_of
-from tokjax.corpus.sources import read_documents, readable_again
+from tokjax.core.utf8 import count_bytes
+from tokjax.corpus.sources import make_rereadable, read_documents
 from tokjax.encoding.bulk import check_separator
 from tokjax.models.byte_bpe import ByteLevelBPE
-from tokjax.reports.measuring import (
-    named_sources,
-    named_tokenizers,
+from tokjax.reports.vocabulary_report import (
+    name_sources,
+    name_tokenizers,
 )
-from tokjax.trainer.count_table import Counted
 from tokjax.trainer.counting import count_pretokens
+from tokjax.trainer.pretoken_counter import CountedPretokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax._util.progress import Advance
-    from tokjax.bpe.hash_tables import Words
+    from tokjax._util.progress import AdvanceProgress
+    from tokjax.bpe.hash_tables import Pretokens
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.corpus.sources import Source
-    from tokjax.reports.measuring import Texts
+    from tokjax.reports.vocabulary_report import Texts
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
-_WORDS_AT_ONCE = 1 << 16
+_PRETOKENS_PER_BATCH = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -68,29 +68,29 @@ class SizeCurve:
         return tuple(self.nbytes / tokens if tokens else float("nan") for tokens in self.tokens)
 
 
-class _Split(NamedTuple):
+class _SplitSettings(NamedTuple):
     """What decides which words a text has: tokenizers that agree in it share one count.
 
     Attributes:
         pattern: the split pattern.
         normalizer: what is done to a text before it is split.
-        kept: special tokens, which no normaliser changes.
+        special_tokens: special tokens, which no normaliser changes.
     """
 
     pattern: str
     normalizer: str | None
-    kept: frozenset[str]
+    special_tokens: frozenset[str]
 
 
-class _Counted(NamedTuple):
+class _TextCounts(NamedTuple):
     """The words of a kind of text.
 
     Attributes:
-        words: how often each of them stands there.
+        pretokens: how often each of them stands there.
         nbytes: bytes of text, before it was normalised.
     """
 
-    words: PretokenCounts
+    pretokens: PretokenCounts
     nbytes: int
 
 
@@ -137,37 +137,37 @@ def size_curves(
     >>> curve.tokens
     (17, 13, 9, 6)
     """
-    tokenizers = named_tokenizers(tokenizer, name, against)
-    sources = named_sources(texts)
+    tokenizers = name_tokenizers(tokenizer, name, against)
+    sources = name_sources(texts)
     check_separator(separator)
-    num_threads(threads)
-    given = None if sizes is None else sorted({checked_int("a size", size, least=1) for size in sizes})
-    sizes_of = {label: _sizes_of(label, each, given) for label, each in tokenizers.items()}
-    splits = {_split_of(each): each for each in tokenizers.values()}
+    resolve_num_threads(threads)
+    requested = None if sizes is None else sorted({check_int("a size", size, minimum=1) for size in sizes})
+    sizes_of = {label: _select_sizes(label, each, requested) for label, each in tokenizers.items()}
+    splits = {_get_split_settings(each): each for each in tokenizers.values()}
     counted = {
-        kind: _counted(splits, source, separator, threads=threads, progress=progress)
+        kind: _count_by_split(splits, source, separator, threads=threads, progress=progress)
         for kind, source in sources.items()
     }
     curves = []
     steps = sum(map(len, sizes_of.values()))
-    with progress_bar("encoding words", steps, unit="sizes", enabled=progress) as advance:
+    with show_progress_bar("encoding words", steps, unit="sizes", enabled=progress) as advance:
         for label, each in tokenizers.items():
-            of_kinds = [by_split[_split_of(each)] for by_split in counted.values()]
-            words = [words for words, _ in of_kinds]
-            tokens = _tokens_by_size(words, each.vocabulary, sizes_of[label], advance)
+            counts_by_kind = [by_split[_get_split_settings(each)] for by_split in counted.values()]
+            pretokens = [pretokens for pretokens, _ in counts_by_kind]
+            tokens = _count_tokens_by_size(pretokens, each.vocabulary, sizes_of[label], advance)
             curves += [
-                SizeCurve(label, kind, nbytes, sizes_of[label], of_kind)
-                for kind, (_, nbytes), of_kind in zip(sources, of_kinds, tokens, strict=True)
+                SizeCurve(label, kind, nbytes, sizes_of[label], tokens_of_kind)
+                for kind, (_, nbytes), tokens_of_kind in zip(sources, counts_by_kind, tokens, strict=True)
             ]
     return tuple(curves)
 
 
-def _split_of(tokenizer: ByteLevelBPE) -> _Split:
-    kept = frozenset() if tokenizer.normalizer is None else tokenizer.vocabulary.parting
-    return _Split(tokenizer.pattern, tokenizer.normalizer, kept)
+def _get_split_settings(tokenizer: ByteLevelBPE) -> _SplitSettings:
+    special_tokens = frozenset() if tokenizer.normalizer is None else tokenizer.vocabulary.split_token_names
+    return _SplitSettings(tokenizer.pattern, tokenizer.normalizer, special_tokens)
 
 
-def _sizes_of(name: str, tokenizer: Any, given: list[int] | None) -> tuple[int, ...]:
+def _select_sizes(name: str, tokenizer: Any, requested: list[int] | None) -> tuple[int, ...]:
     """The sizes of a tokenizer's curve.
 
     Raises:
@@ -184,73 +184,84 @@ def _sizes_of(name: str, tokenizer: Any, given: list[int] | None) -> tuple[int, 
         raise InvalidArgumentError(
             f"{name!r} goes by a list of merges: its first ids are no smaller vocabulary; leave it out"
         )
-    least = 1 + max(table.ordinary[bytes([byte])] for byte in range(256))
-    if given is None:
+    minimum = 1 + max(table.ordinary[bytes([byte])] for byte in range(256))
+    if requested is None:
         powers = (1 << exponent for exponent in range(table.size.bit_length()))
-        return tuple(sorted({least, table.size}.union(size for size in powers if least < size < table.size)))
-    sizes = tuple(size for size in given if least <= size <= table.size)
+        return tuple(
+            sorted({minimum, table.size}.union(size for size in powers if minimum < size < table.size))
+        )
+    sizes = tuple(size for size in requested if minimum <= size <= table.size)
     if not sizes:
         raise InvalidArgumentError(
-            f"sizes has none that tokenizer {name!r} can be cut to: those from {least} to {table.size}"
+            f"sizes has none that tokenizer {name!r} can be cut to: those from {minimum} to {table.size}"
         )
     return sizes
 
 
-def _counted(
-    splits: Mapping[_Split, ByteLevelBPE],
+def _count_by_split(
+    splits: Mapping[_SplitSettings, ByteLevelBPE],
     source: Source,
     separator: str | None,
     *,
     threads: int | None,
     progress: bool,
-) -> dict[_Split, _Counted]:
+) -> dict[_SplitSettings, _TextCounts]:
     """The words of one kind of text, for each way to split it, one of whose tokenizers is given."""
-    with readable_again(source) if len(splits) > 1 else nullcontext(source) as again:
+    with make_rereadable(source) if len(splits) > 1 else nullcontext(source) as again:
         return {
-            split: _count(tokenizer, read_documents(again, separator), threads=threads, progress=progress)
+            split: _count_pretokens(
+                tokenizer, read_documents(again, separator), threads=threads, progress=progress
+            )
             for split, tokenizer in splits.items()
         }
 
 
-def _count(
+def _count_pretokens(
     tokenizer: ByteLevelBPE, documents: Iterable[Text], *, threads: int | None, progress: bool
-) -> _Counted:
+) -> _TextCounts:
     """Count the words that a tokenizer finds in documents."""
     nbytes = 0
 
-    def normalized() -> Iterator[Text]:
+    def iter_normalized() -> Iterator[Text]:
         nonlocal nbytes
         for document in documents:
-            nbytes += nbytes_of(document)
+            nbytes += count_bytes(document)
             yield protocol.normalize(tokenizer, document)
 
-    words = count_pretokens(normalized(), pattern=tokenizer.pattern, workers=threads, progress=progress)
-    return _Counted(words, nbytes)
+    pretokens = count_pretokens(
+        iter_normalized(), pattern=tokenizer.pattern, workers=threads, progress=progress
+    )
+    return _TextCounts(pretokens, nbytes)
 
 
-def _tokens_by_size(
-    kinds: Sequence[PretokenCounts], vocabulary: Vocabulary, sizes: Sequence[int], advance: Advance
+def _count_tokens_by_size(
+    kinds: Sequence[PretokenCounts], vocabulary: Vocabulary, sizes: Sequence[int], advance: AdvanceProgress
 ) -> list[tuple[int, ...]]:
     """For each kind of text, how many tokens its words have with the first ids, for each number of ids."""
-    parts = list(map(_parts_of, kinds))
+    parts = list(map(_split_counts, kinds))
     by_size = []
     for size in sizes:
         ranks = {token: id_ for token, id_ in vocabulary.ordinary.items() if id_ < size}
-        known = KnownWords(ranks, BatchMerger(rules_of_ranks(ranks)))
-        by_size.append([sum(int(_tokens_each(known, words) @ times) for words, times in of) for of in parts])
+        cache = PretokenCache(ranks, BatchMerger(make_rules_from_ranks(ranks)))
+        by_size.append(
+            [sum(int(_count_tokens(cache, pretokens) @ times) for pretokens, times in of) for of in parts]
+        )
         advance(1)
     return list(zip(*by_size, strict=True))
 
 
-def _parts_of(counts: PretokenCounts) -> list[Counted]:
+def _split_counts(counts: PretokenCounts) -> list[CountedPretokens]:
     """Counted words, in parts that are quickly encoded."""
-    words, times = counts.counted()
-    starts = range(0, len(times), _WORDS_AT_ONCE)
-    groups = [np.arange(start, min(start + _WORDS_AT_ONCE, len(times))) for start in starts]
-    return [Counted(joined([words.take(places)]), times.take(places)) for places in groups]
+    pretokens, times = counts.counted()
+    starts = range(0, len(times), _PRETOKENS_PER_BATCH)
+    groups = [np.arange(start, min(start + _PRETOKENS_PER_BATCH, len(times))) for start in starts]
+    return [
+        CountedPretokens(concatenate_pretokens([pretokens.take(indices)]), times.take(indices))
+        for indices in groups
+    ]
 
 
-def _tokens_each(known: KnownWords, words: Words) -> NDArray[np.int64]:
-    """How many tokens each word has, shape `(words,)`."""
-    (learned,) = known.learn([known.find(words)])
-    return np.diff(known.ids_of(learned).ends, prepend=0)
+def _count_tokens(cache: PretokenCache, pretokens: Pretokens) -> NDArray[np.int64]:
+    """How many tokens each word has, shape `(pretokens,)`."""
+    (entries,) = cache.insert([cache.find(pretokens)])
+    return np.diff(cache.get_ids(entries).ends, prepend=0)

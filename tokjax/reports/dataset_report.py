@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.files import write_atomically
 from tokjax._util.permutation import permute
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
 from tokjax.datasets.opening import open_dataset
-from tokjax.reports.page import render_page
-from tokjax.reports.plots import dataset_lengths_plot, padding_plot
+from tokjax.reports.html_report import render_page
+from tokjax.reports.plots import plot_document_lengths, plot_padding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-_MOST_MEASURED = 1_000_000
+_MAX_MEASURED_DOCUMENTS = 1_000_000
 _QUANTILES = {"shortest": 0.0, "5%": 0.05, "median": 0.5, "95%": 0.95, "longest": 1.0}
 
 
@@ -96,7 +96,7 @@ def dataset_report(
         batch_size: documents a batch.
         seed: names the order in which they are shuffled.
     """
-    size = checked_int("batch_size", batch_size, least=1)
+    size = check_int("batch_size", batch_size, minimum=1)
     if isinstance(dataset, (str, os.PathLike)):
         dataset = open_dataset(dataset)
     if not isinstance(dataset, Dataset):
@@ -106,7 +106,7 @@ def dataset_report(
         )
     manifest = dataset.manifest
     lengths = dataset.document_lengths
-    bins = _bins(int(lengths.max(initial=1)))
+    bins = _compute_bins(int(lengths.max(initial=1)))
     counts = np.histogram(lengths, bins)[0]
     source = manifest.source or {}
     sources = source.get("files", [])
@@ -122,11 +122,11 @@ def dataset_report(
         num_cut=manifest.num_cut,
         num_dropped=manifest.num_dropped,
         bytes_per_token=manifest.bytes_per_token,
-        lengths=length_quantiles(lengths),
+        lengths=compute_length_quantiles(lengths),
         bins=tuple(bins.tolist()),
         counts=tuple(counts.tolist()),
         batch_size=size,
-        padding=_paddings(dataset, _shuffled(lengths, seed), size),
+        padding=_measure_padding(dataset, _sample_lengths(lengths, seed), size),
         sources=tuple((str(name), int(nbytes)) for name, nbytes in sources),
     )
 
@@ -151,12 +151,12 @@ def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]
         (
             "Lengths",
             f"Documents by their length in {report.unit}.",
-            dataset_lengths_plot(report.bins, report.counts, report.unit),
+            plot_document_lengths(report.bins, report.counts, report.unit),
         ),
         (
             "Padding",
             f"Of batches of {report.batch_size} documents of this very dataset, shuffled.",
-            padding_plot([(each.strategy, each.share) for each in report.padding]),
+            plot_padding([(each.strategy, each.share) for each in report.padding]),
         ),
     ]
     page = render_page("dataset.html", report=report, plots=plots).encode("utf-8")
@@ -165,14 +165,14 @@ def save_dataset_report_html(report: DatasetReport, path: str | os.PathLike[str]
     return target
 
 
-def _bins(longest: int) -> NDArray[np.int64]:
+def _compute_bins(longest: int) -> NDArray[np.int64]:
     """Bins that double, each in four."""
     edges = np.unique(np.round(2 ** (np.arange(0, 4 * (longest.bit_length() + 1)) / 4)).astype(np.int64))
     last = int(np.searchsorted(edges, longest, "right"))
     return np.concatenate([np.zeros(1, np.int64), edges[: last + 1]])
 
 
-def length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
+def compute_length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
     """Returns the shortest, the median and the longest of lengths, and the 5% and 95% quantiles.
 
     Each is the length of a document: of two that are equally near, the longer. All are 0 without documents.
@@ -183,18 +183,18 @@ def length_quantiles(lengths: NDArray[np.int64]) -> dict[str, int]:
     return dict(zip(_QUANTILES, quantiles.tolist(), strict=True))
 
 
-def _shuffled(lengths: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    count = min(len(lengths), _MOST_MEASURED)
+def _sample_lengths(lengths: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    count = min(len(lengths), _MAX_MEASURED_DOCUMENTS)
     return lengths.take(permute(np.arange(count), len(lengths), seed)) if count else lengths
 
 
-def _paddings(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> tuple[Padding, ...]:
+def _measure_padding(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> tuple[Padding, ...]:
     longest = int(lengths.max(initial=0))
     if not longest:
         return ()
-    of_batches = np.maximum.reduceat(lengths, np.arange(0, len(lengths), batch_size))
+    longest_by_batch = np.maximum.reduceat(lengths, np.arange(0, len(lengths), batch_size))
     rows = np.diff(np.arange(0, len(lengths) + batch_size, batch_size).clip(max=len(lengths)))
-    boundaries = _boundaries(dataset, longest)
+    boundaries = _get_boundaries(dataset, longest)
     padded = boundaries.take(np.searchsorted(boundaries, lengths))
     used = len(np.unique(padded))
     total = int(lengths.sum())
@@ -203,15 +203,15 @@ def _paddings(dataset: Dataset, lengths: NDArray[np.int64], batch_size: int) -> 
         Padding("padded to the longest of all", 1 - total / (longest * len(lengths)), 1),
         Padding(
             "padded to the longest of a batch",
-            1 - total / int((of_batches[: len(rows)] * rows).sum()),
-            len(np.unique(of_batches)),
+            1 - total / int((longest_by_batch[: len(rows)] * rows).sum()),
+            len(np.unique(longest_by_batch)),
         ),
-        Padding(f"buckets of {_listed(boundaries)}", 1 - total / int(padded.sum()), used),
+        Padding(f"buckets of {_format_boundaries(boundaries)}", 1 - total / int(padded.sum()), used),
         Padding(f"packed in chunks of {chunk:,}", 1 - total / (-(-total // chunk) * chunk), 1),
     )
 
 
-def _boundaries(dataset: Dataset, longest: int) -> NDArray[np.int64]:
+def _get_boundaries(dataset: Dataset, longest: int) -> NDArray[np.int64]:
     """The dataset's own, or powers of two."""
     if isinstance(dataset, BucketedDataset):
         return np.array(dataset.bucket_boundaries, np.int64)
@@ -219,5 +219,5 @@ def _boundaries(dataset: Dataset, longest: int) -> NDArray[np.int64]:
     return np.append(powers[powers < longest], longest)
 
 
-def _listed(boundaries: Sequence[int] | NDArray[np.int64]) -> str:
+def _format_boundaries(boundaries: Sequence[int] | NDArray[np.int64]) -> str:
     return ", ".join(f"{int(boundary):,}" for boundary in boundaries)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from tokjax.core.vocabulary import Vocabulary
 
-_BYTE_FALLBACK = re.compile(rb"<0x[0-9A-F]{2}>")
-_EVERY_BYTE = 256
+_BYTE_FALLBACK_PATTERN = re.compile(rb"<0x[0-9A-F]{2}>")
+_NUM_BYTES = 256
 
 
 @dataclass(frozen=True)
@@ -143,17 +143,17 @@ class TokenUse:
     @property
     def bytes_per_token(self) -> float:
         """Bytes of text a token: the higher, the shorter are sequences."""
-        return _quotient(self.text.nbytes, self.tokens)
+        return _divide(self.text.nbytes, self.tokens)
 
     @property
     def characters_per_token(self) -> float:
         """Characters of text a token."""
-        return _quotient(self.text.characters, self.tokens)
+        return _divide(self.text.characters, self.tokens)
 
     @property
     def tokens_per_word(self) -> float:
         """Tokens a word of text (also called fertility)."""
-        return _quotient(self.tokens, self.text.words)
+        return _divide(self.tokens, self.text.words)
 
     @cached_property
     def bits_per_token(self) -> float:
@@ -171,23 +171,23 @@ class TokenUse:
     @property
     def bits_per_byte(self) -> float:
         """That entropy in bits a byte of text: `bits_per_token / bytes_per_token`."""
-        return _quotient(self.bits_per_token * self.tokens, self.text.nbytes)
+        return _divide(self.bits_per_token * self.tokens, self.text.nbytes)
 
     @property
     def unused_share(self) -> float:
         """Which part of the ordinary tokens never comes up: 0 to 1."""
-        return self._share_of_vocabulary(0)
+        return self._compute_share_with_count(0)
 
     @property
     def single_use_share(self) -> float:
         """Which part of the ordinary tokens comes up once: 0 to 1."""
-        return self._share_of_vocabulary(1)
+        return self._compute_share_with_count(1)
 
     @property
     def unknown_share(self) -> float:
         """Which part of the texts' tokens is the unknown token: 0 to 1, and 0 where none is declared."""
-        unknown = self.vocabulary.role_id("unk")
-        return _quotient(0 if unknown is None else int(self.counts[unknown]), self.tokens)
+        unknown = self.vocabulary.get_role_id("unk")
+        return _divide(0 if unknown is None else int(self.counts[unknown]), self.tokens)
 
     @property
     def single_byte_share(self) -> float:
@@ -196,7 +196,7 @@ class TokenUse:
         Those are the ordinary tokens of one byte, and `<0x00>` to `<0xFF>` in a vocabulary that has all of
         them (byte fallback).
         """
-        return _quotient(int(self.counts[self._single_bytes].sum()), self.tokens)
+        return _divide(int(self.counts[self._single_bytes].sum()), self.tokens)
 
     @cached_property
     def frequencies(self) -> NDArray[np.int64]:
@@ -217,13 +217,13 @@ class TokenUse:
 
     def most_frequent(self, count: int = 20) -> tuple[CountedToken, ...]:
         """The tokens that come up most often, special ones too; of two alike, the lower id first."""
-        order = np.argsort(-self.counts, kind="stable")[: checked_int("count", count, least=0)]
-        return self._counted(order[self.counts[order] > 0])
+        order = np.argsort(-self.counts, kind="stable")[: check_int("count", count, minimum=0)]
+        return self._select_tokens(order[self.counts[order] > 0])
 
     def longest(self, count: int = 20) -> tuple[CountedToken, ...]:
         """The ordinary tokens of most bytes, used or not; of two alike, the lower id first."""
-        order = np.argsort(-self._lengths, kind="stable")[: checked_int("count", count, least=0)]
-        return self._counted(self._ordinary[order])
+        order = np.argsort(-self._lengths, kind="stable")[: check_int("count", count, minimum=0)]
+        return self._select_tokens(self._ordinary[order])
 
     @cached_property
     def _ordinary(self) -> NDArray[np.int64]:
@@ -239,15 +239,15 @@ class TokenUse:
     def _single_bytes(self) -> NDArray[np.int64]:
         """The ids of tokens that stand for one byte."""
         ordinary = self.vocabulary.ordinary
-        fallback = [id_ for token, id_ in ordinary.items() if _BYTE_FALLBACK.fullmatch(token)]
+        fallback = [id_ for token, id_ in ordinary.items() if _BYTE_FALLBACK_PATTERN.fullmatch(token)]
         single = [id_ for token, id_ in ordinary.items() if len(token) == 1]
-        return np.array(single + (fallback if len(fallback) == _EVERY_BYTE else []), np.int64)
+        return np.array(single + (fallback if len(fallback) == _NUM_BYTES else []), np.int64)
 
-    def _share_of_vocabulary(self, times: int) -> float:
+    def _compute_share_with_count(self, times: int) -> float:
         matching = np.count_nonzero(self.counts.take(self._ordinary) == times)
-        return _quotient(int(matching), self.num_ordinary)
+        return _divide(int(matching), self.num_ordinary)
 
-    def _counted(self, ids: NDArray[np.int64]) -> tuple[CountedToken, ...]:
+    def _select_tokens(self, ids: NDArray[np.int64]) -> tuple[CountedToken, ...]:
         table = self.vocabulary
         columns = (ids, table.strings[ids], table.byte_lengths[ids], self.counts[ids])
         return tuple(map(CountedToken, *(column.tolist() for column in columns)))
@@ -277,10 +277,10 @@ class VocabularyReport:
         Raises:
             InvalidArgumentError: the report has no such tokenizer or kind.
         """
-        column = 0 if tokenizer is None else _place("tokenizer", tokenizer, self.tokenizers)
+        column = 0 if tokenizer is None else _get_name_index("tokenizer", tokenizer, self.tokenizers)
         if kind is None:
             return self._overall[column]
-        return self.uses[_place("kind of text", kind, self.kinds)][column]
+        return self.uses[_get_name_index("kind of text", kind, self.kinds)][column]
 
     @cached_property
     def _overall(self) -> tuple[TokenUse, ...]:
@@ -291,11 +291,11 @@ class VocabularyReport:
         return tuple(together)
 
 
-def _quotient(dividend: float, divisor: int) -> float:
+def _divide(dividend: float, divisor: int) -> float:
     return dividend / divisor if divisor else float("nan")
 
 
-def _place(what: str, name: str, names: Sequence[str]) -> int:
+def _get_name_index(what: str, name: str, names: Sequence[str]) -> int:
     if name not in names:
         raise InvalidArgumentError(f"the report has no {what} {name!r}; it has {list(names)}")
     return names.index(name)

@@ -6,16 +6,16 @@ import itertools
 from math import nan
 from typing import TYPE_CHECKING
 
-from tokjax._util.display import visible
-from tokjax.reports.numbers import (
-    OF_TEXT,
-    OF_USE,
-    OF_VOCABULARY,
+from tokjax._util.display import make_visible
+from tokjax.reports.metrics import (
     SHARE,
-    length_bins,
-    readable_name,
+    TEXT_METRICS,
+    USE_METRICS,
+    VOCABULARY_METRICS,
+    compute_length_bins,
+    format_number,
+    make_printable,
     sections,
-    shown,
 )
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from tokjax.reports.curves import SizeCurve
-    from tokjax.reports.numbers import Number
+    from tokjax.reports.metrics import Metric
     from tokjax.reports.records import TokenUse, VocabularyReport
 
-_SIDE_BY_SIDE = 4
+_COLUMNS_PER_TABLE = 4
 """So many columns of numbers fit 80 characters."""
-_TOKENS_SHOWN = 10
+_MAX_TOKENS = 10
 _TOKEN_WIDTH, _BAR_WIDTH = 26, 24
 
 
@@ -47,104 +47,110 @@ def report_tables(report: VocabularyReport, curves: Sequence[SizeCurve] = ()) ->
         of the lengths of its tokens.
 
     >>> from tokjax.models.byte_bpe import byte_level_bpe
-    >>> from tokjax.reports.measuring import vocabulary_report
+    >>> from tokjax.reports.vocabulary_report import vocabulary_report
     >>> tokenizer = byte_level_bpe({bytes([i]): i for i in range(256)})
     >>> tables = report_tables(vocabulary_report(tokenizer, ["low"], progress=False))
     >>> [str(table.title) for table in tables]
     ['texts', 'numbers', 'tokens of tokenizer', 'lengths of tokens of tokenizer']
     """
-    overall = [(readable_name(name), report.use(name)) for name in report.tokenizers]
+    overall = [(make_printable(name), report.use(name)) for name in report.tokenizers]
     return (
-        _texts_table(report),
-        *_numbers_tables(report),
-        *_curves_tables(curves),
+        _make_texts_table(report),
+        *_iter_metric_tables(report),
+        *_iter_curve_tables(curves),
         *itertools.chain.from_iterable(
-            (_tokens_table(name, use), _lengths_table(name, use)) for name, use in overall
+            (_make_tokens_table(name, use), _make_lengths_table(name, use)) for name, use in overall
         ),
     )
 
 
-def _texts_table(report: VocabularyReport) -> Table:
-    table = _table("texts", "kind", [number.label for number in OF_TEXT])
+def _make_texts_table(report: VocabularyReport) -> Table:
+    table = _make_table("texts", "kind", [number.label for number in TEXT_METRICS])
     for kind, (use, *_) in sections(report):
-        table.add_row(_text(kind), *(number.shown(use.text) for number in OF_TEXT))
+        table.add_row(_make_text(kind), *(number.format_number(use.text) for number in TEXT_METRICS))
     return table
 
 
-def _numbers_tables(report: VocabularyReport) -> Iterator[Table]:
-    for start in range(0, len(report.tokenizers), _SIDE_BY_SIDE):
-        some = slice(start, start + _SIDE_BY_SIDE)
-        table = _table("numbers", "", list(map(readable_name, report.tokenizers[some])))
-        for name, numbers, uses in _blocks(report):
+def _iter_metric_tables(report: VocabularyReport) -> Iterator[Table]:
+    for start in range(0, len(report.tokenizers), _COLUMNS_PER_TABLE):
+        some = slice(start, start + _COLUMNS_PER_TABLE)
+        table = _make_table("numbers", "", list(map(make_printable, report.tokenizers[some])))
+        for name, numbers, uses in _iter_metric_groups(report):
             table.add_section()
-            table.add_row(_text(name, "bold"))
+            table.add_row(_make_text(name, "bold"))
             for number in numbers:
-                table.add_row(f"  {number.label}", *map(number.shown, uses[some]))
+                table.add_row(f"  {number.label}", *map(number.format_number, uses[some]))
         yield table
 
 
-def _blocks(report: VocabularyReport) -> Iterator[tuple[str, Sequence[Number], tuple[TokenUse, ...]]]:
+def _iter_metric_groups(
+    report: VocabularyReport,
+) -> Iterator[tuple[str, Sequence[Metric], tuple[TokenUse, ...]]]:
     """What belongs together: a name, the numbers, and the tokenizers that they are of."""
     by_kind = sections(report)
-    yield "vocabulary", OF_VOCABULARY, by_kind[-1][1]
+    yield "vocabulary", VOCABULARY_METRICS, by_kind[-1][1]
     for kind, uses in by_kind:
-        yield kind, OF_USE, uses
+        yield kind, USE_METRICS, uses
 
 
-def _curves_tables(curves: Sequence[SizeCurve]) -> Iterator[Table]:
+def _iter_curve_tables(curves: Sequence[SizeCurve]) -> Iterator[Table]:
     """Bytes a token on each kind of text, a row a size, tokenizers side by side."""
     for kind in dict.fromkeys(curve.kind for curve in curves):
-        of_kind = [curve for curve in curves if curve.kind == kind]
-        for start in range(0, len(of_kind), _SIDE_BY_SIDE):
-            yield _curves_table(kind, of_kind[start : start + _SIDE_BY_SIDE])
+        curves_of_kind = [curve for curve in curves if curve.kind == kind]
+        for start in range(0, len(curves_of_kind), _COLUMNS_PER_TABLE):
+            yield _make_curve_table(kind, curves_of_kind[start : start + _COLUMNS_PER_TABLE])
 
 
-def _curves_table(kind: str, curves: Sequence[SizeCurve]) -> Table:
-    names = [readable_name(curve.tokenizer) for curve in curves]
-    table = _table(f"bytes per token by size: {readable_name(kind)}", "ids", names)
+def _make_curve_table(kind: str, curves: Sequence[SizeCurve]) -> Table:
+    names = [make_printable(curve.tokenizer) for curve in curves]
+    table = _make_table(f"bytes per token by size: {make_printable(kind)}", "ids", names)
     by_size = [dict(zip(curve.sizes, curve.bytes_per_token, strict=True)) for curve in curves]
     for size in sorted(set().union(*by_size)):
-        table.add_row(f"{size:,}", *(shown(of[size]) if size in of else "" for of in by_size))
+        table.add_row(f"{size:,}", *(format_number(of[size]) if size in of else "" for of in by_size))
     return table
 
 
-def _tokens_table(name: str, use: TokenUse) -> Table:
+def _make_tokens_table(name: str, use: TokenUse) -> Table:
     """The longest tokens, and the most frequent ones beside them."""
-    table = _table(f"tokens of {name}", "longest", ["bytes", "times"])
+    table = _make_table(f"tokens of {name}", "longest", ["bytes", "times"])
     table.add_column("most frequent")
     table.add_column("times", justify="right")
-    longest, frequent = use.longest(_TOKENS_SHOWN), use.most_frequent(_TOKENS_SHOWN)
+    longest, frequent = use.longest(_MAX_TOKENS), use.most_frequent(_MAX_TOKENS)
     for long, often in itertools.zip_longest(longest, frequent):
-        left = ["", "", ""] if long is None else [_token(long.token), str(long.nbytes), f"{long.times:,}"]
-        right = ["", ""] if often is None else [_token(often.token), f"{often.times:,}"]
+        left = (
+            ["", "", ""] if long is None else [_format_token(long.token), str(long.nbytes), f"{long.times:,}"]
+        )
+        right = ["", ""] if often is None else [_format_token(often.token), f"{often.times:,}"]
         table.add_row(*left, *right)
     return table
 
 
-def _lengths_table(name: str, use: TokenUse) -> Table:
+def _make_lengths_table(name: str, use: TokenUse) -> Table:
     """A histogram in characters: of the vocabulary, and of the texts."""
-    table = _table(f"lengths of tokens of {name}", "bytes", [])
+    table = _make_table(f"lengths of tokens of {name}", "bytes", [])
     for title in ("of the vocabulary", "of the texts"):
         table.add_column("", justify="right")
         table.add_column(title, min_width=_BAR_WIDTH)
-    bins = length_bins(use)
-    columns = [[each.of_vocabulary for each in bins], [each.of_texts for each in bins]]
+    bins = compute_length_bins(use)
+    columns = [[each.num_in_vocabulary for each in bins], [each.num_in_texts for each in bins]]
     for each, *counts in zip(bins, *columns, strict=True):
-        cells = itertools.chain.from_iterable(map(_bar, counts, columns))
+        cells = itertools.chain.from_iterable(map(_format_bar, counts, columns))
         table.add_row(each.label, *cells)
     return table
 
 
-def _bar(count: int, column: Sequence[int]) -> tuple[str, str]:
+def _format_bar(count: int, column: Sequence[int]) -> tuple[str, str]:
     """Which part of a column a count is, and a bar for it."""
-    most, total = max(column), sum(column)
-    return shown(count / total if total else nan, SHARE), "█" * (most and round(_BAR_WIDTH * count / most))
+    maximum, total = max(column), sum(column)
+    return format_number(count / total if total else nan, SHARE), "█" * (
+        maximum and round(_BAR_WIDTH * count / maximum)
+    )
 
 
-def _table(title: str, first: str, columns: Sequence[str]) -> Table:
+def _make_table(title: str, first: str, columns: Sequence[str]) -> Table:
     from rich.table import Table  # noqa: PLC0415 (slow to import)
 
-    heading = _text(title)
+    heading = _make_text(title)
     table = Table(
         title=heading,
         title_justify="left",
@@ -153,19 +159,19 @@ def _table(title: str, first: str, columns: Sequence[str]) -> Table:
         header_style="bold",
         pad_edge=False,
     )
-    table.add_column(_text(first))
+    table.add_column(_make_text(first))
     for column in columns:
-        table.add_column(_text(column), justify="right")
+        table.add_column(_make_text(column), justify="right")
     return table
 
 
-def _token(token: str) -> Text:
-    text = _text(visible(token), "cyan")
+def _format_token(token: str) -> Text:
+    text = _make_text(make_visible(token), "cyan")
     text.truncate(_TOKEN_WIDTH, overflow="ellipsis")
     return text
 
 
-def _text(text: str, style: str = "") -> Text:
+def _make_text(text: str, style: str = "") -> Text:
     """Text that is not markup."""
     from rich.text import Text  # noqa: PLC0415 (slow to import)
 

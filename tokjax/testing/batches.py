@@ -35,7 +35,7 @@ def check_batch(batch: Any, *functions: Callable[[Any], Any]) -> None:
     import jax  # noqa: PLC0415 (`import tokjax.testing` loads no JAX)
 
     num_rows = _check_leaves(batch)
-    head, tail = (jax.tree.map(lambda a, part=part: a[part], batch) for part in _halves(num_rows))
+    head, tail = (jax.tree.map(lambda a, part=part: a[part], batch) for part in _get_halves(num_rows))
     joined = jax.tree.map(lambda *parts: np.concatenate(parts), head, tail)
     check_same("two slices, concatenated", batch, joined, np.ndarray)
     donated = jax.jit(_identity, donate_argnums=0)(jax.device_put(batch))
@@ -70,20 +70,22 @@ def _check_function(batch: Any, function: Callable[[Any], Any], num_rows: int) -
     half = num_rows // 2
     even = 2 * half
 
-    def in_many_ways(given: Any) -> dict[str, Any]:
-        micro = jax.tree.map(lambda a: a[:even].reshape(2, half, *a.shape[1:]), given)
+    def run_transformations(device_batch: Any) -> dict[str, Any]:
+        micro = jax.tree.map(lambda a: a[:even].reshape(2, half, *a.shape[1:]), device_batch)
         return {
-            "jax.jit": function(given),
-            "jax.vmap over rows": jax.vmap(function)(given),
-            "jax.lax.scan over rows": jax.lax.scan(lambda _, row: (None, function(row)), None, given)[1],
-            "microbatches (steps, rows, ...)": _flat(function(micro)),
-            "jax.lax.scan over microbatches": _flat(
+            "jax.jit": function(device_batch),
+            "jax.vmap over rows": jax.vmap(function)(device_batch),
+            "jax.lax.scan over rows": jax.lax.scan(lambda _, row: (None, function(row)), None, device_batch)[
+                1
+            ],
+            "microbatches (steps, rows, ...)": _flatten_microbatches(function(micro)),
+            "jax.lax.scan over microbatches": _flatten_microbatches(
                 jax.lax.scan(lambda _, part: (None, function(part)), None, micro)[1]
             ),
-            "a slice of it": function(jax.tree.map(lambda a: a[:half], given)),
+            "a slice of it": function(jax.tree.map(lambda a: a[:half], device_batch)),
         }
 
-    for way, found in jax.jit(in_many_ways)(jax.device_put(batch)).items():
+    for way, found in jax.jit(run_transformations)(jax.device_put(batch)).items():
         rows = jax.tree.leaves(found)[0].shape[0]
         part = jax.tree.map(lambda a, rows=rows: a[:rows], expected)
         check_same(f"{name}, {way}", part, found, jax.Array)
@@ -92,19 +94,19 @@ def _check_function(batch: Any, function: Callable[[Any], Any], num_rows: int) -
     spec: Any = jax.sharding.PartitionSpec("data")  # type: ignore[no-untyped-call]
     placed = jax.device_put(batch, jax.sharding.NamedSharding(mesh, spec))
     check_same(f"{name}, rows on {count} devices", expected, jax.jit(function)(placed), jax.Array)
-    shard_map = jax.shard_map if hasattr(jax, "shard_map") else _old_shard_map()
+    shard_map = jax.shard_map if hasattr(jax, "shard_map") else _import_old_shard_map()
     mapped = jax.jit(shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec))
     check_same(f"{name}, jax.shard_map", expected, mapped(placed), jax.Array)
 
 
-def _flat(result: Any) -> Any:
+def _flatten_microbatches(result: Any) -> Any:
     """Results of microbatches, `(steps, rows, ...)`, as those of one batch."""
     import jax  # noqa: PLC0415
 
     return jax.tree.map(lambda a: a.reshape(a.shape[0] * a.shape[1], *a.shape[2:]), result)
 
 
-def _halves(num_rows: int) -> tuple[slice, slice]:
+def _get_halves(num_rows: int) -> tuple[slice, slice]:
     return slice(num_rows // 2), slice(num_rows // 2, None)
 
 
@@ -112,7 +114,7 @@ def _identity(batch: Any) -> Any:
     return batch
 
 
-def _old_shard_map() -> Any:
+def _import_old_shard_map() -> Any:
     from jax.experimental.shard_map import shard_map  # noqa: PLC0415 (before JAX 0.8)
 
     return shard_map

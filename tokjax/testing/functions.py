@@ -32,19 +32,19 @@ def check_array_function(function: Callable[..., Any], *arrays: Any) -> None:
     import jax  # noqa: PLC0415 (`import tokjax.testing` loads no JAX)
     import jax.numpy as jnp  # noqa: PLC0415
 
-    for place, leaf in enumerate(jax.tree.leaves(arrays)):
+    for index, leaf in enumerate(jax.tree.leaves(arrays)):
         assert isinstance(leaf, np.ndarray), (
-            f"array {place} is a {type(leaf).__name__}, not an array of NumPy; bind what is no array"
+            f"array {index} is a {type(leaf).__name__}, not an array of NumPy; bind what is no array"
         )
     before = jax.tree.map(np.copy, arrays)
     expected = function(*arrays)
     assert jax.tree.leaves(expected), f"it gives no array, but {expected!r:.80}"
     check_same("what it was given, after the call", before, arrays, np.ndarray)
     check_same("NumPy, called again", expected, function(*arrays), (np.ndarray, np.generic))
-    given = jax.tree.map(jnp.asarray, arrays)
-    check_same("eager JAX", expected, function(*given), jax.Array)
-    check_same("jax.jit", expected, jax.jit(function)(*given), jax.Array)
-    stacked = jax.tree.map(lambda array: jnp.stack([array, array]), given)
+    device_arrays = jax.tree.map(jnp.asarray, arrays)
+    check_same("eager JAX", expected, function(*device_arrays), jax.Array)
+    check_same("jax.jit", expected, jax.jit(function)(*device_arrays), jax.Array)
+    stacked = jax.tree.map(lambda array: jnp.stack([array, array]), device_arrays)
     mapped = jax.jit(jax.vmap(function))(*stacked)
     for row in (0, 1):
         part = jax.tree.map(lambda array: array[row], mapped)  # noqa: B023 (called here)
@@ -58,8 +58,8 @@ def check_same(way: str, expected: Any, found: Any, kind: Any) -> None:
     wanted, structure = jax.tree.structure(expected), jax.tree.structure(found)
     assert str(wanted) == str(structure), f"{way}: the structure is {structure}, not {wanted}"
     leaves = zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True)
-    for place, (left, right) in enumerate(leaves):
-        what = f"{way}: array {place}"
+    for index, (left, right) in enumerate(leaves):
+        what = f"{way}: array {index}"
         assert isinstance(right, kind), f"{what} is a {type(right).__name__}"
         described = [f"{array.dtype}{list(array.shape)}" for array in (left, right)]
         assert described[0] == described[1], f"{what} is {described[1]}, not {described[0]}"

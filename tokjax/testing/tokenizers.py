@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tokjax.core.records import TokenizationResult
-    from tokjax.core.template import Place
+    from tokjax.core.template import TemplatePiece
 
 HARD_TEXTS: tuple[str | bytes, ...] = (
     "",
@@ -44,14 +44,14 @@ HARD_TEXTS: tuple[str | bytes, ...] = (
 )
 """Texts of many scripts, of nothing, of surrogates, of bytes that are no UTF-8."""
 
-_PLAIN = ("low", "a", "low low", "newest widest low", "the inner meaning", "low lower")
+_PLAIN_TEXTS = ("low", "a", "low low", "newest widest low", "the inner meaning", "low lower")
 """Texts of words that most vocabularies can express."""
-_ROWS = ("offsets", "special_tokens_mask", "token_type_ids", "word_ids", "sequence_ids")
+_OPTIONAL_COLUMNS = ("offsets", "special_tokens_mask", "token_type_ids", "word_ids", "sequence_ids")
 
 
 def check_vocabulary(tokenizer: Any) -> None:
     """Ids and tokens go both ways, and roles name special tokens."""
-    table = protocol.vocabulary_of(tokenizer)
+    table = protocol.get_vocabulary(tokenizer)
     assert protocol.vocab_size(tokenizer) == max(table.bytes_by_id) + 1, (
         "vocab_size is the largest id plus one"
     )
@@ -63,27 +63,27 @@ def check_vocabulary(tokenizer: Any) -> None:
 
 def check_columns(tokenizer: Any) -> None:
     """All columns are of one length, and have the values that they may have."""
-    table = protocol.vocabulary_of(tokenizer)
+    table = protocol.get_vocabulary(tokenizer)
     for text in HARD_TEXTS:
-        result = _encoded(tokenizer, text)
+        result = _encode(tokenizer, text)
         table.check_ids(result.ids)
         assert result.ids.dtype == np.int32, f"ids of {text!r:.60} are {result.ids.dtype}, not int32"
         assert result.attention_mask is not None, "return_masks=True gives an attention_mask"
         assert result.attention_mask.all(), f"the attention mask of {text!r:.60} is not all ones"
-        for name in _ROWS[1:3]:
+        for name in _OPTIONAL_COLUMNS[1:3]:
             assert getattr(result, name) is not None, f"return_masks=True gives {name}"
         special = result.special_tokens_mask
         assert special is not None
         expected = table.is_special.take(result.ids)
         assert (special[expected] == 1).all(), f"a special token of {text!r:.60} has mask 0"
         assert (special[~expected] == 0).all(), f"an ordinary token of {text!r:.60} has mask 1"
-        _check_places(result, table.template.single, text)
+        _check_inserted_tokens(result, table.template.single, text)
 
 
 def check_offsets(tokenizer: Any) -> None:
     """Offsets keep the contract, in the text that they refer to."""
     for text in HARD_TEXTS:
-        result = _encoded(tokenizer, text)
+        result = _encode(tokenizer, text)
         if result.offsets is None:
             continue
         view = text
@@ -103,10 +103,10 @@ def check_offsets(tokenizer: Any) -> None:
         assert_offsets_contract(text, mapped)
 
 
-def check_that_spans_cover(tokenizer: Any) -> None:
+def check_span_coverage(tokenizer: Any) -> None:
     """Every letter of a plain text is in the span of a token, and no span holds all of a longer one."""
-    for text in _PLAIN:
-        result = _encoded(tokenizer, text)
+    for text in _PLAIN_TEXTS:
+        result = _encode(tokenizer, text)
         if result.offsets is None:
             continue
         covered = np.zeros(len(text), bool)
@@ -122,12 +122,14 @@ def check_batches(tokenizer: Any) -> None:
     batch = encode.encode_batch_result(tokenizer, texts, disallowed_special=())
     assert len(batch) == len(texts), "a batch has a row a text"
     for text, row in zip(texts, batch, strict=True):
-        assert row == _encoded(tokenizer, text), f"{text!r:.60} is another row in a batch than alone"
-    bare = encode.encode_batch_result(
+        assert row == _encode(tokenizer, text), f"{text!r:.60} is another row in a batch than alone"
+    ordinary_ids = encode.encode_batch_result(
         tokenizer, texts, return_offsets=False, return_masks=False, disallowed_special=()
     )
-    assert bare.ids.tolist() == batch.ids.tolist(), "ids change with the columns that are asked for"
-    assert all(getattr(bare, name) is None for name in _ROWS), "columns that were not asked for"
+    assert ordinary_ids.ids.tolist() == batch.ids.tolist(), "ids change with the columns that are asked for"
+    assert all(getattr(ordinary_ids, name) is None for name in _OPTIONAL_COLUMNS), (
+        "columns that were not asked for"
+    )
     assert len(encode.encode_batch_result(tokenizer, [])) == 0, "a batch of no texts"
 
 
@@ -136,17 +138,17 @@ def check_encode(tokenizer: Any) -> None:
     for text in HARD_TEXTS:
         for add in (True, False):
             alone = protocol.encode(tokenizer, text, add_special_tokens=add, disallowed_special=())
-            result = _encoded(tokenizer, text, add_special_tokens=add)
+            result = _encode(tokenizer, text, add_special_tokens=add)
             assert alone.tolist() == result.ids.tolist(), f"encode and encode_result of {text!r:.60}"
         by_default = protocol.encode(tokenizer, text, disallowed_special=())
-        assert by_default.tolist() == _encoded(tokenizer, text).ids.tolist(), "encode adds special tokens"
+        assert by_default.tolist() == _encode(tokenizer, text).ids.tolist(), "encode adds special tokens"
 
 
 def check_round_trip(tokenizer: Any) -> None:
     """Plain words that the vocabulary can express come back, and different texts have different ids."""
     unknown = protocol.unk_id(tokenizer)
     seen: dict[tuple[int, ...], str] = {}
-    for text in _PLAIN:
+    for text in _PLAIN_TEXTS:
         ids = protocol.encode(tokenizer, text)
         if unknown is not None and unknown in ids:
             continue
@@ -158,18 +160,18 @@ def check_round_trip(tokenizer: Any) -> None:
 
 def check_template(tokenizer: Any) -> None:
     """`add_special_tokens` puts the tokens of the template around a text, and nothing else."""
-    table = protocol.vocabulary_of(tokenizer)
-    for text in _PLAIN:
-        bare = _encoded(tokenizer, text, add_special_tokens=False).ids.tolist()
+    table = protocol.get_vocabulary(tokenizer)
+    for text in _PLAIN_TEXTS:
+        ordinary_ids = _encode(tokenizer, text, add_special_tokens=False).ids.tolist()
         expected: list[int] = []
-        for place in table.template.single:
-            expected += bare if place.token is None else [table.special[place.token]]
-        assert _encoded(tokenizer, text).ids.tolist() == expected, f"{text!r} in the template"
+        for position in table.template.single:
+            expected += ordinary_ids if position.token is None else [table.special[position.token]]
+        assert _encode(tokenizer, text).ids.tolist() == expected, f"{text!r} in the template"
 
 
 def check_decoding(tokenizer: Any) -> None:
     """Any ids decode, and a batch of them as one by one."""
-    table = protocol.vocabulary_of(tokenizer)
+    table = protocol.get_vocabulary(tokenizer)
     protocol.decode_bytes(tokenizer, np.array(list(table.bytes_by_id), np.int32))
     for text in HARD_TEXTS:
         ids = protocol.encode(tokenizer, text, disallowed_special=())
@@ -181,7 +183,7 @@ def check_decoding(tokenizer: Any) -> None:
 def check_special_tokens(tokenizer: Any) -> None:
     """A special token in a text is refused, or found with its span, or ordinary text."""
     for name, id_ in protocol.special_tokens(tokenizer).items():
-        if name == protocol.vocabulary_of(tokenizer).roles.get("unk"):
+        if name == protocol.get_vocabulary(tokenizer).roles.get("unk"):
             continue
         text = f"a {name} b"
         try:
@@ -190,7 +192,7 @@ def check_special_tokens(tokenizer: Any) -> None:
             pass
         else:
             raise AssertionError(f"{text!r} holds a special token, and is not refused")
-        found = _encoded(tokenizer, text, add_special_tokens=False, allowed_special={name})
+        found = _encode(tokenizer, text, add_special_tokens=False, allowed_special={name})
         assert id_ in found.ids, f"{name!r} is allowed, and not found in {text!r}"
         try:
             ordinary = protocol.encode(tokenizer, text, add_special_tokens=False, disallowed_special=())
@@ -202,16 +204,18 @@ def check_special_tokens(tokenizer: Any) -> None:
 def check_pairs(tokenizer: Any) -> None:
     """A pair has the tokens of both texts, in the tokenizer's template; truncation keeps to a length."""
     for first, second in pairwise(HARD_TEXTS):
-        result = _encoded(tokenizer, first, second)
+        result = _encode(tokenizer, first, second)
         assert result.sequence_ids is not None or result.offsets is None
-        parts = [_encoded(tokenizer, text, add_special_tokens=False).ids for text in (first, second)]
+        parts = [_encode(tokenizer, text, add_special_tokens=False).ids for text in (first, second)]
         if result.sequence_ids is not None:
             for number, ids in enumerate(parts):
-                of_text = result.ids[result.sequence_ids == number]
-                assert of_text.tolist() == ids.tolist(), f"text {number} of {first!r:.40} and {second!r:.40}"
+                text_type_id = result.ids[result.sequence_ids == number]
+                assert text_type_id.tolist() == ids.tolist(), (
+                    f"text {number} of {first!r:.40} and {second!r:.40}"
+                )
         around = len(result) - sum(map(len, parts))
-        cut = _encoded(tokenizer, first, second, max_length=around + 3)
-        assert len(cut) == min(around + 3, len(result)), f"{first!r:.40} and {second!r:.40}, cut"
+        truncated = _encode(tokenizer, first, second, max_length=around + 3)
+        assert len(truncated) == min(around + 3, len(result)), f"{first!r:.40} and {second!r:.40}, cut"
 
 
 def check_pickling(tokenizer: Any) -> None:
@@ -220,15 +224,15 @@ def check_pickling(tokenizer: Any) -> None:
     assert again == tokenizer, "what comes back from a pickle is not equal"
     assert protocol.fingerprint(again) == protocol.fingerprint(tokenizer), "its fingerprint is another"
     for text in HARD_TEXTS:
-        assert _encoded(again, text) == _encoded(tokenizer, text), f"it encodes {text!r:.60} otherwise"
+        assert _encode(again, text) == _encode(tokenizer, text), f"it encodes {text!r:.60} otherwise"
 
 
 def check_threads(tokenizer: Any) -> None:
     """Threads can share it."""
-    expected = [_encoded(tokenizer, text) for text in HARD_TEXTS]
+    expected = [_encode(tokenizer, text) for text in HARD_TEXTS]
     with ThreadPoolExecutor(4) as threads:
         for _ in range(3):
-            found = list(threads.map(lambda text: _encoded(tokenizer, text), HARD_TEXTS))
+            found = list(threads.map(lambda text: _encode(tokenizer, text), HARD_TEXTS))
             assert found == expected, "in threads it encodes otherwise"
 
 
@@ -236,7 +240,7 @@ CHECKS: tuple[Callable[[Any], None], ...] = (
     check_vocabulary,
     check_columns,
     check_offsets,
-    check_that_spans_cover,
+    check_span_coverage,
     check_template,
     check_batches,
     check_encode,
@@ -256,14 +260,14 @@ def check_tokenizer(tokenizer: Any) -> None:
         check(tokenizer)
 
 
-def _check_places(result: TokenizationResult, single: Sequence[Place], text: Any) -> None:
+def _check_inserted_tokens(result: TokenizationResult, single: Sequence[TemplatePiece], text: Any) -> None:
     """Type ids are those of the template; word ids count up, and are -1 where a token was inserted."""
     if result.sequence_ids is None:
         return
     inserted = result.sequence_ids == -1
     assert result.token_type_ids is not None
-    [of_text] = [place.type_id for place in single if place.text is not None]
-    assert (result.token_type_ids[~inserted] == of_text).all(), f"type ids of {text!r:.60}"
+    [text_type_id] = [position.type_id for position in single if position.text is not None]
+    assert (result.token_type_ids[~inserted] == text_type_id).all(), f"type ids of {text!r:.60}"
     words = result.word_ids
     if words is not None:
         assert (words[inserted] == -1).all(), f"an inserted token of {text!r:.60} has a word id"
@@ -271,5 +275,5 @@ def _check_places(result: TokenizationResult, single: Sequence[Place], text: Any
         assert (np.diff(words[~inserted]) >= 0).all(), f"word ids of {text!r:.60} go backwards"
 
 
-def _encoded(tokenizer: Any, text: Any, pair: Any = None, **options: Any) -> TokenizationResult:
+def _encode(tokenizer: Any, text: Any, pair: Any = None, **options: Any) -> TokenizationResult:
     return encode.encode_result(tokenizer, text, pair, **{"disallowed_special": (), **options})

@@ -24,12 +24,12 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.directories import DirectoryKind, exclusive_place, replaced_path, resolve
+from tokjax._util.directories import DirectoryKind, get_replaced_path, open_atomic_directory, resolve
 from tokjax._util.files import (
     NotRegularFileError,
-    checksum_of_json,
+    compute_file_sha256,
+    compute_json_checksum,
     read_regular,
-    sha256_of_file,
     write_atomically,
 )
 from tokjax.core import protocol
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _FORMAT, _VERSION = "tokjax-training-bundle", 1
 _MANIFEST, _MERGES, _REPORT = "manifest.json", "merges.json", "report.md"
-_KINDS: Mapping[str, Callable[..., Trained]] = {
+_RESULT_TYPES: Mapping[str, Callable[..., Trained]] = {
     "bpe": TrainedBPE,
     "wordpiece": TrainedWordPiece,
     "word_level": TrainedWordLevel,
@@ -112,14 +112,14 @@ def save_training_bundle(
             another process is writing it.
     """
     target = resolve(path)
-    with exclusive_place(target, _BUNDLE, overwrite=overwrite) as directory:
+    with open_atomic_directory(target, _BUNDLE, overwrite=overwrite) as directory:
         save_tokenizer(trained.tokenizer, directory / TOKENIZER_FILE)
         if isinstance(trained, TrainedBPE):
-            _write_text(directory / _MERGES, json.dumps(_merges_as_ids(trained)))
-        manifest = _manifest(trained)
-        _write_text(directory / _REPORT, _report(trained, manifest))
-        manifest["digests"] = {file.name: sha256_of_file(file) for file in sorted(directory.iterdir())}
-        manifest["checksum"] = checksum_of_json(manifest)
+            _write_text(directory / _MERGES, json.dumps(_get_merge_ids(trained)))
+        manifest = _build_manifest(trained)
+        _write_text(directory / _REPORT, _format_report(trained, manifest))
+        manifest["digests"] = {file.name: compute_file_sha256(file) for file in sorted(directory.iterdir())}
+        manifest["checksum"] = compute_json_checksum(manifest)
         _write_text(directory / _MANIFEST, json.dumps(manifest, indent=1))
     return load_training_bundle(target)
 
@@ -141,14 +141,14 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     digests = manifest.get("digests")
     if not isinstance(digests, dict) or TOKENIZER_FILE not in digests:
         raise BundleError(f"{directory}: the manifest lists no files")
-    contents = {name: _read_checked(directory / name, digest) for name, digest in digests.items()}
+    contents = {name: _read_verified(directory / name, digest) for name, digest in digests.items()}
     try:
         tokenizer = parse_tokjax(contents[TOKENIZER_FILE], str(directory / TOKENIZER_FILE))
-        stats = _stats_from(manifest)
+        stats = _parse_stats(manifest)
         more = []
         if _MERGES in contents:
-            more.append(_merges_from(json.loads(contents[_MERGES]), tokenizer))
-        trained = _KINDS[manifest["options"]["trainer"]](tokenizer, stats, manifest["options"], *more)
+            more.append(_parse_merges(json.loads(contents[_MERGES]), tokenizer))
+        trained = _RESULT_TYPES[manifest["options"]["trainer"]](tokenizer, stats, manifest["options"], *more)
         sources = tuple(BundleSource(**source) for source in manifest["sources"])
         return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
     except (TokenizerFormatError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -160,7 +160,7 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(read_regular(file))
     except (FileNotFoundError, NotADirectoryError):
-        moved = replaced_path(directory)
+        moved = get_replaced_path(directory)
         hint = (
             f"; its writer was killed while it replaced it: run it again, or rename {moved.name} to "
             f"{directory.name}"
@@ -182,12 +182,12 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
             f"version {_VERSION}"
         )
     stored = manifest.pop("checksum", None)
-    if stored != checksum_of_json(manifest):
+    if stored != compute_json_checksum(manifest):
         raise BundleError(f"{file}: altered or damaged: it says checksum {stored!r}, which is not its own")
     return manifest
 
 
-def _read_checked(file: Path, digest: object) -> bytes:
+def _read_verified(file: Path, digest: object) -> bytes:
     """Returns the contents of a file that has this SHA-256."""
     try:
         contents = read_regular(file)
@@ -200,7 +200,7 @@ def _read_checked(file: Path, digest: object) -> bytes:
     return contents
 
 
-def _manifest(trained: Trained) -> dict[str, Any]:
+def _build_manifest(trained: Trained) -> dict[str, Any]:
     stats = asdict(trained.stats)
     del stats["files"]
     return {
@@ -208,24 +208,24 @@ def _manifest(trained: Trained) -> dict[str, Any]:
         "version": _VERSION,
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "options": dict(trained.options),
-        "sources": [_source(file)._asdict() for file in trained.stats.files],
+        "sources": [_make_source(file)._asdict() for file in trained.stats.files],
         "stats": stats,
         "tokenizer": protocol.fingerprint(trained.tokenizer),
         "versions": {"python": platform.python_version()} | {name: version(name) for name in _LIBRARIES},
     }
 
 
-def _source(file: SourceFile) -> BundleSource:
+def _make_source(file: SourceFile) -> BundleSource:
     path = Path(file.path)
     try:
         stat = path.stat()
         unchanged = (stat.st_size, stat.st_mtime_ns) == (file.nbytes, file.modified_ns)
-        return BundleSource(*file, sha256_of_file(path) if unchanged else None)
+        return BundleSource(*file, compute_file_sha256(path) if unchanged else None)
     except OSError:
         return BundleSource(*file, None)
 
 
-def _stats_from(manifest: Mapping[str, Any]) -> TrainingStats:
+def _parse_stats(manifest: Mapping[str, Any]) -> TrainingStats:
     files = tuple(
         SourceFile(source["path"], source["nbytes"], source["modified_ns"]) for source in manifest["sources"]
     )
@@ -233,17 +233,17 @@ def _stats_from(manifest: Mapping[str, Any]) -> TrainingStats:
     return TrainingStats(**values)
 
 
-def _merges_as_ids(trained: TrainedBPE) -> list[tuple[int, int]]:
-    id_of = trained.tokenizer.vocabulary.ordinary
-    return [(id_of[left], id_of[right]) for left, right in trained.merges]
+def _get_merge_ids(trained: TrainedBPE) -> list[tuple[int, int]]:
+    token_ids = trained.tokenizer.vocabulary.ordinary
+    return [(token_ids[left], token_ids[right]) for left, right in trained.merges]
 
 
-def _merges_from(pairs: Sequence[Sequence[int]], tokenizer: Any) -> tuple[tuple[bytes, bytes], ...]:
+def _parse_merges(pairs: Sequence[Sequence[int]], tokenizer: Any) -> tuple[tuple[bytes, bytes], ...]:
     token = tokenizer.vocabulary.bytes_by_id
     return tuple((token[left], token[right]) for left, right in pairs)
 
 
-def _report(trained: Trained, manifest: Mapping[str, Any]) -> str:
+def _format_report(trained: Trained, manifest: Mapping[str, Any]) -> str:
     """What a person wants to know first."""
     stats, table = trained.stats, trained.tokenizer.vocabulary
     longest = sorted(table.ordinary, key=lambda token: (-len(token), token))[:10]
@@ -259,21 +259,21 @@ def _report(trained: Trained, manifest: Mapping[str, Any]) -> str:
         f"| unique words | {stats.unique_words:,} |",
         f"| bytes per token, on that text | {stats.bytes_per_token:.3f} |",
         *(f"| {phase} | {seconds:.1f} s |" for phase, seconds in stats.seconds.items()),
-        *(f"| {name} | {_cell(value)} |" for name, value in trained.options.items()),
-        f"| special tokens | {_cell(dict(table.special))} |",
-        f"| longest tokens | {_cell([table.strings[table.ordinary[token]] for token in longest])} |",
+        *(f"| {name} | {_format_cell(value)} |" for name, value in trained.options.items()),
+        f"| special tokens | {_format_cell(dict(table.special))} |",
+        f"| longest tokens | {_format_cell([table.strings[table.ordinary[token]] for token in longest])} |",
         "",
         *(f"- {note}" for note in stats.notes),
         *(["- The text ran out before the vocabulary was full."] if stats.exhausted else []),
         *(
-            f"- {_cell(source['path'])}, {source['nbytes']:,} bytes, SHA-256 {source['sha256'] or 'unknown'}"
+            f"- {_format_cell(source['path'])}, {source['nbytes']:,} bytes, SHA-256 {source['sha256'] or 'unknown'}"
             for source in manifest["sources"]
         ),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _cell(value: object) -> str:
+def _format_cell(value: object) -> str:
     """A value in a cell of a Markdown table."""
     return "`" + json.dumps(value, ensure_ascii=False).replace("|", "\\|").replace("`", "\\u0060") + "`"
 

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
-from tokjax._util.progress import progress_bar
-from tokjax._util.threads import check_executor, map_in_threads, num_threads
-from tokjax.bpe.chunks import as_segments, cut_into_words, gather
-from tokjax.bpe.pre_tokenizers import PatternCutter
+from tokjax._util.checks import check_int
+from tokjax._util.progress import show_progress_bar
+from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
+from tokjax.bpe.chunks import as_segments, group_segments, split_pieces
+from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core.errors import InvalidArgumentError, TrainingError
-from tokjax.corpus.opening import invalid_utf8
-from tokjax.corpus.sources import Corpus, Source, corpus_of
-from tokjax.pretokenize.patterns import word_splitter
-from tokjax.pretokenize.special_tokens import between_special, checked_special
-from tokjax.trainer.count_table import WordCounter
+from tokjax.corpus.opening import find_invalid_utf8
+from tokjax.corpus.sources import Corpus, Source, open_corpus
+from tokjax.pretokenize.patterns import make_pattern_splitter
+from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
+from tokjax.trainer.pretoken_counter import PretokenCounter
 from tokjax.trainer.pretoken_counts import PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _EXECUTOR_CHUNK_BYTES = 1 << 24
 """Larger, since each of these is counted from nothing, and its words are sent back."""
 _PIECE_CHARACTERS = 1 << 20
 """Larger than those of the engine: threads wait for one another between calls of NumPy."""
-_SAMPLED_CHUNKS, _LEAST_SAMPLED, _MOST_SAMPLED = 64, 1 << 14, 1 << 24
+_SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES, _MAX_SAMPLED_BYTES = 64, 1 << 14, 1 << 24
 
 
 def count_pretokens(
@@ -86,14 +86,14 @@ def count_pretokens(
     >>> list(counts.items())
     [(b'low', 1), (b' low', 1), (b' lower', 1)]
     """
-    special = tuple(checked_special(special_tokens))
+    special = tuple(check_special_names(special_tokens))
     check_executor(executor)
-    at_once = num_threads(None if workers is None else checked_int("workers", workers, least=1))
-    seed = checked_int("seed", seed, least=0)
-    sample = None if max_bytes is None else _Sample(checked_int("max_bytes", max_bytes, least=1), seed)
+    concurrency = resolve_num_threads(None if workers is None else check_int("workers", workers, minimum=1))
+    seed = check_int("seed", seed, minimum=0)
+    sample = None if max_bytes is None else _Sample(check_int("max_bytes", max_bytes, minimum=1), seed)
     chunk_bytes = _CHUNK_BYTES if executor is None else _EXECUTOR_CHUNK_BYTES
-    corpus = _corpus(source, special, pattern, chunk_bytes, sample)
-    counter = WordCounter()
+    corpus = _open_corpus(source, special, pattern, chunk_bytes, sample)
+    counter = PretokenCounter()
     count: Callable[[Chunk], _Size | PretokenCounts]
     count = partial(_count_into, counter, special=special, pattern=pattern)
     if executor is not None:
@@ -101,10 +101,10 @@ def count_pretokens(
     documents = nbytes = 0
     chunks, ahead = itertools.tee(corpus.chunks)
     with (
-        progress_bar("counting", corpus.nbytes, unit="bytes", enabled=progress) as advance,
-        _clear_if_stopped(),
+        show_progress_bar("counting", corpus.nbytes, unit="bytes", enabled=progress) as advance,
+        _raise_clear_errors(),
     ):
-        parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, at_once, executor)
+        parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, concurrency, executor)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
                 counter.merge(part.counted())
@@ -119,7 +119,7 @@ def count_pretokens(
     return counts
 
 
-def counts_of(
+def resolve_counts(
     source: Source | PretokenCounts,
     *,
     special_tokens: Sequence[str] | None,
@@ -143,7 +143,7 @@ def counts_of(
     Raises:
         InvalidArgumentError: the words were counted with special tokens or a pattern that are not these.
     """
-    special = special_of(source, special_tokens)
+    special = resolve_special_tokens(source, special_tokens)
     if not isinstance(source, PretokenCounts):
         return count_pretokens(
             source,
@@ -153,28 +153,30 @@ def counts_of(
             executor=executor,
             progress=progress,
         )
-    for name, said, counted in (
+    for name, requested, counted in (
         ("special_tokens", special, source.special_tokens),
         ("pattern", source.pattern if pattern is None else pattern, source.pattern),
     ):
-        if said != counted:
+        if requested != counted:
             raise InvalidArgumentError(
-                f"the words were counted with {name}={counted!r}, not {said!r}; leave {name} out, or "
+                f"the words were counted with {name}={counted!r}, not {requested!r}; leave {name} out, or "
                 "count again"
             )
     return source
 
 
-def special_of(source: Source | PretokenCounts, special_tokens: Sequence[str] | None) -> tuple[str, ...]:
+def resolve_special_tokens(
+    source: Source | PretokenCounts, special_tokens: Sequence[str] | None
+) -> tuple[str, ...]:
     """The special tokens: what was said, or what counts were made with, or none."""
     if special_tokens is None and isinstance(source, PretokenCounts):
         return source.special_tokens
-    return tuple(checked_special(special_tokens or ()))
+    return tuple(check_special_names(special_tokens or ()))
 
 
 def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:
     """Count the words of one chunk; runs in a worker."""
-    counter = WordCounter()
+    counter = PretokenCounter()
     size = _count_into(counter, chunk, special=special_tokens, pattern=pattern)
     return pretoken_counts(counter.counted(), pattern, special_tokens, *size)
 
@@ -193,32 +195,34 @@ class _Size(NamedTuple):
     nbytes: int
 
 
-def _count_into(counter: WordCounter, chunk: Chunk, *, special: tuple[str, ...], pattern: str) -> _Size:
+def _count_into(counter: PretokenCounter, chunk: Chunk, *, special: tuple[str, ...], pattern: str) -> _Size:
     """Count the words of a chunk with a counter that others may share."""
-    cutter = PatternCutter(word_splitter(pattern))
+    pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
     names = frozenset(special)
     ordinary: list[Text] = []
     documents = nbytes = 0
     for text, starts_document in chunk.read():
-        stretches = between_special(text, names)
-        goes_on = bool(stretches[0]) and not starts_document  # from the chunk before
-        stretches = list(filter(None, stretches))
-        documents += len(stretches) - goes_on
-        ordinary += stretches
-    for pieces in gather(as_segments(ordinary), _PIECE_CHARACTERS, cutter.cut):
-        words = cut_into_words(pieces, cutter).words
-        nbytes += int(words.lengths.sum())
-        counter.add(words)
+        segments = split_ordinary_text(text, names)
+        continues = bool(segments[0]) and not starts_document  # from the chunk before
+        segments = list(filter(None, segments))
+        documents += len(segments) - continues
+        ordinary += segments
+    for pieces in group_segments(as_segments(ordinary), _PIECE_CHARACTERS, pre_tokenizer.cut):
+        pretokens = split_pieces(pieces, pre_tokenizer).pretokens
+        nbytes += int(pretokens.lengths.sum())
+        counter.add(pretokens)
     return _Size(documents, nbytes)
 
 
-def _corpus(
+def _open_corpus(
     source: Source, special_tokens: tuple[str, ...], pattern: str, chunk_bytes: int, sample: _Sample | None
 ) -> Corpus:
     """What to count, in chunks."""
     if sample is not None:
-        chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _LEAST_SAMPLED), _MOST_SAMPLED)
-    corpus = corpus_of(source, special_tokens, chunk_bytes, safe_cuts=word_splitter(pattern).is_named)
+        chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
+    corpus = open_corpus(
+        source, special_tokens, chunk_bytes, safe_splits=make_pattern_splitter(pattern).is_named
+    )
     if sample is None:
         return corpus
     chunks = sample_chunks(corpus.chunks, *sample)
@@ -227,9 +231,9 @@ def _corpus(
 
 def _warn_of_invalid_utf8(counts: PretokenCounts) -> None:
     """Logs how many of the words that were read from files are not valid UTF-8; they are kept."""
-    if invalid_utf8(counts.data.tobytes()) is None:
+    if find_invalid_utf8(counts.data.tobytes()) is None:
         return
-    invalid = [(word, count) for word, count in counts.items() if invalid_utf8(word) is not None]
+    invalid = [(word, count) for word, count in counts.items() if find_invalid_utf8(word) is not None]
     if invalid:
         _log.warning(
             "%d words of the files have bytes that are not valid UTF-8, which were kept; such as %r",
@@ -239,7 +243,7 @@ def _warn_of_invalid_utf8(counts: PretokenCounts) -> None:
 
 
 @contextmanager
-def _clear_if_stopped() -> Iterator[None]:
+def _raise_clear_errors() -> Iterator[None]:
     """Clear words where an executor lost a worker, or the user had enough."""
     try:
         yield
@@ -264,11 +268,11 @@ def sample_chunks(chunks: Iterable[Chunk], max_bytes: int, seed: int) -> list[Ch
         seed: the same seed draws the same chunks.
     """
     numbers = np.random.default_rng(seed)
-    kept: list[tuple[float, int, Chunk]] = []  # a heap, the highest random number first
+    selected: list[tuple[float, int, Chunk]] = []  # a heap, the highest random number first
     nbytes = 0
-    for place, chunk in enumerate(chunks):
-        heapq.heappush(kept, (-numbers.random(), place, chunk))
+    for index, chunk in enumerate(chunks):
+        heapq.heappush(selected, (-numbers.random(), index, chunk))
         nbytes += chunk.nbytes
-        while nbytes - kept[0][2].nbytes >= max_bytes:
-            nbytes -= heapq.heappop(kept)[2].nbytes
-    return [chunk for _, _, chunk in sorted(kept, key=lambda entry: entry[1])]
+        while nbytes - selected[0][2].nbytes >= max_bytes:
+            nbytes -= heapq.heappop(selected)[2].nbytes
+    return [chunk for _, _, chunk in sorted(selected, key=lambda entry: entry[1])]

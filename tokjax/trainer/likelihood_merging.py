@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.trainer.likely_pairs import LikelyPairs, key_of
 
 if TYPE_CHECKING:
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax._util.progress import Advance
+    from tokjax._util.progress import AdvanceProgress
 
     Places = NDArray[np.int32]
 
-_BETWEEN_WORDS, _SWALLOWED = -1, -2
+_BETWEEN_PRETOKENS, _SWALLOWED = -1, -2
 
 
 def merge_likely(
@@ -28,8 +28,8 @@ def merge_likely(
     num_tokens: int,
     prefix: str,
     min_frequency: int,
-    advance: Advance,
-    left_out: Collection[str] = (),
+    advance: AdvanceProgress,
+    format_dropped_note: Collection[str] = (),
 ) -> list[str]:
     """The tokens that merging makes, in order.
 
@@ -40,16 +40,16 @@ def merge_likely(
         prefix: what tokens begin with that go on in a word.
         min_frequency: rarer pairs are not merged.
         advance: is told of each token.
-        left_out: forms that are no tokens, though others may be made of them: names of special tokens.
+        format_dropped_note: forms that are no tokens, though others may be made of them: names of special tokens.
     """
-    merging = _Merging(words, alphabet, num_tokens + len(left_out), prefix, min_frequency)
+    merging = _Merging(words, alphabet, num_tokens + len(format_dropped_note), prefix, min_frequency)
     made: list[str] = []
     try:
         while len(made) < num_tokens:
             token = merging.step()
             if token is None:
                 break
-            if token and token not in left_out:
+            if token and token not in format_dropped_note:
                 made.append(token)
                 advance(1)
     except KeyboardInterrupt:
@@ -91,7 +91,7 @@ class _Merging:
 
     def _symbols_of(self, words: Mapping[str, int]) -> NDArray[np.int32]:
         """Of all words end to end, a gap behind each and one more at the end."""
-        splits = splits_from_lengths(len(word) + 1 for word in words)
+        splits = make_row_splits(len(word) + 1 for word in words)
         codes = np.frombuffer("\n".join([*words, "\n"]).encode("utf-32-le"), "<u4")
         first = np.zeros(len(codes), bool)
         first[splits[:-1]] = True
@@ -100,7 +100,7 @@ class _Merging:
         begins = np.array([self._id_of.get(c, -1) for c in characters], np.int32)
         goes_on = np.array([self._id_of.get(self._prefix + c, -1) for c in characters], np.int32)
         symbols = np.where(first, begins[which], goes_on[which]).astype(np.int32)
-        symbols[splits[1:] - 1] = symbols[-1] = _BETWEEN_WORDS
+        symbols[splits[1:] - 1] = symbols[-1] = _BETWEEN_PRETOKENS
         return symbols
 
     def step(self) -> str | None:

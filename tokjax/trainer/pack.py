@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import DatasetExistsError
-from tokjax.corpus.sources import Source, read_documents, readable_again
+from tokjax.corpus.sources import Source, make_rereadable, read_documents
 from tokjax.datasets.fields import PackedTokenField
 from tokjax.datasets.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
-from tokjax.pretokenize.special_tokens import checked_special
+from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.trainer.bpe.train import END_OF_TEXT, TrainedBPE, train_bpe
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def train_and_pack(
     """
     if Path(out).exists() and not overwrite:
         raise DatasetExistsError(f"{out} exists; pass overwrite=True to replace it, or another path")
-    checked_int("chunk_tokens", chunk_tokens, least=1)
-    checked_int("shard_size", shard_size, least=1)
-    names = checked_special(special_tokens)
+    check_int("chunk_tokens", chunk_tokens, minimum=1)
+    check_int("shard_size", shard_size, minimum=1)
+    names = check_special_names(special_tokens)
     if eos_token not in names:
         names.append(eos_token)
-    with readable_again(source) as texts:
+    with make_rereadable(source) as texts:
         trained = train_bpe(
             texts,
             vocab_size=vocab_size,

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
-from tokjax._util.files import checksum_of_json, read_arrays, write_atomically
-from tokjax.bpe.hash_tables import LONGEST, Words
+from tokjax._util.files import compute_json_checksum, read_arrays, write_atomically
+from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import ranges
+from tokjax.core.ragged import concatenate_ranges
 from tokjax.corpus.files import SourceFile
-from tokjax.trainer.count_table import Counted, WordCounter
+from tokjax.trainer.pretoken_counter import CountedPretokens, PretokenCounter
 
 if TYPE_CHECKING:
     import os
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _VERSION = 1
-_WORDS_AT_ONCE = 1 << 16
+_CHUNK_PRETOKENS = 1 << 16
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 
@@ -34,8 +34,8 @@ class PretokenCounts:
 
     Attributes:
         data: the bytes of all words, laid end to end, `uint8`.
-        lengths: how many bytes each word has, `int64`, shape `(words,)`.
-        counts: how often each word stands in the corpus, `int64`, shape `(words,)`.
+        lengths: how many bytes each word has, `int64`, shape `(pretokens,)`.
+        counts: how often each word stands in the corpus, `int64`, shape `(pretokens,)`.
         pattern: the split pattern that made the words.
         special_tokens: they split the text, and were not counted.
         documents: stretches of text that are not empty, between special tokens and ends of texts.
@@ -63,13 +63,13 @@ class PretokenCounts:
 
     def items(self) -> Iterator[tuple[bytes, int]]:
         """Each word with its count, shorter words first, words of one length by their bytes."""
-        return iter(sorted(zip(self._words(), self.counts.tolist(), strict=True), key=_order))
+        return iter(sorted(zip(self._iter_pretokens(), self.counts.tolist(), strict=True), key=_get_sort_key))
 
     def __eq__(self, other: object) -> bool:
         """Whether two corpora hold the same words as often, in any order."""
         if not isinstance(other, PretokenCounts):
             return NotImplemented
-        return self._about() == other._about() and list(self.items()) == list(other.items())
+        return self._describe() == other._describe() and list(self.items()) == list(other.items())
 
     def __hash__(self) -> int:
         """Of what equal counts have in common, whatever the order of their words."""
@@ -94,7 +94,7 @@ class PretokenCounts:
                     f"counts with {name}={mine!r} and with {name}={theirs!r} don't add up; count both "
                     f"corpora with the same {name}"
                 )
-        counter = WordCounter()
+        counter = PretokenCounter()
         for part in (self, other):
             counter.merge(part.counted())
         return pretoken_counts(
@@ -109,19 +109,24 @@ class PretokenCounts:
     @cached_property
     def fingerprint(self) -> str:
         """A short name for these words and counts, in any order (no proof against forgers)."""
-        described = [self._about(), [_checksum(self.counted(), multiplier) for multiplier in _MULTIPLIERS]]
-        return checksum_of_json(described)
+        described = [
+            self._describe(),
+            [_compute_checksum(self.counted(), multiplier) for multiplier in _MULTIPLIERS],
+        ]
+        return compute_json_checksum(described)
 
-    def counted(self) -> Counted:
+    def counted(self) -> CountedPretokens:
         """The words as the engine has them."""
-        data = np.concatenate([self.data, np.zeros(LONGEST, np.uint8)])
-        return Counted(Words(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts)
+        data = np.concatenate([self.data, np.zeros(MAX_PRETOKEN_BYTES, np.uint8)])
+        return CountedPretokens(
+            Pretokens(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts
+        )
 
-    def _words(self) -> Iterator[bytes]:
+    def _iter_pretokens(self) -> Iterator[bytes]:
         data, stops = self.data.tobytes(), np.cumsum(self.lengths).tolist()
         return (data[start:stop] for start, stop in zip([0, *stops], stops, strict=False))
 
-    def _about(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         return {
             "version": _VERSION,
             "pattern": self.pattern,
@@ -132,7 +137,7 @@ class PretokenCounts:
 
 
 def pretoken_counts(
-    counted: Counted,
+    counted: CountedPretokens,
     pattern: str,
     special_tokens: tuple[str, ...],
     documents: int,
@@ -140,10 +145,10 @@ def pretoken_counts(
     files: tuple[SourceFile, ...] = (),
 ) -> PretokenCounts:
     """The value for counted words."""
-    words, counts = counted
-    size = int(words.lengths.sum())
+    pretokens, counts = counted
+    size = int(pretokens.lengths.sum())
     return PretokenCounts(
-        words.data[:size], words.lengths, counts, pattern, special_tokens, documents, nbytes, files
+        pretokens.data[:size], pretokens.lengths, counts, pattern, special_tokens, documents, nbytes, files
     )
 
 
@@ -157,10 +162,10 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
         path: the file, which is replaced if it exists.
     """
     items = list(counts.items())
-    about = counts._about() | {"files": counts.files}
+    about = counts._describe() | {"files": counts.files}
     columns: dict[str, Any] = {
-        "data": np.frombuffer(b"".join(word for word, _ in items), np.uint8),
-        "lengths": np.fromiter((len(word) for word, _ in items), np.int64, len(items)),
+        "data": np.frombuffer(b"".join(pretoken for pretoken, _ in items), np.uint8),
+        "lengths": np.fromiter((len(pretoken) for pretoken, _ in items), np.int64, len(items)),
         "counts": np.fromiter((count for _, count in items), np.int64, len(items)),
         "about": np.frombuffer(json.dumps(about).encode("utf-8"), np.uint8),
     }
@@ -199,12 +204,12 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
         if isinstance(error, InvalidArgumentError):
             raise
         raise InvalidArgumentError(f"{str(path)!r} holds no counts of words: {error}") from error
-    if not _fits(loaded):
+    if not _is_consistent(loaded):
         raise InvalidArgumentError(f"{str(path)!r} was altered: its words and counts don't fit together")
     return loaded
 
 
-def _fits(counts: PretokenCounts) -> bool:
+def _is_consistent(counts: PretokenCounts) -> bool:
     """Whether what was read can be counts of words."""
     columns = ((counts.data, np.uint8), (counts.lengths, np.int64), (counts.counts, np.int64))
     if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
@@ -214,20 +219,22 @@ def _fits(counts: PretokenCounts) -> bool:
     return bool(positive) and int(counts.lengths @ counts.counts) == counts.nbytes
 
 
-def _order(item: tuple[bytes, int]) -> tuple[int, bytes]:
+def _get_sort_key(item: tuple[bytes, int]) -> tuple[int, bytes]:
     return len(item[0]), item[0]
 
 
-def _checksum(counted: Counted, multiplier: int) -> int:
+def _compute_checksum(counted: CountedPretokens, multiplier: int) -> int:
     """The sum over all words of a number for the word, times its count: the same in any order."""
-    words, counts = counted
-    powers = np.cumprod(np.full(int(words.lengths.max(initial=0)), multiplier, np.uint64))
+    pretokens, counts = counted
+    powers = np.cumprod(np.full(int(pretokens.lengths.max(initial=0)), multiplier, np.uint64))
     total = np.zeros(1, np.uint64)
-    for first in range(0, len(counts), _WORDS_AT_ONCE):
-        some = slice(first, first + _WORDS_AT_ONCE)
-        lengths = words.lengths[some]
-        letters = words.data.take(ranges(words.starts[some], lengths)).astype(np.uint64) + np.uint64(1)
-        letters *= powers.take(ranges(np.zeros(len(lengths), np.int64), lengths))
+    for first in range(0, len(counts), _CHUNK_PRETOKENS):
+        some = slice(first, first + _CHUNK_PRETOKENS)
+        lengths = pretokens.lengths[some]
+        letters = pretokens.data.take(concatenate_ranges(pretokens.starts[some], lengths)).astype(
+            np.uint64
+        ) + np.uint64(1)
+        letters *= powers.take(concatenate_ranges(np.zeros(len(lengths), np.int64), lengths))
         numbers = np.add.reduceat(letters, np.cumsum(lengths) - lengths)
         numbers = (numbers ^ numbers >> np.uint64(31)) * np.uint64(multiplier)
         total += ((numbers ^ numbers >> np.uint64(29)) * counts[some].astype(np.uint64)).sum()

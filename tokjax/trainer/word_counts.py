@@ -10,9 +10,9 @@ import numpy as np
 from tokjax.bpe.chunks import Segments
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import is_encodable, to_characters
-from tokjax.pretokenize.special_tokens import checked_special
-from tokjax.pretokenize.word_boundaries import word_expression
-from tokjax.trainer.counting import counts_of
+from tokjax.pretokenize.special_tokens import check_special_names
+from tokjax.pretokenize.word_boundaries import compile_word_expression
+from tokjax.trainer.counting import resolve_counts
 from tokjax.trainer.pretoken_counts import PretokenCounts
 from tokjax.trainer.records import TrainingStats
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.word_boundaries import Splitter
 
 
-def counts_by_white_space(
+def count_whitespace_words(
     source: Source | PretokenCounts,
     special_tokens: Sequence[str],
     *,
@@ -36,7 +36,7 @@ def counts_by_white_space(
     progress: bool,
 ) -> PretokenCounts:
     """The words between white space, or what was counted already, with any pattern and special tokens."""
-    return counts_of(
+    return resolve_counts(
         source,
         special_tokens=None if isinstance(source, PretokenCounts) else special_tokens,
         pattern=None,
@@ -47,50 +47,50 @@ def counts_by_white_space(
     )
 
 
-def normalized_words(
+def count_normalized_words(
     counts: PretokenCounts, normalizer: BertNormalizer, splitter: Splitter
 ) -> dict[str, int]:
     """How often each word stands, when what was counted is normalised and split; characters as in `utf8`."""
-    words_in = word_expression(splitter).findall
+    find_words = compile_word_expression(splitter).findall
     totals: defaultdict[str, int] = defaultdict(int)
     for text, count in zip(counts.counted().words.texts(), counts.counts.tolist(), strict=True):
-        for word in words_in(to_characters(normalizer.normalize(text))):
+        for word in find_words(to_characters(normalizer.normalize(text))):
             totals[word] += count
     return dict(totals)
 
 
-def in_utf8(words: Mapping[str, int]) -> dict[str, int]:
+def drop_invalid_utf8(words: Mapping[str, int]) -> dict[str, int]:
     """The words without bytes that are no UTF-8: no token can have them."""
     return {word: count for word, count in words.items() if is_encodable(word)}
 
 
-def left_out(before: Mapping[str, int], after: Mapping[str, int], why: str) -> tuple[str, ...]:
+def format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], why: str) -> tuple[str, ...]:
     """A note on the words that are no longer there, if any."""
     different = len(before) - len(after)
     if not different:
         return ()
-    standing = sum(before.values()) - sum(after.values())
-    return (f"left out {different:,} different words, {standing:,} in all: {why}",)
+    frequencies = sum(before.values()) - sum(after.values())
+    return (f"left out {different:,} different words, {frequencies:,} in all: {why}",)
 
 
-def checked_roles(
-    special_tokens: Sequence[str], roles: Mapping[Role, str | None], may_lack: Mapping[Role, str]
+def check_roles(
+    special_tokens: Sequence[str], roles: Mapping[Role, str | None], optional_tokens: Mapping[Role, str]
 ) -> tuple[list[str], Mapping[Role, str | None]]:
     """The special tokens as a list, and the roles that they have.
 
     Args:
         special_tokens: their names.
         roles: role to name.
-        may_lack: role to the name that it may have without there being such a token.
+        optional_tokens: role to the name that it may have without there being such a token.
 
     Raises:
         InvalidArgumentError: a role names a token that is not special, or nothing stands for the unknown.
     """
-    special = checked_special(special_tokens)
+    special = check_special_names(special_tokens)
     declared = {
         role: name
         for role, name in roles.items()
-        if name in special or name not in (None, may_lack.get(role))
+        if name in special or name not in (None, optional_tokens.get(role))
     }
     if roles["unk"] is None:
         raise InvalidArgumentError(
@@ -104,7 +104,7 @@ def checked_roles(
     return special, declared
 
 
-def stats_of(
+def compute_stats(
     counts: PretokenCounts,
     words: Mapping[str, int],
     tokenizer: WordModel,
@@ -124,8 +124,8 @@ def stats_of(
         notes: what was left out.
     """
     encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
-    standing = np.fromiter(words.values(), np.int64, len(words))
-    num_tokens = int(np.diff(encoded.splits) @ standing)
+    frequencies = np.fromiter(words.values(), np.int64, len(words))
+    num_tokens = int(np.diff(encoded.splits) @ frequencies)
     return TrainingStats(
         documents=counts.documents,
         bytes=counts.nbytes,

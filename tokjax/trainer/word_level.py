@@ -6,18 +6,18 @@ import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import make_vocabulary
-from tokjax.models.word_level import WordLevelTokenizer, word_level_of
-from tokjax.trainer.records import Trained, exhausted_by
+from tokjax.models.word_level import WordLevelTokenizer, make_word_level
+from tokjax.trainer.records import Trained, is_exhausted
 from tokjax.trainer.word_counts import (
-    checked_roles,
-    counts_by_white_space,
-    in_utf8,
-    left_out,
-    normalized_words,
-    stats_of,
+    check_roles,
+    compute_stats,
+    count_normalized_words,
+    count_whitespace_words,
+    drop_invalid_utf8,
+    format_dropped_note,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from tokjax.pretokenize.word_boundaries import Splitter
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
-_MAY_LACK: Mapping[Role, str] = {"pad": "[PAD]"}
+_OPTIONAL_ROLES: Mapping[Role, str] = {"pad": "[PAD]"}
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]")
@@ -94,32 +94,32 @@ def train_word_level(
     """
     roles: Mapping[Role, str | None]
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
-    special, declared = checked_roles(special_tokens, roles, _MAY_LACK)
-    checked_int("min_frequency", min_frequency, least=1)
-    vocab_size = checked_int("vocab_size", vocab_size)
+    special, declared = check_roles(special_tokens, roles, _OPTIONAL_ROLES)
+    check_int("min_frequency", min_frequency, minimum=1)
+    vocab_size = check_int("vocab_size", vocab_size)
     if vocab_size < len(special):
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {len(special)} special tokens need at least {len(special)}"
         )
     special_ids = {name: i for i, name in enumerate(special)}
-    untrained = word_level_of(make_vocabulary({}, special_ids, declared), splitter, lowercase)
+    untrained = make_word_level(make_vocabulary({}, special_ids, declared), splitter, lowercase)
     begin = time.perf_counter()
-    counts = counts_by_white_space(source, special, workers=workers, executor=executor, progress=progress)
-    words = normalized_words(counts, untrained.normalizer, splitter)
-    encodable = in_utf8(words)
-    learned = {word: count for word, count in encodable.items() if word not in special_ids}
-    ranked = sorted(learned, key=lambda word: (-learned[word], word))
-    chosen = [word for word in ranked[: vocab_size - len(special)] if learned[word] >= min_frequency]
+    counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
+    words = count_normalized_words(counts, untrained.normalizer, splitter)
+    encodable = drop_invalid_utf8(words)
+    candidates = {word: count for word, count in encodable.items() if word not in special_ids}
+    ranked = sorted(candidates, key=lambda word: (-candidates[word], word))
+    chosen = [word for word in ranked[: vocab_size - len(special)] if candidates[word] >= min_frequency]
     ordinary = {word.encode("utf-8"): len(special) + i for i, word in enumerate(chosen)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     seconds = {"counting": time.perf_counter() - begin}
     missing = f"word left that stands {min_frequency} or more times"
-    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, missing)
+    exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
     notes = (
-        *left_out(words, encodable, "they hold bytes that are no UTF-8"),
-        *left_out(encodable, learned, "they have the name of a special token"),
+        *format_dropped_note(words, encodable, "they hold bytes that are no UTF-8"),
+        *format_dropped_note(encodable, candidates, "they have the name of a special token"),
     )
-    stats = stats_of(counts, words, tokenizer, seconds, exhausted=exhausted, notes=notes)
+    stats = compute_stats(counts, words, tokenizer, seconds, exhausted=exhausted, notes=notes)
     options = {
         "trainer": "word_level",
         "vocab_size": vocab_size,

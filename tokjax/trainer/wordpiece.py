@@ -7,22 +7,22 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokjax._util.checks import checked_int
-from tokjax._util.progress import progress_bar
+from tokjax._util.checks import check_int
+from tokjax._util.progress import show_progress_bar
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
-from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece_of
+from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.likelihood_merging import merge_likely
-from tokjax.trainer.records import Trained, exhausted_by
+from tokjax.trainer.records import Trained, is_exhausted
 from tokjax.trainer.word_counts import (
-    checked_roles,
-    counts_by_white_space,
-    in_utf8,
-    left_out,
-    normalized_words,
-    stats_of,
+    check_roles,
+    compute_stats,
+    count_normalized_words,
+    count_whitespace_words,
+    drop_invalid_utf8,
+    format_dropped_note,
 )
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """Those of BERT, in the order of their ids."""
 MAX_WORD_CHARACTERS = 100
 """Longer words are unknown to the tokenizer, so nothing is learned from them."""
-_MAY_LACK: Mapping[Role, str] = {"bos": "[CLS]", "eos": "[SEP]", "pad": "[PAD]"}
+_OPTIONAL_ROLES: Mapping[Role, str] = {"bos": "[CLS]", "eos": "[SEP]", "pad": "[PAD]"}
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def train_wordpiece(
     """
     roles: Mapping[Role, str | None]
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
-    special, declared = checked_roles(special_tokens, roles, _MAY_LACK)
+    special, declared = check_roles(special_tokens, roles, _OPTIONAL_ROLES)
     normalizer = bert_normalizer(
         lowercase=lowercase,
         strip_accents=strip_accents,
@@ -130,37 +130,37 @@ def train_wordpiece(
     vocab_size = int(vocab_size)
     special_ids = {name: i for i, name in enumerate(special)}
     vocabulary = make_vocabulary({}, special_ids, declared)
-    untrained = wordpiece_of(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=True)
+    untrained = make_wordpiece(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=True)
     begin = time.perf_counter()
-    counts = counts_by_white_space(source, special, workers=workers, executor=executor, progress=progress)
-    words = normalized_words(counts, normalizer, "bert")
-    learned = _learned_from(words, limit_alphabet, initial_alphabet)
-    first = _first_tokens(learned, continuing_prefix)
-    room = vocab_size - len(special) - len(first)
-    if room < 0:
+    counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
+    words = count_normalized_words(counts, normalizer, "bert")
+    training_words = _select_training_words(words, limit_alphabet, initial_alphabet)
+    first = _build_initial_tokens(training_words, continuing_prefix)
+    budget = vocab_size - len(special) - len(first)
+    if budget < 0:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {len(special)} special tokens and {len(first)} of single "
-            f"characters need at least {vocab_size - room}; ask for more, or set limit_alphabet below "
-            f"{len(learned.alphabet)}"
+            f"characters need at least {vocab_size - budget}; ask for more, or set limit_alphabet below "
+            f"{len(training_words.alphabet)}"
         )
     counted = time.perf_counter()
-    with progress_bar("merging", room, unit="tokens", enabled=progress) as advance:
-        made = merge_likely(
-            learned.words,
+    with show_progress_bar("merging", budget, unit="tokens", enabled=progress) as advance:
+        merged = merge_likely(
+            training_words.words,
             first,
-            num_tokens=room,
+            num_tokens=budget,
             prefix=continuing_prefix,
             min_frequency=min_frequency,
             advance=advance,
-            left_out=special_ids,
+            format_dropped_note=special_ids,
         )
     seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
-    tokens = [token for token in (*first, *made) if token not in special_ids]
+    tokens = [token for token in (*first, *merged) if token not in special_ids]
     ordinary = {token.encode("utf-8"): len(special) + i for i, token in enumerate(tokens)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     missing = f"pair left that stands {min_frequency} or more times"
-    exhausted = exhausted_by(tokenizer.vocabulary, vocab_size, missing)
-    stats = stats_of(counts, words, tokenizer, seconds, exhausted=exhausted, notes=learned.notes)
+    exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
+    stats = compute_stats(counts, words, tokenizer, seconds, exhausted=exhausted, notes=training_words.notes)
     options = {
         "trainer": "wordpiece",
         "vocab_size": vocab_size,
@@ -175,7 +175,7 @@ def train_wordpiece(
     return TrainedWordPiece(tokenizer, stats, options)
 
 
-class _Learned(NamedTuple):
+class _TrainingWords(NamedTuple):
     """What there is to learn from.
 
     Attributes:
@@ -189,44 +189,50 @@ class _Learned(NamedTuple):
     notes: tuple[str, ...]
 
 
-def _learned_from(words: dict[str, int], limit: int | None, initial_alphabet: Sequence[str]) -> _Learned:
-    decodable = in_utf8(words)
+def _select_training_words(
+    words: dict[str, int], limit: int | None, initial_alphabet: Sequence[str]
+) -> _TrainingWords:
+    decodable = drop_invalid_utf8(words)
     short = {word: count for word, count in decodable.items() if len(word) <= MAX_WORD_CHARACTERS}
-    alphabet = _alphabet(short, limit, initial_alphabet)
-    kept = {word: count for word, count in short.items() if alphabet.issuperset(word)}
+    alphabet = _select_alphabet(short, limit, initial_alphabet)
+    selected = {word: count for word, count in short.items() if alphabet.issuperset(word)}
     notes = (
-        *left_out(words, decodable, "they hold bytes that are no UTF-8"),
-        *left_out(decodable, short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
-        *left_out(short, kept, f"they hold a character that is not among the {len(alphabet):,} kept"),
+        *format_dropped_note(words, decodable, "they hold bytes that are no UTF-8"),
+        *format_dropped_note(decodable, short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
+        *format_dropped_note(
+            short, selected, f"they hold a character that is not among the {len(alphabet):,} kept"
+        ),
     )
-    return _Learned(kept, alphabet, notes)
+    return _TrainingWords(selected, alphabet, notes)
 
 
-def _alphabet(words: Mapping[str, int], limit: int | None, initial: Sequence[str]) -> set[str]:
+def _select_alphabet(words: Mapping[str, int], limit: int | None, initial: Sequence[str]) -> set[str]:
     """The characters to keep: the initial ones, and then the most frequent."""
-    standing: Counter[str] = Counter()
+    frequencies: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
-            standing[character] += count
-    ranked = sorted(standing.keys() - set(initial), key=lambda character: (-standing[character], character))
-    room = len(ranked) if limit is None else max(limit - len(set(initial)), 0)
-    return {*initial, *ranked[:room]}
+            frequencies[character] += count
+    ranked = sorted(
+        frequencies.keys() - set(initial), key=lambda character: (-frequencies[character], character)
+    )
+    budget = len(ranked) if limit is None else max(limit - len(set(initial)), 0)
+    return {*initial, *ranked[:budget]}
 
 
-def _first_tokens(learned: _Learned, prefix: str) -> list[str]:
+def _build_initial_tokens(training_words: _TrainingWords, prefix: str) -> list[str]:
     """Each character of the alphabet by itself, and behind the prefix if it stands inside words."""
-    inside = {character for word in learned.words for character in word[1:]}
-    tokens = [*sorted(learned.alphabet), *(prefix + character for character in sorted(inside))]
+    inside = {character for word in training_words.words for character in word[1:]}
+    tokens = [*sorted(training_words.alphabet), *(prefix + character for character in sorted(inside))]
     return list(dict.fromkeys(tokens))
 
 
 def _check_options(
     vocab_size: int, min_frequency: int, limit_alphabet: int | None, initial_alphabet: Sequence[str]
 ) -> None:
-    checked_int("vocab_size", vocab_size, least=1)
-    checked_int("min_frequency", min_frequency, least=1)
+    check_int("vocab_size", vocab_size, minimum=1)
+    check_int("min_frequency", min_frequency, minimum=1)
     if limit_alphabet is not None:
-        checked_int("limit_alphabet", limit_alphabet, least=1)
+        check_int("limit_alphabet", limit_alphabet, minimum=1)
     for character in initial_alphabet:
         if not isinstance(character, str) or len(character) != 1 or not is_encodable(character):
             raise InvalidArgumentError(f"initial_alphabet holds single characters, not {character!r}")

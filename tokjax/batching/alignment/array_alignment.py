@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, namespace
-from tokjax._util.arrays import row_by_row
-from tokjax._util.compiling import compiled
-from tokjax.batching.alignment.covering import (
-    Rows,
-    Searched,
-    contained_tokens,
-    given_once,
-    starts_word,
-    tagged,
-    touched_tokens,
+from tokjax._util.array_namespace import Array, as_int32, get_namespace
+from tokjax._util.arrays import vmap_rows
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.alignment.span_search import (
+    SpanQueries,
+    TokenRows,
+    assign_to_first_span,
+    find_contained_tokens,
+    find_touched_tokens,
+    is_word_start,
+    write_tags,
 )
 from tokjax.batching.alignment.spans_to_labels import SpanLabels
 from tokjax.batching.alignment.tagset import check_tagset
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LAST_START = np.int32(np.iinfo(np.int32).max)
 
 
-@compiled
+@jit_eager
 def align_span_arrays(
     offsets: Array,
     spans: Array,
@@ -62,48 +62,50 @@ def align_span_arrays(
     >>> align_span_arrays(offsets, spans, TagSet(("LOC",))).labels
     array([   0,    1, -100], dtype=int32)
     """
-    xp = namespace(offsets, spans, word_ids)
+    xp = get_namespace(offsets, spans, word_ids)
     check_tagset(tagset, ignore_index)
     if on_partial not in ("include", "exclude"):
         raise InvalidArgumentError(
             f"on_partial must be 'include' or 'exclude' for arrays, not {on_partial!r}; to refuse values "
             "call align_spans(offsets, spans, labels=LABELS, on_partial='error') on the host"
         )
-    tokens, given = as_int32("offsets", offsets), as_int32("spans", spans)
+    tokens, span_array = as_int32("offsets", offsets), as_int32("spans", spans)
     words = None if word_ids is None else as_int32("word_ids", word_ids)
-    _check_shapes(tokens, given, words)
+    _check_shapes(tokens, span_array, words)
     if xp is not np and tokens.ndim > 2:
 
-        def of_row(offsets: Array, spans: Array, word_ids: Array | None) -> SpanLabels:
+        def align_row(offsets: Array, spans: Array, word_ids: Array | None) -> SpanLabels:
             return align_span_arrays(
                 offsets, spans, tagset, on_partial=on_partial, word_ids=word_ids, ignore_index=ignore_index
             )
 
-        return row_by_row(of_row, tokens.ndim - 2)(tokens, given, words)
-    leading, length, width = tokens.shape[:-2], tokens.shape[-2], given.shape[-2]
+        return vmap_rows(align_row, tokens.ndim - 2)(tokens, span_array, words)
+    leading, length, width = tokens.shape[:-2], tokens.shape[-2], span_array.shape[-2]
     rows = math.prod(leading)
     starts, stops = tokens.reshape(rows * length, 2).T
     keep = starts < stops
     if words is not None:
-        keep &= starts_word(xp, keep.reshape(rows, length), words.reshape(rows, length)).reshape(-1)
+        keep &= is_word_start(xp, keep.reshape(rows, length), words.reshape(rows, length)).reshape(-1)
     rank = xp.cumsum(keep, dtype=np.int32)
-    order = _places_of(xp, keep)
-    wanted = _in_order(xp, given.reshape(rows, width, 3), len(tagset.labels))
+    order = _find_indices(xp, keep)
+    sorted_spans = _sort_spans(xp, span_array.reshape(rows, width, 3), len(tagset.labels))
     counts = keep.reshape(rows, length).sum(axis=1, dtype=np.int32)
     high = xp.cumsum(counts, dtype=np.int32)
-    among = Rows(starts[order], stops[order], high - counts, high, length)
+    among = TokenRows(starts[order], stops[order], high - counts, high, length)
     in_row = xp.broadcast_to(xp.arange(rows, dtype=np.int32)[:, None], (rows, width)).reshape(-1)
-    searched = Searched(wanted.starts.reshape(-1), wanted.stops.reshape(-1), in_row)
-    find = touched_tokens if on_partial == "include" else contained_tokens
-    found = given_once(xp, find(xp, among, searched))
-    closed_up = tagged(xp, xp.zeros(rows * length, np.int32), found, wanted.classes.reshape(-1), tagset)
-    labels = xp.where(keep, closed_up[xp.maximum(rank - 1, 0)], xp.asarray(ignore_index, dtype=np.int32))
+    searched = SpanQueries(sorted_spans.starts.reshape(-1), sorted_spans.stops.reshape(-1), in_row)
+    find = find_touched_tokens if on_partial == "include" else find_contained_tokens
+    found = assign_to_first_span(xp, find(xp, among, searched))
+    dense_labels = write_tags(
+        xp, xp.zeros(rows * length, np.int32), found, sorted_spans.classes.reshape(-1), tagset
+    )
+    labels = xp.where(keep, dense_labels[xp.maximum(rank - 1, 0)], xp.asarray(ignore_index, dtype=np.int32))
     token_counts = (found.after - found.first).reshape(rows, width).astype(np.int32)
-    token_counts = xp.take_along_axis(token_counts, xp.argsort(wanted.order, axis=1), axis=1)
+    token_counts = xp.take_along_axis(token_counts, xp.argsort(sorted_spans.order, axis=1), axis=1)
     return SpanLabels(labels.reshape(*leading, length), token_counts.reshape(*leading, width))
 
 
-class _Sorted(NamedTuple):
+class _SortedSpans(NamedTuple):
     """The spans of each row in the order of the text, those that are none last: `(rows, spans)` each.
 
     Attributes:
@@ -119,19 +121,19 @@ class _Sorted(NamedTuple):
     order: Array
 
 
-def _in_order(xp: Any, spans: Array, num_labels: int) -> _Sorted:
+def _sort_spans(xp: Any, spans: Array, num_labels: int) -> _SortedSpans:
     starts, stops, classes = spans[..., 0], spans[..., 1], spans[..., 2]
     is_valid = (starts >= 1) & (starts < stops) & (classes >= 0) & (classes < num_labels)
     stably = {"kind": "stable"} if xp is np else {}  # (JAX sorts so in any case)
     order = xp.argsort(xp.where(is_valid, starts, _LAST_START), axis=1, **stably)
-    nowhere = np.int32(0)
-    starts = xp.where(is_valid, starts, nowhere)
-    stops = xp.where(is_valid, stops, nowhere)
+    absent = np.int32(0)
+    starts = xp.where(is_valid, starts, absent)
+    stops = xp.where(is_valid, stops, absent)
     columns = (xp.take_along_axis(values, order, axis=1) for values in (starts, stops, classes))
-    return _Sorted(*columns, order)  # type: ignore[call-arg]
+    return _SortedSpans(*columns, order)  # type: ignore[call-arg]
 
 
-def _places_of(xp: Any, keep: Array) -> Array:
+def _find_indices(xp: Any, keep: Array) -> Array:
     """Where `keep` is true; in JAX, where shapes are static, other places follow."""
     if xp is np:
         return np.flatnonzero(keep)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import reject_one_text
-from tokjax.batching.alignment.spans import flat_spans
+from tokjax.batching.alignment.spans import build_flat_spans
 from tokjax.core.errors import InvalidArgumentError, OffsetsContractError
 from tokjax.core.offsets import byte_to_char_spans, char_to_byte_spans
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import to_characters, to_utf8
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def spans_from_characters(
     >>> spans_from_characters(["Zoë 🙃"], [[(0, 3, "PER"), (4, 5, "MISC")]])
     [[(1, 5, 'PER'), (6, 10, 'MISC')]]
     """
-    return _converted(texts, spans, _characters_to_bytes, char_to_byte_spans)
+    return _convert_spans(texts, spans, _convert_to_bytes, char_to_byte_spans)
 
 
 def spans_to_characters(
@@ -60,10 +60,10 @@ def spans_to_characters(
     >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
     [[(0, 3, 'PER'), (4, 5, 'MISC')]]
     """
-    return _converted(texts, spans, _bytes_to_characters, byte_to_char_spans)
+    return _convert_spans(texts, spans, _convert_to_characters, byte_to_char_spans)
 
 
-class _Texts(NamedTuple):
+class _CharacterIndex(NamedTuple):
     """Where the characters of texts begin. In one of ASCII each character is a byte; the others are joined.
 
     Attributes:
@@ -84,60 +84,60 @@ class _Texts(NamedTuple):
     is_plain: NDArray[np.bool_]
 
 
-def _joined(texts: Sequence[Text], are_used: NDArray[np.bool_]) -> _Texts:
+def _index_characters(texts: Sequence[Text], are_used: NDArray[np.bool_]) -> _CharacterIndex:
     is_ascii = np.fromiter((text.isascii() for text in texts), bool, len(texts))
     num_characters = np.fromiter(map(len, texts), np.int64, len(texts))
     num_bytes, first_lead, is_plain = num_characters.copy(), np.zeros_like(num_characters), is_ascii.copy()
     wide = np.flatnonzero(are_used & ~is_ascii)
-    given = [texts[row] for row in wide.tolist()]
-    encoded = [to_utf8(text) for text in given]
+    inputs = [texts[row] for row in wide.tolist()]
+    encoded = [to_utf8(text) for text in inputs]
     joined = np.frombuffer(b"\0".join([*encoded, b""]), np.uint8)
     leads = np.flatnonzero(joined & 0xC0 != 0x80)
     num_bytes[wide] = [*map(len, encoded)]
-    num_characters[wide] = [len(text if isinstance(text, str) else to_characters(text)) for text in given]
-    splits = np.searchsorted(leads, splits_from_lengths(num_bytes[wide] + 1))
+    num_characters[wide] = [len(text if isinstance(text, str) else to_characters(text)) for text in inputs]
+    splits = np.searchsorted(leads, make_row_splits(num_bytes[wide] + 1))
     first_lead[wide] = splits[:-1]
     is_plain[wide] = np.diff(splits) - 1 == num_characters[wide]
-    return _Texts(leads, first_lead, num_characters, num_bytes, is_ascii, is_plain)
+    return _CharacterIndex(leads, first_lead, num_characters, num_bytes, is_ascii, is_plain)
 
 
-def _characters_to_bytes(
-    texts: _Texts, places: NDArray[np.int64], rows: NDArray[np.int64]
+def _convert_to_bytes(
+    texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Spans of bytes, and which of the given ones could be converted."""
-    are_absent = (places == -1).all(axis=1)
-    done = are_absent | _in_order(places, 0, texts.num_characters[rows])
+    are_absent = (bounds == -1).all(axis=1)
+    done = are_absent | _are_in_text(bounds, 0, texts.num_characters[rows])
     done &= texts.is_plain[rows]
-    converted = places + 1
+    converted = bounds + 1
     wide = np.flatnonzero(done & ~are_absent & ~texts.is_ascii[rows])
     first = texts.first_lead[rows[wide], None]
-    converted[wide] = texts.leads[first + places[wide]] - texts.leads[first] + 1
+    converted[wide] = texts.leads[first + bounds[wide]] - texts.leads[first] + 1
     return converted, done
 
 
-def _bytes_to_characters(
-    texts: _Texts, places: NDArray[np.int64], rows: NDArray[np.int64]
+def _convert_to_characters(
+    texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Spans of characters, and which of the given ones could be converted."""
-    are_absent = (places == 0).all(axis=1)
-    done = are_absent | _in_order(places, 1, texts.num_bytes[rows] + 1)
+    are_absent = (bounds == 0).all(axis=1)
+    done = are_absent | _are_in_text(bounds, 1, texts.num_bytes[rows] + 1)
     done &= texts.is_plain[rows]
-    converted = places - 1
+    converted = bounds - 1
     wide = np.flatnonzero(done & ~are_absent & ~texts.is_ascii[rows])
     first = texts.first_lead[rows[wide]]
-    starts, stops = (places[wide] - 1 + texts.leads[first, None]).T
+    starts, stops = (bounds[wide] - 1 + texts.leads[first, None]).T
     before = np.searchsorted(texts.leads, starts, "right") - 1
     after = np.where(starts == stops, before, np.searchsorted(texts.leads, stops))
     converted[wide] = np.stack([before - first, after - first], axis=1)
     return converted, done
 
 
-def _in_order(places: NDArray[np.int64], least: int, most: NDArray[np.int64]) -> NDArray[np.bool_]:
-    starts, stops = places[:, 0], places[:, 1]
-    return (starts >= least) & (starts <= stops) & (stops <= most)
+def _are_in_text(bounds: NDArray[np.int64], minimum: int, maximum: NDArray[np.int64]) -> NDArray[np.bool_]:
+    starts, stops = bounds[:, 0], bounds[:, 1]
+    return (starts >= minimum) & (starts <= stops) & (stops <= maximum)
 
 
-def _converted(
+def _convert_spans(
     texts: Sequence[Text],
     spans: Sequence[Sequence[LabelledSpan]],
     convert: Callable[..., tuple[NDArray[np.int64], NDArray[np.bool_]]],
@@ -148,16 +148,16 @@ def _converted(
         raise InvalidArgumentError(
             f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one for each"
         )
-    flat = flat_spans(spans)
+    flat = build_flat_spans(spans)
     counts = np.diff(flat.row_splits)
     rows = np.repeat(np.arange(len(texts)), counts)
-    given = np.stack([flat.starts, flat.stops], axis=1)
-    places, done = convert(_joined(texts, counts > 0), given, rows)
+    inputs = np.stack([flat.starts, flat.stops], axis=1)
+    bounds, done = convert(_index_characters(texts, counts > 0), inputs, rows)
     for row in np.unique(rows[~done]).tolist():
         part = slice(*flat.row_splits[row : row + 2])
         try:
-            places[part] = convert_one_text(texts[row], given[part])
+            bounds[part] = convert_one_text(texts[row], inputs[part])
         except OffsetsContractError as error:
             raise OffsetsContractError(f"text {row}: {error}") from error
-    converted = [*zip(*places.T.tolist(), flat.labels, strict=True)]
+    converted = [*zip(*bounds.T.tolist(), flat.labels, strict=True)]
     return [converted[start:stop] for start, stop in pairwise(flat.row_splits.tolist())]

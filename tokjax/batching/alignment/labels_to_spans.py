@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from tokjax._util.array_namespace import Array, is_traced
-from tokjax.batching.alignment.offset_trimming import join_texts, trimmed, white_space
+from tokjax.batching.alignment.flat_tokens import make_flat_tokens, select_tokens
+from tokjax.batching.alignment.offset_trimming import join_texts, mark_whitespace, trim_token_spans
 from tokjax.batching.alignment.spans import check_index_base
 from tokjax.batching.alignment.tagset import check_tagset
-from tokjax.batching.alignment.token_rows import covering_tokens, token_rows
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.batching.alignment.offset_trimming import WhiteSpace
+    from tokjax.batching.alignment.flat_tokens import FlatTokens
+    from tokjax.batching.alignment.offset_trimming import TextWhitespace
     from tokjax.batching.alignment.spans import LabelledSpan
     from tokjax.batching.alignment.tagset import TagSet
-    from tokjax.batching.alignment.token_rows import Tokens
     from tokjax.batching.alignment.window_merging import MergedWindows
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import TokenizationBatch, TokenizationResult, Windows
@@ -117,17 +117,17 @@ def spans_from_labels(
     Raises:
         InvalidArgumentError: an id is no tag, or tags have another shape than tokens.
 
-    >>> places = np.array([[0, 0], [1, 4], [5, 9], [9, 10]])
+    >>> indices = np.array([[0, 0], [1, 4], [5, 9], [9, 10]])
     >>> from tokjax.batching.alignment.tagset import TagSet
-    >>> spans_from_labels(places, np.array([-100, 1, 2, 0]), TagSet(("LOC",)))
+    >>> spans_from_labels(indices, np.array([-100, 1, 2, 0]), TagSet(("LOC",)))
     [(1, 9, 'LOC')]
     """
     check_tagset(tagset, ignore_index)
     check_index_base(index_base)
     if is_traced(tag_ids):
         raise InvalidArgumentError("spans_from_labels gives lists, which jax.jit can't; call it outside")
-    tokens = token_rows(offsets, word_ids)
-    tags = tagset.checked_ids(tag_ids, ignore_index)
+    tokens = make_flat_tokens(offsets, word_ids)
+    tags = tagset.check_tag_ids(tag_ids, ignore_index)
     if tags.shape not in (tokens.shape[:-1], (len(tokens.offsets),)):
         raise InvalidArgumentError(
             f"tag_ids has shape {tags.shape}, and the tokens have {tokens.shape[:-1]}; pass a tag for each, "
@@ -135,64 +135,71 @@ def spans_from_labels(
             "array[attention_mask == 1]"
         )
     tags = tags.reshape(-1)
-    space = None if texts is None else white_space(tokens, join_texts(texts))
-    passed_over = tags == ignore_index
+    space = None if texts is None else mark_whitespace(tokens, join_texts(texts))
+    skipped = tags == ignore_index
     if space is not None:
-        passed_over |= space.tokens
-    covering = covering_tokens(
-        tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, but=passed_over
+        skipped |= space.tokens
+    selection = select_tokens(
+        tokens, first_subword_only=first_subword_only, sequence_id=sequence_id, exclude=skipped
     )
-    read = np.flatnonzero(covering.covers)
+    read = np.flatnonzero(selection.is_selected)
     splits = np.searchsorted(read, tokens.row_splits)
-    firsts, lasts = _runs(tags[read], splits, tagset, strict=strict)
+    firsts, lasts = _find_span_tokens(tags[read], splits, tagset, strict=strict)
     begins, ends = read[firsts], read[lasts]
     if first_subword_only:
-        ends = _ends_of_words(tokens, ends, sequence_id, space)
-    starts, stops = _edges(tokens, begins, space)[:, 0], _edges(tokens, ends, space)[:, 1]
+        ends = _find_word_ends(tokens, ends, sequence_id, space)
+    starts, stops = (
+        _compute_token_spans(tokens, begins, space)[:, 0],
+        _compute_token_spans(tokens, ends, space)[:, 1],
+    )
     if index_base == 0:
         starts, stops = starts - 1, stops - 1
-    labels = map(tagset.labels.__getitem__, tagset.class_of_tag[tags[begins]].tolist())
+    labels = map(tagset.labels.__getitem__, tagset.tag_classes[tags[begins]].tolist())
     found = [*zip(starts.tolist(), stops.tolist(), labels, strict=True)]
-    cuts = np.searchsorted(firsts, splits).tolist()
-    rows = [found[start:stop] for start, stop in pairwise(cuts)]
+    span_splits = np.searchsorted(firsts, splits).tolist()
+    rows = [found[start:stop] for start, stop in pairwise(span_splits)]
     return rows[0] if tokens.is_one_text else rows
 
 
-def _runs(
+def _find_span_tokens(
     tags: NDArray[np.int32], splits: NDArray[np.int64], tagset: TagSet, *, strict: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The first and the last token of each span, from the tags of tokens in rows."""
-    classes = tagset.class_of_tag[tags]
-    goes_on = np.zeros(len(tags) + 1, bool)  # from the token before to this one
-    goes_on[1:-1] = (
-        tagset.before_more[tags[:-1]] & tagset.after_more[tags[1:]] & (classes[:-1] == classes[1:])
+    classes = tagset.tag_classes[tags]
+    continues = np.zeros(len(tags) + 1, bool)  # from the token before to this one
+    continues[1:-1] = (
+        tagset.can_precede[tags[:-1]] & tagset.can_follow[tags[1:]] & (classes[:-1] == classes[1:])
     )
-    goes_on[splits] = False
-    firsts = np.flatnonzero((classes >= 0) & ~goes_on[:-1])
-    lasts = np.flatnonzero((classes >= 0) & ~goes_on[1:])
+    continues[splits] = False
+    firsts = np.flatnonzero((classes >= 0) & ~continues[:-1])
+    lasts = np.flatnonzero((classes >= 0) & ~continues[1:])
     if strict:
-        whole = tagset.can_open[tags[firsts]] & tagset.can_close[tags[lasts]]
-        firsts, lasts = firsts[whole], lasts[whole]
+        is_valid = tagset.can_start[tags[firsts]] & tagset.can_end[tags[lasts]]
+        firsts, lasts = firsts[is_valid], lasts[is_valid]
     return firsts, lasts
 
 
-def _edges(tokens: Tokens, places: NDArray[np.int64], space: WhiteSpace | None) -> NDArray[Any]:
-    """The spans of some tokens, without white space if that is known, shape `(places, 2)`."""
+def _compute_token_spans(
+    tokens: FlatTokens, indices: NDArray[np.int64], space: TextWhitespace | None
+) -> NDArray[Any]:
+    """The spans of some tokens, without white space if that is known, shape `(indices, 2)`."""
     if space is None:
-        return tokens.offsets[places]
-    return trimmed(tokens, space, places, np.searchsorted(tokens.row_splits, places, "right") - 1)
+        return tokens.offsets[indices]
+    return trim_token_spans(tokens, space, indices, np.searchsorted(tokens.row_splits, indices, "right") - 1)
 
 
-def _ends_of_words(
-    tokens: Tokens, places: NDArray[np.int64], sequence_id: int, space: WhiteSpace | None
+def _find_word_ends(
+    tokens: FlatTokens, indices: NDArray[np.int64], sequence_id: int, space: TextWhitespace | None
 ) -> NDArray[np.int64]:
     """The last token of the word of each of some tokens."""
-    but = None if space is None else space.tokens
-    everything, firsts = (
+    exclude = None if space is None else space.tokens
+    selected, firsts = (
         np.flatnonzero(
-            covering_tokens(tokens, first_subword_only=only, sequence_id=sequence_id, but=but).covers
+            select_tokens(
+                tokens, first_subword_only=only, sequence_id=sequence_id, exclude=exclude
+            ).is_selected
         )
         for only in (False, True)
     )
-    after = np.append(firsts, len(tokens.offsets))[np.searchsorted(firsts, places, "right")]
-    return everything[np.searchsorted(everything, after) - 1]
+    after = np.append(firsts, len(tokens.offsets))[np.searchsorted(firsts, indices, "right")]
+    return selected[np.searchsorted(selected, after) - 1]

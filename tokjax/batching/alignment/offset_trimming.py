@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import reject_one_text
-from tokjax.batching.alignment.spans import check_rows, row_of_span, show_span
-from tokjax.batching.alignment.token_rows import BLOCK, token_rows
+from tokjax.batching.alignment.flat_tokens import BLOCK, make_flat_tokens
+from tokjax.batching.alignment.spans import check_rows, find_span_row, format_span
 from tokjax.core.errors import OffsetsContractError
 from tokjax.core.offsets import is_valid_string_boundary
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import to_utf8
 
 if TYPE_CHECKING:
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from tokjax.batching.alignment.flat_tokens import FlatTokens
     from tokjax.batching.alignment.spans import SpanColumns
-    from tokjax.batching.alignment.token_rows import Tokens
     from tokjax.core.utf8 import Text
 
-_BLANK_BYTE = bytes(chr(code).isspace() and code < 0x80 for code in range(256))
-_WIDE = [chr(code).encode() for code in range(0x80, 0x3001) if chr(code).isspace()]
-_REST_OF_WIDE = {
+_IS_ASCII_WHITESPACE = bytes(chr(code).isspace() and code < 0x80 for code in range(256))
+_WIDE_SPACES = [chr(code).encode() for code in range(0x80, 0x3001) if chr(code).isspace()]
+_WIDE_TAIL_BYTES = {
     lead: np.array([int.from_bytes(encoded[1:], "big") for encoded in group], np.uint16)
-    for lead, group in groupby(_WIDE, itemgetter(0))
+    for lead, group in groupby(_WIDE_SPACES, itemgetter(0))
 }
 """White space beyond ASCII: its first byte, and what the others may be."""
 
@@ -56,9 +56,11 @@ def trim_offsets(offsets: Any, texts: Sequence[Text]) -> NDArray[np.int64]:
     >>> trim_offsets(np.array([[1, 4], [4, 9]]), ["New York"]).tolist()
     [[1, 4], [5, 9]]
     """
-    tokens = token_rows(offsets)
+    tokens = make_flat_tokens(offsets)
     rows = np.repeat(np.arange(tokens.num_rows), np.diff(tokens.row_splits))
-    return trimmed(tokens, white_space(tokens, join_texts(texts)), slice(None), rows).reshape(tokens.shape)
+    return trim_token_spans(tokens, mark_whitespace(tokens, join_texts(texts)), slice(None), rows).reshape(
+        tokens.shape
+    )
 
 
 class JoinedTexts(NamedTuple):
@@ -66,13 +68,13 @@ class JoinedTexts(NamedTuple):
 
     Attributes:
         data: their UTF-8.
-        is_blank: which bytes are of white space, `bool`, shape `(bytes,)`.
+        is_whitespace: which bytes are of white space, `bool`, shape `(bytes,)`.
         num_bytes: how many bytes each text has, `int64`, shape `(texts,)`.
         shift: what makes a byte of a text, from 1, one of all, from 0, `int64`, shape `(texts,)`.
     """
 
     data: bytes
-    is_blank: NDArray[np.bool_]
+    is_whitespace: NDArray[np.bool_]
     num_bytes: NDArray[np.int64]
     shift: NDArray[np.int64]
 
@@ -87,9 +89,7 @@ def join_texts(texts: Sequence[Text]) -> JoinedTexts:
     encoded = [to_utf8(text) for text in texts]
     num_bytes = np.fromiter(map(len, encoded), np.int64, len(encoded))
     joined = b"\0".join([*encoded, b""])
-    return JoinedTexts(
-        joined, _is_white_space(joined), num_bytes, splits_from_lengths(num_bytes + 1)[:-1] - 1
-    )
+    return JoinedTexts(joined, _find_whitespace(joined), num_bytes, make_row_splits(num_bytes + 1)[:-1] - 1)
 
 
 def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanColumns:
@@ -106,22 +106,24 @@ def fit_spans(spans: SpanColumns, texts: JoinedTexts, index_base: int) -> SpanCo
     rows = np.repeat(np.arange(len(texts.num_bytes)), np.diff(spans.row_splits))
     _reject_spans_beyond(spans, texts.num_bytes[rows], index_base)
     starts, stops = (np.asarray(ends) + texts.shift[rows] for ends in (spans.starts, spans.stops))
-    _reject_cut_characters(spans, texts, starts, stops, index_base)
-    blank = texts.is_blank
-    padded = np.flatnonzero(blank[starts] | blank[stops - 1])
+    _reject_split_characters(spans, texts, starts, stops, index_base)
+    whitespace = texts.is_whitespace
+    padded = np.flatnonzero(whitespace[starts] | whitespace[stops - 1])
     if not len(padded):
         return spans
-    shown, other = show_span(spans, int(padded[0]), index_base), 1 - index_base
+    shown, other = format_span(spans, int(padded[0]), index_base), 1 - index_base
     warnings.warn(
         f"text {rows[padded[0]]}: the span {shown} begins or ends with white space, which gets no label "
         f"({len(padded)} such spans). If spans are counted from {other}, pass index_base={other}",
         stacklevel=3,
     )
-    filled = splits_from_lengths(~blank)  # (number of bytes before each that are not white space)
+    filled = make_row_splits(~whitespace)  # (number of bytes before each that are not white space)
     some = padded[filled[stops[padded]] > filled[starts[padded]]]  # (a span of nothing else stays as it is)
     first, after = starts[some], stops[some]
-    starts[some] = _after_blanks(blank, first, after)
-    stops[some] = len(blank) - _after_blanks(blank[::-1], len(blank) - after, len(blank) - first)
+    starts[some] = _skip_whitespace(whitespace, first, after)
+    stops[some] = len(whitespace) - _skip_whitespace(
+        whitespace[::-1], len(whitespace) - after, len(whitespace) - first
+    )
     return spans._replace(starts=starts - texts.shift[rows], stops=stops - texts.shift[rows])
 
 
@@ -130,12 +132,12 @@ def _reject_spans_beyond(spans: SpanColumns, num_bytes: NDArray[np.int64], index
     if len(beyond):
         span = int(beyond[0])
         raise OffsetsContractError(
-            f"text {row_of_span(spans, span)}: the span {show_span(spans, span, index_base)} ends after the "
+            f"text {find_span_row(spans, span)}: the span {format_span(spans, span, index_base)} ends after the "
             f"text, whose last byte is {num_bytes[span] - 1 + index_base}"
         )
 
 
-def _reject_cut_characters(
+def _reject_split_characters(
     spans: SpanColumns,
     texts: JoinedTexts,
     starts: NDArray[np.int64],
@@ -156,31 +158,31 @@ def _reject_cut_characters(
     for span in np.flatnonzero(inside).tolist():  # (in bytes that are no UTF-8, each is a character)
         ends = (int(starts[span]) + 1, int(stops[span]) + 1)
         if not all(is_valid_string_boundary(texts.data, end) for end in ends):
-            shown, other = show_span(spans, span, index_base), 1 - index_base
+            shown, other = format_span(spans, span, index_base), 1 - index_base
             raise OffsetsContractError(
-                f"text {row_of_span(spans, span)}: the span {shown} begins or ends inside a character: spans "
+                f"text {find_span_row(spans, span)}: the span {shown} begins or ends inside a character: spans "
                 f"are UTF-8 bytes counted from {index_base}; for 0-based characters pass "
                 f"spans_from_characters(texts, spans), for bytes counted from {other} index_base={other}"
             )
 
 
-class WhiteSpace(NamedTuple):
+class TextWhitespace(NamedTuple):
     """The white space of texts that are laid end to end, and the tokens in it.
 
     Attributes:
-        is_blank: which bytes are of white space, `bool`, shape `(bytes,)`.
+        is_whitespace: which bytes are of white space, `bool`, shape `(bytes,)`.
         num_bytes: how many bytes the text of each row has, `int64`, shape `(rows,)`.
         shift: what makes a byte of that text, from 1, one of all, from 0, `int64`, shape `(rows,)`.
         tokens: which tokens are nothing else, `bool`, shape `(n,)`.
     """
 
-    is_blank: NDArray[np.bool_]
+    is_whitespace: NDArray[np.bool_]
     num_bytes: NDArray[np.int64]
     shift: NDArray[np.int64]
     tokens: NDArray[np.bool_]
 
 
-def white_space(tokens: Tokens, texts: JoinedTexts) -> WhiteSpace:
+def mark_whitespace(tokens: FlatTokens, texts: JoinedTexts) -> TextWhitespace:
     """What of the texts, and which of the tokens, is white space.
 
     Raises:
@@ -190,83 +192,85 @@ def white_space(tokens: Tokens, texts: JoinedTexts) -> WhiteSpace:
     num_bytes, shift = texts.num_bytes, texts.shift
     if tokens.text_ids is not None:
         num_bytes, shift = num_bytes[tokens.text_ids], shift[tokens.text_ids]
-    space = WhiteSpace(texts.is_blank, num_bytes, shift, np.zeros(len(tokens.offsets), bool))
-    cuts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), BLOCK), "right") - 1
-    for rows in map(slice, cuts, [*cuts[1:], tokens.num_rows]):
-        _find_blank_tokens(tokens, space, rows)
+    space = TextWhitespace(texts.is_whitespace, num_bytes, shift, np.zeros(len(tokens.offsets), bool))
+    row_starts = np.searchsorted(tokens.row_splits, np.arange(0, len(tokens.offsets), BLOCK), "right") - 1
+    for rows in map(slice, row_starts, [*row_starts[1:], tokens.num_rows]):
+        _mark_whitespace_tokens(tokens, space, rows)
     return space
 
 
-def trimmed(
-    tokens: Tokens, space: WhiteSpace, places: NDArray[np.int64] | slice, rows: NDArray[np.int64]
+def trim_token_spans(
+    tokens: FlatTokens, space: TextWhitespace, indices: NDArray[np.int64] | slice, rows: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The spans of some of the tokens, trimmed, `int64`, shape `(places, 2)`; the row of each is given."""
-    shift, last = space.shift[rows], len(space.is_blank)
-    starts, stops = tokens.offsets[places].T + shift
-    starts = np.where(space.tokens[places], stops, starts)
-    starts = _after_blanks(space.is_blank, starts, stops)
-    stops = last - _after_blanks(space.is_blank[::-1], last - stops, last - starts)
+    """The spans of some of the tokens, trimmed, `int64`, shape `(indices, 2)`; the row of each is given."""
+    shift, last = space.shift[rows], len(space.is_whitespace)
+    starts, stops = tokens.offsets[indices].T + shift
+    starts = np.where(space.tokens[indices], stops, starts)
+    starts = _skip_whitespace(space.is_whitespace, starts, stops)
+    stops = last - _skip_whitespace(space.is_whitespace[::-1], last - stops, last - starts)
     return np.stack([starts - shift, stops - shift], axis=1)
 
 
-def _find_blank_tokens(tokens: Tokens, space: WhiteSpace, rows: slice) -> None:
+def _mark_whitespace_tokens(tokens: FlatTokens, space: TextWhitespace, rows: slice) -> None:
     """Mark those tokens of some rows that are nothing but white space."""
     splits = tokens.row_splits[rows.start : rows.stop + 1]
     part, lengths = slice(splits[0], splits[-1]), np.diff(splits)
     starts, stops = tokens.offsets[part].T
     outside = (stops > np.repeat(space.num_bytes[rows] + 1, lengths)) | ((starts < 1) & (starts < stops))
     if outside.any():
-        _refuse_token_outside(tokens, space, int(splits[0] + outside.argmax()))
+        _reject_outside_token(tokens, space, int(splits[0] + outside.argmax()))
     shift = np.repeat(space.shift[rows], lengths)
     starts, stops = starts + shift, stops + shift
-    is_blank = space.is_blank.take(starts, mode="clip") & space.is_blank.take(stops - 1, mode="clip")
-    is_blank &= starts < stops
-    longer = np.flatnonzero(is_blank & (stops - starts > 2))
+    is_whitespace = space.is_whitespace.take(starts, mode="clip") & space.is_whitespace.take(
+        stops - 1, mode="clip"
+    )
+    is_whitespace &= starts < stops
+    longer = np.flatnonzero(is_whitespace & (stops - starts > 2))
     edges = np.stack([starts[longer], stops[longer]], axis=1).reshape(-1)
-    is_blank[longer] = np.logical_and.reduceat(space.is_blank, edges)[::2]
-    space.tokens[part] = is_blank
+    is_whitespace[longer] = np.logical_and.reduceat(space.is_whitespace, edges)[::2]
+    space.tokens[part] = is_whitespace
 
 
-def _refuse_token_outside(tokens: Tokens, space: WhiteSpace, token: int) -> None:
-    row = tokens.row_of(token)
+def _reject_outside_token(tokens: FlatTokens, space: TextWhitespace, token: int) -> None:
+    row = tokens.get_row(token)
     span = tuple(tokens.offsets[token].tolist())
     raise OffsetsContractError(
-        f"text {tokens.text_of(row)}: a token has the span {span}, and the text has "
+        f"text {tokens.get_text(row)}: a token has the span {span}, and the text has "
         f"{space.num_bytes[row]} bytes, counted from 1; is it the text that was encoded? (see "
         "tokenization_view)"
     )
 
 
-def _after_blanks(
-    is_blank: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]
+def _skip_whitespace(
+    is_whitespace: NDArray[np.bool_], starts: NDArray[np.int64], stops: NDArray[np.int64]
 ) -> NDArray[np.int64]:
     """The first byte of each span that is not blank. Each has one, but for empty spans, which stay."""
     after = starts.copy()
     lead = np.flatnonzero(starts < stops)
-    lead = lead[is_blank[starts[lead]]]
+    lead = lead[is_whitespace[starts[lead]]]
     after[lead] += 1
-    lead = lead[is_blank[after[lead]]]  # of most tokens one blank is all
+    lead = lead[is_whitespace[after[lead]]]  # of most tokens one blank is all
     if len(lead):
-        find = is_blank.tobytes().find
+        find = is_whitespace.tobytes().find
         after[lead] = [find(0, start) for start in after[lead].tolist()]
     return after
 
 
-def _is_white_space(text: bytes) -> NDArray[np.bool_]:
+def _find_whitespace(text: bytes) -> NDArray[np.bool_]:
     """Which bytes of UTF-8 are of white space."""
     data = np.frombuffer(text, np.uint8)
-    blank = np.frombuffer(bytearray(text.translate(_BLANK_BYTE)), np.bool_)
+    whitespace = np.frombuffer(bytearray(text.translate(_IS_ASCII_WHITESPACE)), np.bool_)
     if text.isascii():
-        return blank
-    leads = np.flatnonzero(data >= min(_REST_OF_WIDE))
-    for lead, known in _REST_OF_WIDE.items():
+        return whitespace
+    leads = np.flatnonzero(data >= min(_WIDE_TAIL_BYTES))
+    for lead, tails in _WIDE_TAIL_BYTES.items():
         width = 2 if lead < 0xE0 else 3
         found = leads[data[leads] == lead]
         found = found[found <= len(data) - width]
         rest = np.zeros(len(found), np.uint16)
         for i in range(1, width):
             rest = rest << np.uint16(8) | data[found + i]
-        found = found[np.isin(rest, known)]
+        found = found[np.isin(rest, tails)]
         for i in range(width):
-            blank[found + i] = True
-    return blank
+            whitespace[found + i] = True
+    return whitespace

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tokjax.batching.alignment.spans import flat_spans
+from tokjax.batching.alignment.spans import build_flat_spans
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def split_layers(spans: Iterable[LabelledSpan]) -> list[list[LabelledSpan]]:
     [[(1, 18, 'ORG'), (20, 24, 'PER')], [(12, 18, 'LOC')]]
     """
     given = [*spans]
-    flat = flat_spans([given])
+    flat = build_flat_spans([given])
     empty = np.flatnonzero(flat.starts >= flat.stops)
     if len(empty):
         raise InvalidArgumentError(f"the span {given[empty[0]]!r:.80} must keep start < stop; leave it out")

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.array_namespace import Array, as_integers
-from tokjax._util.checks import checked_int
-from tokjax.batching.alignment.tagset import checked_labels
+from tokjax._util.checks import check_int
+from tokjax.batching.alignment.tagset import check_labels
 from tokjax.core.errors import InvalidArgumentError, OffsetsContractError
-from tokjax.core.ragged import ranges, splits_from_lengths
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.batching.alignment.token_rows import Tokens
+    from tokjax.batching.alignment.flat_tokens import FlatTokens
 
 LabelledSpan: TypeAlias = tuple[int, int, str]
 """A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
@@ -54,12 +54,12 @@ def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str])
     array([0, 1, 1])
     """
     rows = list(spans)
-    flat = flat_spans(rows)
-    class_of = {label: i for i, label in enumerate(checked_labels(labels))}
+    flat = build_flat_spans(rows)
+    class_ids = {label: i for i, label in enumerate(check_labels(labels))}
     try:
-        classes = np.fromiter(map(class_of.__getitem__, flat.labels), np.int32, len(flat.labels))
+        classes = np.fromiter(map(class_ids.__getitem__, flat.labels), np.int32, len(flat.labels))
     except (TypeError, KeyError):
-        raise InvalidArgumentError(_first_unknown_label(rows, class_of)) from None
+        raise InvalidArgumentError(_describe_unknown_label(rows, class_ids)) from None
     return SpanColumns(flat.starts, flat.stops, classes, flat.row_splits)
 
 
@@ -79,10 +79,10 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
     >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
     [[[1, 6, 0]], [[0, 0, -1]]]
     """
-    columns = checked_columns(spans)
+    columns = check_columns(spans)
     counts = np.diff(columns.row_splits)
     longest = int(counts.max(initial=0))
-    width = longest if length is None else checked_int("length", length, least=0)
+    width = longest if length is None else check_int("length", length, minimum=0)
     if longest > width:
         raise InvalidArgumentError(
             f"text {counts.argmax()} has {longest} spans, more than length={width}; pass a greater length"
@@ -90,11 +90,13 @@ def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.in
     padded = np.full((len(counts), width, 3), (0, 0, -1), np.int32)
     rows = np.repeat(np.arange(len(counts)), counts)
     for column, values in enumerate(columns[:3]):
-        padded[rows, ranges(0, counts), column] = as_integers(columns._fields[column], values, np.int32)
+        padded[rows, concatenate_ranges(0, counts), column] = as_integers(
+            columns._fields[column], values, np.int32
+        )
     return padded
 
 
-def checked_columns(spans: SpanColumns) -> SpanColumns:
+def check_columns(spans: SpanColumns) -> SpanColumns:
     """Columns on the host, of shapes that go together."""
     if not isinstance(spans, SpanColumns):
         raise InvalidArgumentError(f"spans must be what span_columns(spans, labels) gives, not {spans!r:.80}")
@@ -128,17 +130,17 @@ class FlatSpans(NamedTuple):
     row_splits: NDArray[np.int64]
 
 
-def flat_spans(rows: Sequence[Any]) -> FlatSpans:
+def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
     """Lists of triples as columns; an `InvalidArgumentError` names the first that is none."""
     try:
-        splits = splits_from_lengths(map(len, rows))
+        splits = make_row_splits(map(len, rows))
         flat = list(chain.from_iterable(rows))
         if sum(map(len, flat)) != 3 * len(flat):
             raise ValueError
         starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
         return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
     except (TypeError, ValueError, KeyError, IndexError, OverflowError):
-        raise InvalidArgumentError(_first_wrong_span(rows)) from None
+        raise InvalidArgumentError(_describe_wrong_span(rows)) from None
 
 
 def check_index_base(index_base: object) -> None:
@@ -147,7 +149,7 @@ def check_index_base(index_base: object) -> None:
         raise InvalidArgumentError(f"index_base must be 0 or 1, not {index_base!r}")
 
 
-def check_places(spans: SpanColumns, index_base: int) -> None:
+def check_span_bounds(spans: SpanColumns, index_base: int) -> None:
     """Raises the error for the first span that does not keep `1 <= start < stop`.
 
     Raises:
@@ -159,7 +161,7 @@ def check_places(spans: SpanColumns, index_base: int) -> None:
     if not len(wrong):
         return
     span = int(wrong[0])
-    where = f"text {row_of_span(spans, span)}: the span {show_span(spans, span, index_base)}"
+    where = f"text {find_span_row(spans, span)}: the span {format_span(spans, span, index_base)}"
     if starts[span] >= 1 and starts[span] == stops[span]:
         raise InvalidArgumentError(f"{where} is empty, and no token lies in it; leave it out")
     hint = "pass index_base=0 if yours are counted from 0; " if index_base and starts[span] == 0 else ""
@@ -169,7 +171,7 @@ def check_places(spans: SpanColumns, index_base: int) -> None:
     )
 
 
-def in_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
+def compute_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
     """The order that sorts spans by text, and by their place in it.
 
     Raises:
@@ -183,7 +185,7 @@ def in_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
     overlap = (starts[order[1:]] < stops[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
     if overlap.any():
         at = int(np.flatnonzero(overlap)[0])
-        first, second = (show_span(spans, span, index_base) for span in order[at : at + 2].tolist())
+        first, second = (format_span(spans, span, index_base) for span in order[at : at + 2].tolist())
         raise InvalidArgumentError(
             f"text {rows[order[at]]}: the spans {first} and {second} overlap, and a token has one label; "
             "align each layer of split_layers(spans) on its own"
@@ -193,52 +195,52 @@ def in_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
 
 def describe_span(spans: SpanColumns, span: int, labels: Sequence[str], index_base: int) -> str:
     """A span of the columns as one reads it: its text, its place, its label."""
-    place, label = show_span(spans, span, index_base), labels[int(spans.classes[span])]
-    return f"text {row_of_span(spans, span)}: span {place} {label!r}"
+    position, label = format_span(spans, span, index_base), labels[int(spans.classes[span])]
+    return f"text {find_span_row(spans, span)}: span {position} {label!r}"
 
 
-def row_of_span(spans: SpanColumns, span: int) -> int:
+def find_span_row(spans: SpanColumns, span: int) -> int:
     """The text that a span of the columns is of."""
     return int(np.searchsorted(spans.row_splits, span, "right")) - 1
 
 
-def show_span(spans: SpanColumns, span: int, index_base: int) -> str:
+def format_span(spans: SpanColumns, span: int, index_base: int) -> str:
     """Returns a span as it was given, where the index of the first byte was `index_base`."""
     return f"({spans.starts[span] - 1 + index_base}, {spans.stops[span] - 1 + index_base})"
 
 
-def _first_wrong_span(rows: Sequence[Any]) -> str:
+def _describe_wrong_span(rows: Sequence[Any]) -> str:
     """What is wrong with spans that can't be made columns."""
-    for row, given in enumerate(rows):
-        if isinstance(given, (str, bytes)) or not isinstance(given, Iterable):
-            return f"the spans of text {row} must be a list of (start, stop, label), not {given!r:.80}"
-        for span in given:
+    for row, value in enumerate(rows):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            return f"the spans of text {row} must be a list of (start, stop, label), not {value!r:.80}"
+        for span in value:
             if not isinstance(span, Sequence) or isinstance(span, (str, bytes)) or len(span) != 3:
                 return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
-            for place in span[:2]:
-                if isinstance(place, bool) or not hasattr(place, "__index__") or abs(place) >= 2**62:
+            for position in span[:2]:
+                if isinstance(position, bool) or not hasattr(position, "__index__") or abs(position) >= 2**62:
                     return f"text {row}: the span {span!r:.80} has a place that is no integer of a text"
     return "spans must be, for each text, a list of (start, stop, label)"
 
 
-def _first_unknown_label(rows: Sequence[Any], class_of: dict[str, int]) -> str:
+def _describe_unknown_label(rows: Sequence[Any], class_ids: dict[str, int]) -> str:
     return next(
-        f"text {row}: the span {span!r:.80} has a label that is none of {[*class_of]}"
-        for row, given in enumerate(rows)
-        for span in given
-        if not isinstance(span[2], str) or span[2] not in class_of
+        f"text {row}: the span {span!r:.80} has a label that is none of {[*class_ids]}"
+        for row, value in enumerate(rows)
+        for span in value
+        if not isinstance(span[2], str) or span[2] not in class_ids
     )
 
 
-def check_rows(name: str, given: int, tokens: Tokens) -> None:
+def check_rows(name: str, value: int, tokens: FlatTokens) -> None:
     """Refuse what is not there once for each text."""
-    if given == tokens.num_texts:
+    if value == tokens.num_texts:
         return
     if tokens.text_ids is not None:
         raise InvalidArgumentError(
-            f"{name} has {given} rows, and the windows are of {tokens.num_texts} texts; pass one row for "
+            f"{name} has {value} rows, and the windows are of {tokens.num_texts} texts; pass one row for "
             "each text, or windows.batch and one for each window"
         )
     raise InvalidArgumentError(
-        f"{name} has {given} rows, and there are {tokens.num_texts} texts; pass one for each"
+        f"{name} has {value} rows, and there are {tokens.num_texts} texts; pass one for each"
     )

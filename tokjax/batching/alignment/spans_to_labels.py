@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.display import describe_batch
-from tokjax.batching.alignment.covering import Searched, touched_tokens
-from tokjax.batching.alignment.offset_trimming import fit_spans, join_texts, trimmed, white_space
+from tokjax.batching.alignment.flat_tokens import make_flat_tokens, select_tokens
+from tokjax.batching.alignment.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
+from tokjax.batching.alignment.span_search import SpanQueries, find_touched_tokens
 from tokjax.batching.alignment.spans import (
     SpanColumns,
+    check_columns,
     check_index_base,
-    check_places,
     check_rows,
-    checked_columns,
+    check_span_bounds,
+    compute_text_order,
     describe_span,
-    in_text_order,
     span_columns,
 )
 from tokjax.batching.alignment.tagset import FIRST, LAST, TagSet, check_tagset
-from tokjax.batching.alignment.token_rows import covering_tokens, token_rows
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import ranges
+from tokjax.core.ragged import concatenate_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax._util.array_namespace import Array
-    from tokjax.batching.alignment.offset_trimming import WhiteSpace
+    from tokjax.batching.alignment.flat_tokens import FlatTokens, TokenSelection
+    from tokjax.batching.alignment.offset_trimming import TextWhitespace
     from tokjax.batching.alignment.spans import LabelledSpan
     from tokjax.batching.alignment.tagset import Scheme
-    from tokjax.batching.alignment.token_rows import Covering, Tokens
     from tokjax.batching.alignment.window_merging import MergedWindows
     from tokjax.core.records import Results, TokenizationResult, Windows
     from tokjax.core.utf8 import Text
@@ -119,52 +119,52 @@ def align_spans(
     if on_partial not in ("include", "exclude", "error"):
         raise InvalidArgumentError(f"on_partial must be 'include', 'exclude' or 'error', not {on_partial!r}")
     check_index_base(index_base)
-    tokens = token_rows(offsets, word_ids)
-    columns = _columns(spans, tokens, tagset, index_base)
-    check_places(columns, index_base)
+    tokens = make_flat_tokens(offsets, word_ids)
+    columns = _build_columns(spans, tokens, tagset, index_base)
+    check_span_bounds(columns, index_base)
     space = None
     if texts is not None:
         joined = join_texts(texts)
-        space = white_space(tokens, joined)
+        space = mark_whitespace(tokens, joined)
         columns = fit_spans(columns, joined, index_base)
-    order, rows = _in_rows(tokens, columns, index_base)
-    covering = covering_tokens(
+    order, rows = _assign_rows(tokens, columns, index_base)
+    selection = select_tokens(
         tokens,
         first_subword_only=first_subword_only,
         sequence_id=sequence_id,
-        but=None if space is None else space.tokens,
+        exclude=None if space is None else space.tokens,
     )
-    wanted = Searched(columns.starts[order], columns.stops[order], rows)
-    shares = _shares(tokens, covering, wanted, space)
+    queries = SpanQueries(columns.starts[order], columns.stops[order], rows)
+    pairs = _find_pairs(tokens, selection, queries, space)
     if on_partial != "include":
-        partial = (shares.starts < wanted.starts[shares.spans]) | (shares.stops > wanted.stops[shares.spans])
+        partial = (pairs.starts < queries.starts[pairs.spans]) | (pairs.stops > queries.stops[pairs.spans])
         if on_partial == "error" and partial.any():
-            _refuse_partial(tokens, shares, int(partial.argmax()), columns, order, tagset, index_base)
-        shares = shares.only(~partial)
-    shares = shares.only(_is_new(shares.tokens))
-    flat = ~covering.covers * np.int32(ignore_index)
-    flat[shares.tokens] = _tags(shares.spans, columns.classes[order], tagset)
-    counts = np.bincount(order[shares.spans], minlength=len(columns.starts)).astype(np.int32)
+            _reject_partial_tokens(tokens, pairs, int(partial.argmax()), columns, order, tagset, index_base)
+        pairs = pairs.select(~partial)
+    pairs = pairs.select(_is_new(pairs.tokens))
+    flat = ~selection.is_selected * np.int32(ignore_index)
+    flat[pairs.tokens] = _compute_tags(pairs.spans, columns.classes[order], tagset)
+    counts = np.bincount(order[pairs.spans], minlength=len(columns.starts)).astype(np.int32)
     return SpanLabels(flat.reshape(tokens.shape[:-1]), counts)
 
 
-def _in_rows(
-    tokens: Tokens, columns: SpanColumns, index_base: int
+def _assign_rows(
+    tokens: FlatTokens, columns: SpanColumns, index_base: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The spans of each row of tokens, in the order of the text: which span, and which row."""
-    order = in_text_order(columns, index_base)
+    order = compute_text_order(columns, index_base)
     splits = np.asarray(columns.row_splits)
     counts = np.diff(splits)
     if tokens.text_ids is not None:
         counts = counts[tokens.text_ids]
-        order = order[ranges(splits[tokens.text_ids], counts)]
+        order = order[concatenate_ranges(splits[tokens.text_ids], counts)]
     return order, np.repeat(np.arange(tokens.num_rows), counts)
 
 
-def _columns(spans: Any, tokens: Tokens, tagset: TagSet, index_base: int) -> SpanColumns:
+def _build_columns(spans: Any, tokens: FlatTokens, tagset: TagSet, index_base: int) -> SpanColumns:
     """The spans as columns of 1-based bytes, one row a text."""
     if isinstance(spans, SpanColumns):
-        columns = checked_columns(spans)
+        columns = check_columns(spans)
         classes = columns.classes
         if ((classes < 0) | (classes >= len(tagset.labels))).any():
             raise InvalidArgumentError(
@@ -179,7 +179,7 @@ def _columns(spans: Any, tokens: Tokens, tagset: TagSet, index_base: int) -> Spa
     return columns._replace(starts=columns.starts + 1, stops=columns.stops + 1)
 
 
-class _Shares(NamedTuple):
+class _SpanTokenPairs(NamedTuple):
     """Tokens that have bytes of a span, span by span; each array has an entry for each such pair.
 
     Attributes:
@@ -194,25 +194,27 @@ class _Shares(NamedTuple):
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
 
-    def only(self, keep: NDArray[np.bool_]) -> _Shares:
+    def select(self, keep: NDArray[np.bool_]) -> _SpanTokenPairs:
         """Some of them."""
-        return self if keep.all() else _Shares(*(column[keep] for column in self))
+        return self if keep.all() else _SpanTokenPairs(*(column[keep] for column in self))
 
 
-def _shares(tokens: Tokens, covering: Covering, spans: Searched, space: WhiteSpace | None) -> _Shares:
-    found = touched_tokens(np, covering.rows, spans)
+def _find_pairs(
+    tokens: FlatTokens, selection: TokenSelection, spans: SpanQueries, space: TextWhitespace | None
+) -> _SpanTokenPairs:
+    found = find_touched_tokens(np, selection.rows, spans)
     counts = found.after - found.first
     numbers = np.repeat(np.arange(len(counts)), counts)
-    places = ranges(found.first, counts)
-    if covering.places is not None:
-        places = covering.places[places]
-    keep = covering.covers[places]
+    indices = concatenate_ranges(found.first, counts)
+    if selection.indices is not None:
+        indices = selection.indices[indices]
+    keep = selection.is_selected[indices]
     if space is None:
-        starts, stops = tokens.offsets.take(places, axis=0).T
+        starts, stops = tokens.offsets.take(indices, axis=0).T
     else:
-        starts, stops = trimmed(tokens, space, places, spans.rows[numbers]).T
+        starts, stops = trim_token_spans(tokens, space, indices, spans.rows[numbers]).T
         keep &= (starts < spans.stops[numbers]) & (stops > spans.starts[numbers])
-    return _Shares(numbers, places, starts, stops).only(keep)
+    return _SpanTokenPairs(numbers, indices, starts, stops).select(keep)
 
 
 def _is_new(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -220,25 +222,25 @@ def _is_new(tokens: NDArray[np.int64]) -> NDArray[np.bool_]:
     return tokens > np.append(-1, np.maximum.accumulate(tokens))[:-1]
 
 
-def _tags(spans: NDArray[np.int64], classes: Any, tagset: TagSet) -> NDArray[np.int32]:
+def _compute_tags(spans: NDArray[np.int64], classes: Any, tagset: TagSet) -> NDArray[np.int32]:
     """The tags of tokens that are in spans, those of each span together."""
     is_first = np.diff(spans, prepend=-1) > 0
-    place = FIRST * is_first + LAST * np.append(is_first, True)[1:]
-    return 1 + classes[spans] * np.int32(tagset.num_roles) + tagset.role_at_place[place]  # type: ignore[no-any-return]
+    position = FIRST * is_first + LAST * np.append(is_first, True)[1:]
+    return 1 + classes[spans] * np.int32(tagset.num_roles) + tagset.role_at_position[position]  # type: ignore[no-any-return]
 
 
-def _refuse_partial(
-    tokens: Tokens,
-    shares: _Shares,
+def _reject_partial_tokens(
+    tokens: FlatTokens,
+    pairs: _SpanTokenPairs,
     at: int,
     columns: SpanColumns,
     order: NDArray[np.int64],
     tagset: TagSet,
     index_base: int,
 ) -> None:
-    span = describe_span(columns, int(order[shares.spans[at]]), tagset.labels, index_base)
+    span = describe_span(columns, int(order[pairs.spans[at]]), tagset.labels, index_base)
     raise InvalidArgumentError(
-        f"{span} has only a part of token {tokens.in_row(int(shares.tokens[at]))}, whose span is "
-        f"({shares.starts[at]}, {shares.stops[at]}); pass on_partial='include' or 'exclude', or texts=TEXTS "
+        f"{span} has only a part of token {tokens.get_index_in_row(int(pairs.tokens[at]))}, whose span is "
+        f"({pairs.starts[at]}, {pairs.stops[at]}); pass on_partial='include' or 'exclude', or texts=TEXTS "
         "where that is white space"
     )

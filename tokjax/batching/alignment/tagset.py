@@ -23,12 +23,12 @@ Scheme: TypeAlias = Literal["BIO", "BILOU", "IOBES", "IO", "IOE2"]
 
 FIRST, LAST = 1, 2
 """The bits of a token's place in a span: 0 is inside, 3 is alone."""
-_ROLE_AT_PLACE = {"BIO": "IBIB", "BILOU": "IBLU", "IOBES": "IBES", "IO": "IIII", "IOE2": "IIEE"}
+_ROLE_AT_POSITION = {"BIO": "IBIB", "BILOU": "IBLU", "IOBES": "IBES", "IO": "IIII", "IOE2": "IIEE"}
 _ROLES = {"BIO": "BI", "BILOU": "BILU", "IOBES": "BIES", "IO": "I", "IOE2": "IE"}
-_BEFORE_MORE, _AFTER_MORE = "BI", "ILE"
+_CONTINUABLE_ROLES, _CONTINUING_ROLES = "BI", "ILE"
 
 
-def checked_labels(labels: Any) -> tuple[str, ...]:
+def check_labels(labels: Any) -> tuple[str, ...]:
     """What spans may be labelled with, in an order that is the same in every run."""
     if isinstance(labels, str) or not isinstance(labels, Iterable):
         raise InvalidArgumentError(f"labels must be a sequence of labels, not {labels!r}; pass [{labels!r}]")
@@ -37,19 +37,19 @@ def checked_labels(labels: Any) -> tuple[str, ...]:
             "labels is a set, whose order is another in every run, and with it the ids of tags; pass "
             "sorted(labels)"
         )
-    known = tuple(labels)
-    for label in known:
+    values = tuple(labels)
+    for label in values:
         if not isinstance(label, str) or not label:
             raise InvalidArgumentError(f"labels must be strings with something in them, not {label!r}")
-    twice = [label for label, count in Counter(known).items() if count > 1]
+    twice = [label for label, count in Counter(values).items() if count > 1]
     if twice:
         raise InvalidArgumentError(f"labels holds {twice[0]!r} more than once")
-    return known
+    return values
 
 
 def check_tagset(tagset: object, ignore_index: int) -> None:
     """Refuse what is no tag set, and an `ignore_index` that is one of its tags."""
-    tagset = known_as_tagset(tagset)
+    tagset = check_is_tagset(tagset)
     check_id("ignore_index", ignore_index)
     if not is_traced(ignore_index) and 0 <= ignore_index < len(tagset):
         raise InvalidArgumentError(
@@ -58,7 +58,7 @@ def check_tagset(tagset: object, ignore_index: int) -> None:
         )
 
 
-def known_as_tagset(tagset: object) -> TagSet:
+def check_is_tagset(tagset: object) -> TagSet:
     """`tagset`, if it is one."""
     if not isinstance(tagset, TagSet):
         raise InvalidArgumentError(f"tagset must be a TagSet, not {tagset!r:.80}; pass TagSet(labels)")
@@ -96,10 +96,10 @@ class TagSet:
 
     def __post_init__(self) -> None:
         """Check the labels, and keep them as a tuple."""
-        object.__setattr__(self, "labels", checked_labels(self.labels))
+        object.__setattr__(self, "labels", check_labels(self.labels))
         if self.scheme not in _ROLES:
-            known = ", ".join(map(repr, _ROLES))
-            raise InvalidArgumentError(f"scheme must be {known}, not {self.scheme!r}")
+            values = ", ".join(map(repr, _ROLES))
+            raise InvalidArgumentError(f"scheme must be {values}, not {self.scheme!r}")
 
     def __len__(self) -> int:
         """How many tags there are."""
@@ -110,44 +110,44 @@ class TagSet:
         """All tags; the place of each is its id."""
         return ("O", *(f"{role}-{label}" for label in self.labels for role in _ROLES[self.scheme]))
 
-    def id_of(self, tag: str) -> int:
+    def get_id(self, tag: str) -> int:
         """The id of a tag.
 
-        >>> TagSet(("PER", "ORG")).id_of("B-ORG")
+        >>> TagSet(("PER", "ORG")).get_id("B-ORG")
         3
         """
         try:
             return self._ids[tag]
         except KeyError:
-            raise InvalidArgumentError(f"there is no tag {tag!r}; the tags are {self._shown}") from None
+            raise InvalidArgumentError(f"there is no tag {tag!r}; the tags are {self._tag_summary}") from None
 
-    def ids_of(self, tags: Iterable[str]) -> NDArray[np.int32]:
+    def get_ids(self, tags: Iterable[str]) -> NDArray[np.int32]:
         """The ids of tags, `int32`, shape `(n,)`."""
-        return np.fromiter(map(self.id_of, tags), np.int32)
+        return np.fromiter(map(self.get_id, tags), np.int32)
 
-    def tags_of(self, ids: Any, *, ignore_index: int = -100) -> list[Any]:
+    def get_tags(self, ids: Any, *, ignore_index: int = -100) -> list[Any]:
         """The tags of ids: a list of them, or of `(batch, length)` a list of lists; `ignore_index` is `"_"`.
 
-        >>> TagSet(("PER", "ORG")).tags_of([0, 3, -100])
+        >>> TagSet(("PER", "ORG")).get_tags([0, 3, -100])
         ['O', 'B-ORG', '_']
-        >>> TagSet(("PER", "ORG")).tags_of(np.array([[0, 3], [1, 2]]))
+        >>> TagSet(("PER", "ORG")).get_tags(np.array([[0, 3], [1, 2]]))
         [['O', 'B-ORG'], ['B-PER', 'I-PER']]
         """
-        known = self.checked_ids(ids, ignore_index)
+        values = self.check_tag_ids(ids, ignore_index)
         shown = np.array([*self.tags, "_"], object)
-        return shown[np.where(known == ignore_index, len(self), known)].tolist()  # type: ignore[no-any-return]
+        return shown[np.where(values == ignore_index, len(self), values)].tolist()  # type: ignore[no-any-return]
 
-    def checked_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
+    def check_tag_ids(self, ids: Any, ignore_index: int) -> NDArray[np.int32]:
         """Ids on the host, of any shape, all of which are tags or `ignore_index`."""
         check_tagset(self, ignore_index)
-        known = as_integers("tag ids", ids, np.int32)
-        wrong = ((known < 0) | (known >= len(self))) & (known != ignore_index)
+        values = as_integers("tag ids", ids, np.int32)
+        wrong = ((values < 0) | (values >= len(self))) & (values != ignore_index)
         if wrong.any():
             raise InvalidArgumentError(
-                f"{known[wrong].flat[0]} is no tag: there are {len(self)}, from 0, and ignore_index is "
-                f"{ignore_index}; the tags are {self._shown}"
+                f"{values[wrong].flat[0]} is no tag: there are {len(self)}, from 0, and ignore_index is "
+                f"{ignore_index}; the tags are {self._tag_summary}"
             )
-        return known
+        return values
 
     @property
     def num_roles(self) -> int:
@@ -155,56 +155,58 @@ class TagSet:
         return len(_ROLES[self.scheme])
 
     @cached_property
-    def role_at_place(self) -> NDArray[np.int32]:
+    def role_at_position(self) -> NDArray[np.int32]:
         """Which of a label's tags a token has at each place of a span, `int32`, shape `(4,)`."""
-        return np.array([_ROLES[self.scheme].index(role) for role in _ROLE_AT_PLACE[self.scheme]], np.int32)
+        return np.array(
+            [_ROLES[self.scheme].index(role) for role in _ROLE_AT_POSITION[self.scheme]], np.int32
+        )
 
     @cached_property
-    def class_of_tag(self) -> NDArray[np.int32]:
+    def tag_classes(self) -> NDArray[np.int32]:
         """Which label each tag is of, -1 for `O`, `int32`, shape `(tags,)`."""
         classes = np.arange(len(self.labels), dtype=np.int32)
         return np.append(np.int32(-1), np.repeat(classes, self.num_roles))
 
     @cached_property
-    def can_open(self) -> NDArray[np.bool_]:
+    def can_start(self) -> NDArray[np.bool_]:
         """Whether a valid span can begin with each tag, shape `(tags,)`."""
-        placed = _ROLE_AT_PLACE[self.scheme]
-        return self._with_roles(placed[FIRST] + placed[FIRST | LAST])
+        role_pattern = _ROLE_AT_POSITION[self.scheme]
+        return self._find_tags_with_roles(role_pattern[FIRST] + role_pattern[FIRST | LAST])
 
     @cached_property
-    def can_close(self) -> NDArray[np.bool_]:
+    def can_end(self) -> NDArray[np.bool_]:
         """Whether a valid span can end with each tag, shape `(tags,)`."""
-        placed = _ROLE_AT_PLACE[self.scheme]
-        return self._with_roles(placed[LAST] + placed[FIRST | LAST])
+        role_pattern = _ROLE_AT_POSITION[self.scheme]
+        return self._find_tags_with_roles(role_pattern[LAST] + role_pattern[FIRST | LAST])
 
     @cached_property
-    def before_more(self) -> NDArray[np.bool_]:
+    def can_precede(self) -> NDArray[np.bool_]:
         """Whether a span can go on after each tag, shape `(tags,)`."""
-        return self._with_roles(_BEFORE_MORE)
+        return self._find_tags_with_roles(_CONTINUABLE_ROLES)
 
     @cached_property
-    def after_more(self) -> NDArray[np.bool_]:
+    def can_follow(self) -> NDArray[np.bool_]:
         """Whether a span can have begun before each tag, shape `(tags,)`."""
-        return self._with_roles(_AFTER_MORE)
+        return self._find_tags_with_roles(_CONTINUING_ROLES)
 
     @cached_property
-    def marked_place(self) -> NDArray[np.int32]:
+    def marked_position(self) -> NDArray[np.int32]:
         """The places of a span, as bits, that each tag can have, `int32`, shape `(tags,)`."""
-        place = np.where(self.can_open, FIRST, 0) + np.where(self.can_close, LAST, 0)
-        return place.astype(np.int32)
+        position = np.where(self.can_start, FIRST, 0) + np.where(self.can_end, LAST, 0)
+        return position.astype(np.int32)
 
     @cached_property
-    def tag_of_subword(self) -> NDArray[np.int32]:
+    def subword_tags(self) -> NDArray[np.int32]:
         """The tag of a word's token at each place of the word, by the word's tag, `int32`, `(tags, 4)`.
 
         A word tagged `B` is `B I I` in three tokens, one tagged `U` is `B I L`, one tagged `S` is `B I E`.
         """
-        place = np.arange(4) & self.marked_place[:, None]
-        tags = 1 + self.class_of_tag[:, None] * self.num_roles + self.role_at_place[place]
+        position = np.arange(4) & self.marked_position[:, None]
+        tags = 1 + self.tag_classes[:, None] * self.num_roles + self.role_at_position[position]
         tags[0] = 0
         return np.asarray(tags, np.int32)
 
-    def _with_roles(self, roles: str) -> NDArray[np.bool_]:
+    def _find_tags_with_roles(self, roles: str) -> NDArray[np.bool_]:
         return np.array([tag != "O" and tag[0] in roles for tag in self.tags])
 
     @cached_property
@@ -212,6 +214,6 @@ class TagSet:
         return {tag: id_ for id_, tag in enumerate(self.tags)}
 
     @property
-    def _shown(self) -> str:
+    def _tag_summary(self) -> str:
         shown = ", ".join(self.tags[:12])
         return shown if len(self) <= 12 else f"{shown}, ..."

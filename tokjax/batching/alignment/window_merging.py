@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_integers, is_jax, is_traced, namespace
-from tokjax._util.checks import checked_int
+from tokjax._util.array_namespace import Array, as_integers, get_namespace, is_jax, is_traced
+from tokjax._util.checks import check_int
 from tokjax.batching.inputs import as_ragged
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import ranges, splits_from_lengths
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.core.records import Windows
 
-_WHOLE_TEXT = np.iinfo(np.int64).max
+_NO_WINDOW_END = np.iinfo(np.int64).max
 
 
 class MergedWindows(NamedTuple):
@@ -62,29 +62,31 @@ def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: 
     >>> merge_windows(windows, np.arange(10), stride=1).values  # 0 to 4 are of the first
     array([1, 2, 3, 7, 8])
     """
-    checked_int("stride", stride, least=0)
+    check_int("stride", stride, minimum=0)
     if is_traced(values):
         raise InvalidArgumentError("merge_windows plans on the host; call it outside of jax.jit")
-    ragged, texts = _rows_and_texts(windows)
+    ragged, texts = _read_windows(windows)
     values = values if is_jax(values) else np.asarray(values)
     if values.shape[:1] != ragged.ids.shape:
         raise InvalidArgumentError(
             f"values has shape {values.shape}, and the windows have {len(ragged.ids)} tokens; pass one for "
             "each, those of inserted tokens too, and none for padding: array[attention_mask == 1]"
         )
-    tokens = _tokens_of_texts(ragged, sequence_id)
+    tokens = _find_tokens(ragged, sequence_id)
     window_splits = np.searchsorted(tokens, ragged.row_splits)
-    places, context, splits = _places_in_texts(texts, np.diff(window_splits), stride)
-    order = np.lexsort((-context, places))
-    is_new = np.diff(places[order], prepend=-1) > 0
+    positions, context, splits = _compute_positions(texts, np.diff(window_splits), stride)
+    order = np.lexsort((-context, positions))
+    is_new = np.diff(positions[order], prepend=-1) > 0
     best = tokens[order[is_new]]
-    merged = MergedWindows(namespace(values).take(values, best, axis=0), ragged.offsets[best], splits)
-    is_whole = len(best) == splits[-1] and np.array_equal(merged.offsets[places], ragged.offsets[tokens])
+    merged = MergedWindows(get_namespace(values).take(values, best, axis=0), ragged.offsets[best], splits)
+    is_complete = len(best) == splits[-1] and np.array_equal(
+        merged.offsets[positions], ragged.offsets[tokens]
+    )
     if (
-        not is_whole
-        or _goes_back(merged)
-        or _other_text_changes(ragged, texts, sequence_id)
-        or (stride == 0 and _repeats_tokens(ragged, texts, tokens, window_splits))
+        not is_complete
+        or _is_unordered(merged)
+        or _has_differing_pairs(ragged, texts, sequence_id)
+        or (stride == 0 and _has_repeated_tokens(ragged, texts, tokens, window_splits))
     ):
         raise InvalidArgumentError(
             f"the windows don't follow on each other with stride={stride} and sequence_id={sequence_id}; "
@@ -93,7 +95,7 @@ def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: 
     return merged
 
 
-def _rows_and_texts(windows: Windows) -> tuple[Any, NDArray[np.int64]]:
+def _read_windows(windows: Windows) -> tuple[Any, NDArray[np.int64]]:
     """The tokens of windows, a row each, and which text each is of: the first, the second, ..."""
     if not hasattr(windows, "batch") or not hasattr(windows, "text_ids"):
         raise InvalidArgumentError(
@@ -118,7 +120,7 @@ def _rows_and_texts(windows: Windows) -> tuple[Any, NDArray[np.int64]]:
     return ragged, np.cumsum(np.append(0, steps > 0))[: len(text_ids)]
 
 
-def _tokens_of_texts(ragged: Any, sequence_id: int) -> NDArray[np.int64]:
+def _find_tokens(ragged: Any, sequence_id: int) -> NDArray[np.int64]:
     """Those tokens of windows that are of one of the texts of each pair."""
     tokens = np.flatnonzero(ragged.sequence_ids == sequence_id)
     if not len(tokens) and (ragged.sequence_ids >= 0).any():
@@ -129,7 +131,7 @@ def _tokens_of_texts(ragged: Any, sequence_id: int) -> NDArray[np.int64]:
     return tokens
 
 
-def _goes_back(merged: MergedWindows) -> bool:
+def _is_unordered(merged: MergedWindows) -> bool:
     """Whether a token begins or ends earlier than the one before it in its text."""
     is_start = np.zeros(len(merged.offsets) + 1, bool)
     is_start[merged.row_splits] = True
@@ -137,30 +139,30 @@ def _goes_back(merged: MergedWindows) -> bool:
     return bool((falls & ~is_start[1:-1]).any())
 
 
-def _other_text_changes(ragged: Any, texts: NDArray[np.int64], sequence_id: int) -> bool:
+def _has_differing_pairs(ragged: Any, texts: NDArray[np.int64], sequence_id: int) -> bool:
     """Whether windows differ in that text of a pair which is not cut, and stands in each of them whole."""
     others = np.flatnonzero((ragged.sequence_ids >= 0) & (ragged.sequence_ids != sequence_id))
     splits = np.searchsorted(others, ragged.row_splits)
     counts, first_window = np.diff(splits), np.searchsorted(texts, texts)
     if (counts != counts[first_window]).any():
         return True
-    in_first = others[ranges(splits[first_window], counts)]
+    in_first = others[concatenate_ranges(splits[first_window], counts)]
     return not np.array_equal(ragged.offsets[others], ragged.offsets[in_first])
 
 
-def _repeats_tokens(
+def _has_repeated_tokens(
     ragged: Any, texts: NDArray[np.int64], tokens: NDArray[np.int64], window_splits: NDArray[np.int64]
 ) -> bool:
     """Whether each window begins with the last token of the one before it."""
     counts = np.diff(window_splits)
-    goes_on = (texts[1:] == texts[:-1]) & (counts[1:] > 0) & (counts[:-1] > 0)
-    starts = window_splits[1:-1][goes_on]
+    continues = (texts[1:] == texts[:-1]) & (counts[1:] > 0) & (counts[:-1] > 0)
+    starts = window_splits[1:-1][continues]
     last, first = tokens[starts - 1], tokens[starts]
     is_same = (ragged.ids[last] == ragged.ids[first]) & (ragged.offsets[last] == ragged.offsets[first]).all(1)
     return bool(len(starts)) and bool(is_same.all())
 
 
-def _places_in_texts(
+def _compute_positions(
     texts: NDArray[np.int64], counts: NDArray[np.int64], stride: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Where the tokens of windows stand among those of all texts.
@@ -178,9 +180,9 @@ def _places_in_texts(
     first_window = np.flatnonzero(is_first)[texts]
     number = np.arange(len(texts)) - first_window
     starts = number * np.maximum(counts[first_window] - stride, 0)
-    splits = splits_from_lengths((starts + counts)[is_last])
-    within = ranges(0, counts)
-    before = np.where(np.repeat(is_first, counts), _WHOLE_TEXT, within)
-    after = np.where(np.repeat(is_last, counts), _WHOLE_TEXT, np.repeat(counts, counts) - 1 - within)
-    places = ranges(splits[texts] + starts, counts)
-    return places, np.minimum(before, after), splits
+    splits = make_row_splits((starts + counts)[is_last])
+    within = concatenate_ranges(0, counts)
+    before = np.where(np.repeat(is_first, counts), _NO_WINDOW_END, within)
+    after = np.where(np.repeat(is_last, counts), _NO_WINDOW_END, np.repeat(counts, counts) - 1 - within)
+    positions = concatenate_ranges(splits[texts] + starts, counts)
+    return positions, np.minimum(before, after), splits

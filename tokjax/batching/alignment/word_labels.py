@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, namespace
-from tokjax._util.arrays import put, row_by_row, taken
-from tokjax._util.checks import check_id, checked_int
-from tokjax._util.compiling import compiled
-from tokjax.batching.alignment.covering import starts_word
+from tokjax._util.array_namespace import Array, as_int32, get_namespace
+from tokjax._util.arrays import gather, scatter, vmap_rows
+from tokjax._util.checks import check_id, check_int
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.alignment.span_search import is_word_start
 from tokjax.batching.alignment.tagset import FIRST, LAST, check_tagset
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from tokjax.batching.alignment.tagset import TagSet
 
-_WHOLE = np.int32(np.iinfo(np.int32).max)
+_FULL_OVERLAP = np.int32(np.iinfo(np.int32).max)
 
 
-@compiled
+@jit_eager
 def labels_from_words(
     word_ids: Array,
     word_labels: Array,
@@ -57,36 +57,38 @@ def labels_from_words(
     >>> labels_from_words(words, tags, label_all_tokens=True, tagset=TagSet(("PER",)))
     array([[-100,    1,    2,    2, -100]], dtype=int32)
     """
-    xp = namespace(word_ids, word_labels)
-    _check_ignored(tagset, ignore_index)
+    xp = get_namespace(word_ids, word_labels)
+    _check_ignore_index(tagset, ignore_index)
     words, labels = as_int32("word_ids", word_ids), as_int32("word_labels", word_labels)
-    _check_leading("word_labels", labels, words, 1)
+    _check_leading_axes("word_labels", labels, words, 1)
     if xp is not np and words.ndim > 1:
-        of_row = partial(
+        convert_row = partial(
             labels_from_words, label_all_tokens=label_all_tokens, tagset=tagset, ignore_index=ignore_index
         )
-        return row_by_row(of_row, words.ndim - 1)(words, labels)
-    ignored = xp.asarray(ignore_index, dtype=np.int32)
+        return vmap_rows(convert_row, words.ndim - 1)(words, labels)
+    ignored_label = xp.asarray(ignore_index, dtype=np.int32)
     shape, count = words.shape, labels.shape[-1]
     if not count:
-        return xp.broadcast_to(ignored, shape) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
-    words, labels = _rows(words, 1), _rows(labels, 1)
-    of_word = (words >= 0) & (words < count)
-    found = xp.take_along_axis(labels, xp.where(of_word, words, 0), axis=1)
-    keep, is_first = of_word & (found != ignored), starts_word(xp, words >= 0, words)
+        return xp.broadcast_to(ignored_label, shape) + xp.zeros((), np.int32)  # type: ignore[no-any-return]
+    words, labels = _flatten_leading_axes(words, 1), _flatten_leading_axes(labels, 1)
+    has_word = (words >= 0) & (words < count)
+    found = xp.take_along_axis(labels, xp.where(has_word, words, 0), axis=1)
+    keep, is_first = has_word & (found != ignored_label), is_word_start(xp, words >= 0, words)
     if not label_all_tokens:
         keep &= is_first
     elif tagset is not None:
         if xp is np:
-            tagset.checked_ids(found[keep], ignore_index)
+            tagset.check_tag_ids(found[keep], ignore_index)
         keep &= (found >= 0) & (found < len(tagset))
-        place = FIRST * is_first.astype(np.int32) + LAST * _ends_word(xp, words >= 0, words).astype(np.int32)
-        table = tagset.tag_of_subword
-        found = taken(table.reshape(-1), xp.where(keep, found, 0) * np.int32(table.shape[1]) + place)
-    return xp.where(keep, found, ignored).reshape(shape)  # type: ignore[no-any-return]
+        position = FIRST * is_first.astype(np.int32) + LAST * _is_word_end(xp, words >= 0, words).astype(
+            np.int32
+        )
+        table = tagset.subword_tags
+        found = gather(table.reshape(-1), xp.where(keep, found, 0) * np.int32(table.shape[1]) + position)
+    return xp.where(keep, found, ignored_label).reshape(shape)  # type: ignore[no-any-return]
 
 
-@compiled
+@jit_eager
 def words_from_labels(
     word_ids: Array,
     labels: Array,
@@ -115,46 +117,50 @@ def words_from_labels(
     >>> words_from_labels(np.array([[-1, 0, 0, 1]]), np.array([[-100, 1, 2, 0]]), num_words=3)
     array([[   1,    0, -100]], dtype=int32)
     """
-    xp = namespace(word_ids, labels)
-    _check_ignored(tagset, ignore_index)
-    checked_int("num_words", num_words, least=0)
+    xp = get_namespace(word_ids, labels)
+    _check_ignore_index(tagset, ignore_index)
+    check_int("num_words", num_words, minimum=0)
     if method not in ("first", "majority"):
         raise InvalidArgumentError(f"method must be 'first' or 'majority', not {method!r}")
     if method == "majority" and tagset is None:
         raise InvalidArgumentError("method='majority' needs to know the tags; pass tagset=TagSet(LABELS)")
-    words, given = as_int32("word_ids", word_ids), as_int32("labels", labels)
-    if words.shape != given.shape:
+    words, token_labels = as_int32("word_ids", word_ids), as_int32("labels", labels)
+    if words.shape != token_labels.shape:
         raise InvalidArgumentError(
-            f"labels has shape {given.shape}, and word_ids {words.shape}; they must be equal"
+            f"labels has shape {token_labels.shape}, and word_ids {words.shape}; they must be equal"
         )
     if xp is not np and words.ndim > 1:
-        of_row = partial(
+        convert_row = partial(
             words_from_labels, num_words=num_words, method=method, tagset=tagset, ignore_index=ignore_index
         )
-        return row_by_row(of_row, words.ndim - 1)(words, given)
+        return vmap_rows(convert_row, words.ndim - 1)(words, token_labels)
     leading = words.shape[:-1]
-    words, given = _rows(words, 1), _rows(given, 1)
-    ignored = xp.asarray(ignore_index, dtype=np.int32)
-    says = (words >= 0) & (words < num_words) & (given != ignored)
+    words, token_labels = _flatten_leading_axes(words, 1), _flatten_leading_axes(token_labels, 1)
+    ignored_label = xp.asarray(ignore_index, dtype=np.int32)
+    has_vote = (words >= 0) & (words < num_words) & (token_labels != ignored_label)
     if tagset is not None:
-        says &= (given >= 0) & (given < len(tagset))
-    slots = xp.where(says, words + np.int32(num_words) * xp.arange(len(words), dtype=np.int32)[:, None], 0)
+        has_vote &= (token_labels >= 0) & (token_labels < len(tagset))
+    slots = xp.where(
+        has_vote, words + np.int32(num_words) * xp.arange(len(words), dtype=np.int32)[:, None], 0
+    )
 
-    def of_each_word(values: Array, where: Array) -> Array:
-        empty = xp.zeros(len(words) * num_words, np.int32) + ignored
-        return put(empty, *(array.reshape(-1) for array in (slots, values, where)))
+    def scatter_to_words(values: Array, where: Array) -> Array:
+        empty = xp.zeros(len(words) * num_words, np.int32) + ignored_label
+        return scatter(empty, *(array.reshape(-1) for array in (slots, values, where)))
 
-    result = of_each_word(given, says & starts_word(xp, says, words))
+    result = scatter_to_words(token_labels, has_vote & is_word_start(xp, has_vote, words))
     if method == "majority" and tagset is not None:
-        classes = xp.where(says, taken(tagset.class_of_tag, xp.where(says, given, 0)), -1)
-        wins = _has_most_votes(xp, slots, classes, says, result.shape[0], len(tagset.labels) + 1)
-        chosen = of_each_word(classes, wins & starts_word(xp, wins, words))
-        last = of_each_word(given, says & _ends_word(xp, says, words))
-        result = xp.where(result == ignored, ignored, _tag_of_word(xp, tagset, chosen, result, last))
+        classes = xp.where(has_vote, gather(tagset.tag_classes, xp.where(has_vote, token_labels, 0)), -1)
+        wins = _has_majority(xp, slots, classes, has_vote, result.shape[0], len(tagset.labels) + 1)
+        chosen = scatter_to_words(classes, wins & is_word_start(xp, wins, words))
+        last = scatter_to_words(token_labels, has_vote & _is_word_end(xp, has_vote, words))
+        result = xp.where(
+            result == ignored_label, ignored_label, _compute_word_tags(xp, tagset, chosen, result, last)
+        )
     return result.reshape(*leading, num_words)
 
 
-@compiled
+@jit_eager
 def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
     """Which word each token is of, by their spans; runs under `jax.jit`.
 
@@ -173,68 +179,72 @@ def word_ids_from_spans(offsets: Array, word_spans: Array) -> Array:
     >>> word_ids_from_spans(np.array([[0, 0], [1, 3], [3, 7]]), np.array([[1, 4], [4, 8]]))
     array([-1,  0,  1], dtype=int32)
     """
-    xp = namespace(offsets, word_spans)
+    xp = get_namespace(offsets, word_spans)
     tokens, words = as_int32("offsets", offsets), as_int32("word_spans", word_spans)
     for name, spans in (("offsets", tokens), ("word_spans", words)):
         if spans.ndim < 2 or spans.shape[-1] != 2:
             raise InvalidArgumentError(f"{name} must have shape (..., n, 2), not {spans.shape}")
-    _check_leading("word_spans", words, tokens, 2)
+    _check_leading_axes("word_spans", words, tokens, 2)
     if not words.shape[-2]:
         return xp.full(tokens.shape[:-1], -1, np.int32)  # type: ignore[no-any-return]
     starts, stops = tokens[..., :, None, 0], tokens[..., :, None, 1]
     word_starts, word_stops = words[..., None, :, 0], words[..., None, :, 1]
     shared = xp.minimum(stops, word_stops) - xp.maximum(starts, word_starts)
     is_inside = (word_starts <= starts) & (stops <= word_stops) & (starts < stops)
-    shared = xp.where(is_inside, _WHOLE, shared)
+    shared = xp.where(is_inside, _FULL_OVERLAP, shared)
     best = xp.argmax(shared, axis=-1).astype(np.int32)
     return xp.where(shared.max(axis=-1) > 0, best, np.int32(-1))  # type: ignore[no-any-return]
 
 
-def _has_most_votes(xp: Any, slots: Array, classes: Array, says: Array, size: int, num_classes: int) -> Array:
+def _has_majority(
+    xp: Any, slots: Array, classes: Array, has_vote: Array, size: int, num_classes: int
+) -> Array:
     """Whether a token has a say, and no class has more tokens of its word than its own."""
     ballots = (slots * np.int32(num_classes) + classes + 1).reshape(-1)
     counts = xp.zeros(size * num_classes, np.int32)
     if xp is np:
-        np.add.at(counts, ballots[says.reshape(-1)], 1)
+        np.add.at(counts, ballots[has_vote.reshape(-1)], 1)
     else:
-        counts = counts.at[xp.where(says.reshape(-1), ballots, counts.shape[0])].add(1, mode="drop")
+        counts = counts.at[xp.where(has_vote.reshape(-1), ballots, counts.shape[0])].add(1, mode="drop")
     if not size:
-        return says
-    most = counts.reshape(size, num_classes).max(axis=1)
-    return says & (counts[ballots].reshape(says.shape) == most[slots])  # type: ignore[no-any-return]
+        return has_vote
+    maximum = counts.reshape(size, num_classes).max(axis=1)
+    return has_vote & (counts[ballots].reshape(has_vote.shape) == maximum[slots])  # type: ignore[no-any-return]
 
 
-def _tag_of_word(xp: Any, tagset: TagSet, classes: Array, first: Array, last: Array) -> Array:
+def _compute_word_tags(xp: Any, tagset: TagSet, classes: Array, first: Array, last: Array) -> Array:
     """The tags of words of some classes, from the tags of their first and last tokens."""
-    place = xp.zeros_like(classes)
+    position = xp.zeros_like(classes)
     for tag, bit in ((first, FIRST), (last, LAST)):
-        known = xp.maximum(tag, 0)
-        place = place + xp.where(
-            taken(tagset.class_of_tag, known) == classes, taken(tagset.marked_place, known) & np.int32(bit), 0
+        tag_ids = xp.maximum(tag, 0)
+        position = position + xp.where(
+            gather(tagset.tag_classes, tag_ids) == classes,
+            gather(tagset.marked_position, tag_ids) & np.int32(bit),
+            0,
         )
-    tags = 1 + classes * np.int32(tagset.num_roles) + taken(tagset.role_at_place, place)
+    tags = 1 + classes * np.int32(tagset.num_roles) + gather(tagset.role_at_position, position)
     return xp.where(classes >= 0, tags, 0)  # type: ignore[no-any-return]
 
 
-def _ends_word(xp: Any, covers: Array, words: Array) -> Array:
+def _is_word_end(xp: Any, is_selected: Array, words: Array) -> Array:
     """Whether each token is of another word than the next one after it that counts, `(rows, length)`."""
-    return starts_word(xp, covers[:, ::-1], words[:, ::-1])[:, ::-1]
+    return is_word_start(xp, is_selected[:, ::-1], words[:, ::-1])[:, ::-1]
 
 
-def _check_ignored(tagset: TagSet | None, ignore_index: int) -> None:
+def _check_ignore_index(tagset: TagSet | None, ignore_index: int) -> None:
     if tagset is None:
         check_id("ignore_index", ignore_index)
     else:
         check_tagset(tagset, ignore_index)
 
 
-def _rows(values: Array, trailing: int) -> Array:
+def _flatten_leading_axes(values: Array, trailing: int) -> Array:
     """`values` with all their leading axes made one."""
     split = values.ndim - trailing
     return values.reshape(math.prod(values.shape[:split]), *values.shape[split:])
 
 
-def _check_leading(name: str, values: Array, tokens: Array, trailing: int) -> None:
+def _check_leading_axes(name: str, values: Array, tokens: Array, trailing: int) -> None:
     """Refuse arrays whose rows are not those of the tokens."""
     if values.ndim != tokens.ndim or values.shape[:-trailing] != tokens.shape[:-trailing]:
         raise InvalidArgumentError(

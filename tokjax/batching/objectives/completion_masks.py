@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, namespace
-from tokjax._util.arrays import as_size, places, prefix_maximum, suffix_minimum
-from tokjax._util.compiling import compiled
+from tokjax._util.array_namespace import Array, as_int32, get_namespace
+from tokjax._util.arrays import as_size, compute_prefix_maximum, compute_suffix_minimum, positions
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.attention_masks import create_attention_mask
-from tokjax.batching.inputs import tokens_of
+from tokjax.batching.inputs import as_tokens
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-@compiled
+@jit_eager
 def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
     """0 on the prompt, 1 on all that follows: a `loss_mask` for `causal_lm_labels`.
 
@@ -35,7 +35,7 @@ def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
     return np.int32(1) - create_attention_mask(prompt_lengths, length)
 
 
-@compiled
+@jit_eager
 def assistant_loss_mask(
     ids: Array, *, start_ids: Sequence[int] | Array, end_ids: Sequence[int] | Array
 ) -> Array:
@@ -59,47 +59,47 @@ def assistant_loss_mask(
     >>> assistant_loss_mask(np.array([8, 1, 5, 6, 9, 8, 2, 5, 9]), start_ids=[8, 1], end_ids=[9])
     array([0, 0, 1, 1, 1, 0, 0, 0, 0], dtype=int32)
     """
-    xp = namespace(ids, start_ids, end_ids)
-    tokens = tokens_of(ids)
-    start, end = _template("start_ids", start_ids), _template("end_ids", end_ids)
+    xp = get_namespace(ids, start_ids, end_ids)
+    tokens = as_tokens(ids)
+    start, end = _check_template("start_ids", start_ids), _check_template("end_ids", end_ids)
     length = tokens.shape[-1]
     if length == 0:
         return tokens.copy()  # type: ignore[no-any-return]
-    place = places(xp, length, tokens.ndim)
-    starts = _matches(xp, tokens, start)
-    begins = place - np.int32(start.shape[0])
+    position = positions(xp, length, tokens.ndim)
+    starts = _find_matches(xp, tokens, start)
+    begins = position - np.int32(start.shape[0])
     opened = (begins >= 0) & xp.take_along_axis(
         starts, xp.broadcast_to(xp.maximum(begins, np.int32(0)), tokens.shape), axis=-1
     )
-    first = prefix_maximum(xp.where(opened, place, np.int32(-1)))
+    first = compute_prefix_maximum(xp.where(opened, position, np.int32(-1)))
     closing, opening = (
-        xp.take_along_axis(_next(xp, matches), xp.maximum(first, np.int32(0)), axis=-1)
-        for matches in (_matches(xp, tokens, end), starts)
+        xp.take_along_axis(_find_next(xp, matches), xp.maximum(first, np.int32(0)), axis=-1)
+        for matches in (_find_matches(xp, tokens, end), starts)
     )
     stop = xp.where(opening < closing, opening, closing + np.int32(end.shape[0]))
-    return ((first >= 0) & (place < stop)).astype(np.int32)  # type: ignore[no-any-return]
+    return ((first >= 0) & (position < stop)).astype(np.int32)  # type: ignore[no-any-return]
 
 
-def _template(name: str, ids: Sequence[int] | Array) -> Any:
+def _check_template(name: str, ids: Sequence[int] | Array) -> Any:
     template = as_int32(name, ids)
     if template.ndim != 1 or template.shape[0] == 0:
         raise InvalidArgumentError(f"{name} must be at least one id, shape (n,), not shape {template.shape}")
     return template
 
 
-def _matches(xp: Any, tokens: Any, template: Any) -> Any:
+def _find_matches(xp: Any, tokens: Any, template: Any) -> Any:
     """True where the template begins, all of it in the row."""
     size, length = template.shape[0], tokens.shape[-1]
     ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
     found = xp.broadcast_to(
-        places(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
+        positions(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
     )
     for i in range(size):
         found = found & (ahead[..., i : i + length] == template[i])
     return found
 
 
-def _next(xp: Any, matches: Any) -> Any:
+def _find_next(xp: Any, matches: Any) -> Any:
     """For each place the next match at or behind it; the length of the row where there is none."""
     length = matches.shape[-1]
-    return suffix_minimum(xp.where(matches, places(xp, length, matches.ndim), as_size(xp, length)))
+    return compute_suffix_minimum(xp.where(matches, positions(xp, length, matches.ndim), as_size(xp, length)))

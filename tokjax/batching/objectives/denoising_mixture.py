@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, namespace
-from tokjax._util.arrays import taken, with_axes
-from tokjax._util.checks import check_id, checked_float
-from tokjax._util.compiling import compiled
-from tokjax.batching.inputs import tokens_of
-from tokjax.batching.objectives.noise_spans import NoiseCounts, noise_counts
-from tokjax.batching.objectives.random_draws import checked_draws
-from tokjax.batching.objectives.seq2seq_rows import DenoisingBatch, checked_layout, corrupted
+from tokjax._util.array_namespace import Array, get_namespace
+from tokjax._util.arrays import gather, prepend_axes
+from tokjax._util.checks import check_float, check_id
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_tokens
+from tokjax.batching.objectives.denoising_batches import DenoisingBatch, corrupt_rows, make_layout
+from tokjax.batching.objectives.noise_spans import NoiseCounts, compute_noise_counts
+from tokjax.batching.objectives.random_draws import check_draws
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ class Denoiser:
 
     def __post_init__(self) -> None:
         """Check the values."""
-        checked_float("noise_density", self.noise_density, least=0, most=1)
+        check_float("noise_density", self.noise_density, minimum=0, maximum=1)
         if self.mean_noise_span_length is not None:
-            checked_float("mean_noise_span_length", self.mean_noise_span_length, least=1)
-        if checked_float("weight", self.weight, least=0) == 0:
+            check_float("mean_noise_span_length", self.mean_noise_span_length, minimum=1)
+        if check_float("weight", self.weight, minimum=0) == 0:
             raise InvalidArgumentError("weight must be more than 0; leave out a denoiser that is never drawn")
         if self.mode_id is not None:
             check_id("mode_id", self.mode_id)
@@ -69,7 +69,7 @@ They are of equal weight, and have no mode ids, which are a tokenizer's:
 """
 
 
-@compiled
+@jit_eager
 def denoising_mixture(
     ids: Array,
     attention_mask: Array,
@@ -112,12 +112,12 @@ def denoising_mixture(
     >>> batch.inputs, batch.denoisers
     (array([[ 5, 11, 12, 13, 14, 15, 16, 99,  1,  0]], dtype=int32), array([1], dtype=int32))
     """
-    kinds = _checked_denoisers(denoisers)
-    tokens = tokens_of(ids)
+    kinds = _check_denoisers(denoisers)
+    tokens = as_tokens(ids)
     length = tokens.shape[-1]
-    counts = [_counts(kind, length) for kind in kinds]
+    counts = [_compute_counts(kind, length) for kind in kinds]
     has_mode = np.array([kind.mode_id is not None for kind in kinds])
-    layout = checked_layout(
+    layout = make_layout(
         counts,
         int(has_mode.any()),
         sentinel_ids=sentinel_ids,
@@ -127,16 +127,16 @@ def denoising_mixture(
         inputs_length=inputs_length,
         targets_length=targets_length,
     )
-    draws = checked_draws(draws, (*tokens.shape[:-1], length + 1))
-    xp = namespace(tokens, attention_mask, draws)
-    chosen = _chosen(xp, draws[..., -1], [kind.weight for kind in kinds])
+    draws = check_draws(draws, (*tokens.shape[:-1], length + 1))
+    xp = get_namespace(tokens, attention_mask, draws)
+    chosen = _choose_denoisers(xp, draws[..., -1], [kind.weight for kind in kinds])
     mode_ids = np.array([kind.mode_id or 0 for kind in kinds], np.int32)
-    modes = (taken(mode_ids, chosen), taken(has_mode, chosen)) if has_mode.any() else None
-    batch = corrupted(tokens, attention_mask, draws[..., :-1], counts, chosen, layout, modes)
+    modes = (gather(mode_ids, chosen), gather(has_mode, chosen)) if has_mode.any() else None
+    batch = corrupt_rows(tokens, attention_mask, draws[..., :-1], counts, chosen, layout, modes)
     return batch._replace(denoisers=chosen)
 
 
-def _checked_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
+def _check_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
     if isinstance(denoisers, Denoiser):
         raise InvalidArgumentError("denoisers must be a list of Denoisers; give [denoiser]")
     kinds = list(denoisers)
@@ -148,12 +148,12 @@ def _checked_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
     return kinds
 
 
-def _counts(kind: Denoiser, length: int) -> NoiseCounts:
+def _compute_counts(kind: Denoiser, length: int) -> NoiseCounts:
     span_length = math.inf if kind.mean_noise_span_length is None else kind.mean_noise_span_length
-    return noise_counts(length, kind.noise_density, span_length)
+    return compute_noise_counts(length, kind.noise_density, span_length)
 
 
-def _chosen(xp: Any, draws: Any, weights: Sequence[float]) -> Any:
+def _choose_denoisers(xp: Any, draws: Any, weights: Sequence[float]) -> Any:
     """Which denoiser each draw falls to."""
-    bounds = with_axes(draws.ndim + 1, (np.cumsum(weights)[:-1] / np.sum(weights)).astype(np.float32))
+    bounds = prepend_axes(draws.ndim + 1, (np.cumsum(weights)[:-1] / np.sum(weights)).astype(np.float32))
     return xp.sum(draws[..., None] >= bounds, axis=-1, dtype=np.int32)

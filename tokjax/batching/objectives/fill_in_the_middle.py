@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, is_traced, namespace, to_host
+from tokjax._util.array_namespace import Array, as_int32, get_namespace, is_traced, to_host
 from tokjax._util.arrays import take_or_fill
-from tokjax._util.checks import check_id, checked_float, checked_int
-from tokjax._util.compiling import compiled
+from tokjax._util.checks import check_float, check_id, check_int
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.inputs import as_ragged
-from tokjax.batching.objectives.random_draws import below, checked_draws
+from tokjax.batching.objectives.random_draws import check_draws, draws_to_integers
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import COLUMNS, Ragged
 
 if TYPE_CHECKING:
     from tokjax.core.records import Results
 
-_INSERTED = {
+_INSERTED_VALUES = {
     "ids": 0,
     "offsets": 0,
     "special_tokens_mask": 1,
@@ -26,7 +26,7 @@ _INSERTED = {
     "word_ids": -1,
     "sequence_ids": -1,
 }
-_SHORTEST = 3
+_MIN_TOKENS = 3
 
 
 def fill_in_the_middle(
@@ -76,51 +76,53 @@ def fill_in_the_middle(
     """
     for name, value in (("prefix_id", prefix_id), ("middle_id", middle_id), ("suffix_id", suffix_id)):
         check_id(name, value)
-    cut_share, spm_share = (
-        np.float32(checked_float(name, value, least=0, most=1))
+    split_share, spm_share = (
+        np.float32(check_float(name, value, minimum=0, maximum=1))
         for name, value in (("rate", rate), ("spm_rate", spm_rate))
     )
     ragged = as_ragged(results)
-    draws = checked_draws(draws, (ragged.num_rows, 4))
-    new_splits, orders = _planned(as_int32("row_splits", ragged.row_splits), draws, cut_share, spm_share)
-    size = _checked_size(new_splits, size)
-    return _rearranged(ragged, new_splits, orders, (prefix_id, middle_id, suffix_id), size)
+    draws = check_draws(draws, (ragged.num_rows, 4))
+    new_splits, orders = _plan_documents(
+        as_int32("row_splits", ragged.row_splits), draws, split_share, spm_share
+    )
+    size = _check_size(new_splits, size)
+    return _rearrange_documents(ragged, new_splits, orders, (prefix_id, middle_id, suffix_id), size)
 
 
-@compiled
-def _planned(splits: Any, draws: Any, cut_share: Any, spm_share: Any) -> tuple[Any, _Order]:
+@jit_eager
+def _plan_documents(splits: Any, draws: Any, split_share: Any, spm_share: Any) -> tuple[Any, _DocumentOrder]:
     """Where the new documents begin, and how each of them is put."""
-    xp = namespace(splits, draws)
+    xp = get_namespace(splits, draws)
     lengths = splits[1:] - splits[:-1]
-    changed = (draws[:, 0] < cut_share) & (lengths >= _SHORTEST)
-    new_splits = _splits(xp, lengths + np.int32(3) * changed.astype(np.int32))
-    cuts = below(draws[:, 2:], lengths[:, None] + np.int32(1))
-    return new_splits, _orders(xp, lengths, cuts, changed, draws[:, 1] < spm_share)
+    changed = (draws[:, 0] < split_share) & (lengths >= _MIN_TOKENS)
+    new_splits = _compute_splits(xp, lengths + np.int32(3) * changed.astype(np.int32))
+    split_points = draws_to_integers(draws[:, 2:], lengths[:, None] + np.int32(1))
+    return new_splits, _compute_orders(xp, lengths, split_points, changed, draws[:, 1] < spm_share)
 
 
-@compiled
-def _rearranged(
-    ragged: Ragged, new_splits: Any, orders: _Order, inserted_ids: tuple[int, int, int], size: int
+@jit_eager
+def _rearrange_documents(
+    ragged: Ragged, new_splits: Any, orders: _DocumentOrder, inserted_ids: tuple[int, int, int], size: int
 ) -> Ragged:
-    xp = namespace(*ragged, new_splits, *orders, *inserted_ids)
+    xp = get_namespace(*ragged, new_splits, *orders, *inserted_ids)
     splits = as_int32("row_splits", ragged.row_splits)
-    place = xp.arange(size, dtype=np.int32)
-    row = xp.searchsorted(new_splits, place, side="right").astype(np.int32) - np.int32(1)
-    order = _Order(*(_with_none_behind(xp, part)[row] for part in orders))
-    within = place - new_splits[row]
-    inserted = _inserted(xp, within, order, *inserted_ids)
-    from_text = (place < new_splits[-1]) & ~inserted.here
-    source = _with_none_behind(xp, splits[:-1])[row] + _place_in_document(xp, within, order)
+    position = xp.arange(size, dtype=np.int32)
+    row = xp.searchsorted(new_splits, position, side="right").astype(np.int32) - np.int32(1)
+    order = _DocumentOrder(*(_append_zero(xp, part)[row] for part in orders))
+    within = position - new_splits[row]
+    inserted = _compute_inserted(xp, within, order, *inserted_ids)
+    from_text = (position < new_splits[-1]) & ~inserted.is_inserted
+    source = _append_zero(xp, splits[:-1])[row] + _map_to_document(xp, within, order)
     columns = {
-        name: take_or_fill(name, column, source, from_text, _INSERTED[name])
+        name: take_or_fill(name, column, source, from_text, _INSERTED_VALUES[name])
         for name in COLUMNS
         if (column := getattr(ragged, name)) is not None
     }
-    columns["ids"] = xp.where(inserted.here, inserted.ids, columns["ids"])
-    return Ragged(row_splits=xp.minimum(new_splits, np.int32(place.shape[0])), **columns)
+    columns["ids"] = xp.where(inserted.is_inserted, inserted.ids, columns["ids"])
+    return Ragged(row_splits=xp.minimum(new_splits, np.int32(position.shape[0])), **columns)
 
 
-class _Order(NamedTuple):
+class _DocumentOrder(NamedTuple):
     """How the documents are put; arrays of one shape.
 
     Attributes:
@@ -138,17 +140,17 @@ class _Order(NamedTuple):
     tail: Any
 
 
-class _Inserted(NamedTuple):
-    here: Any
+class _InsertedIds(NamedTuple):
+    is_inserted: Any
     ids: Any
 
 
-def _orders(xp: Any, lengths: Any, cuts: Any, changed: Any, spm: Any) -> _Order:
-    low, high = xp.min(cuts, axis=1), xp.max(cuts, axis=1)
+def _compute_orders(xp: Any, lengths: Any, split_points: Any, changed: Any, spm: Any) -> _DocumentOrder:
+    low, high = xp.min(split_points, axis=1), xp.max(split_points, axis=1)
     suffix = xp.where(spm, np.int32(1), low + np.int32(1))
     middle = suffix + np.int32(1) + lengths - high
     past = np.int32(np.iinfo(np.int32).max)
-    return _Order(
+    return _DocumentOrder(
         changed,
         xp.where(changed, suffix, past),
         xp.where(changed, middle, past),
@@ -157,7 +159,7 @@ def _orders(xp: Any, lengths: Any, cuts: Any, changed: Any, spm: Any) -> _Order:
     )
 
 
-def _place_in_document(xp: Any, within: Any, order: _Order) -> Any:
+def _map_to_document(xp: Any, within: Any, order: _DocumentOrder) -> Any:
     """Where the old document has what stands at a place of the new one, if that is none of the three ids."""
     in_suffix = order.high + within - order.suffix - np.int32(1)
     in_tail = order.tail + within - order.middle - np.int32(1)
@@ -165,35 +167,35 @@ def _place_in_document(xp: Any, within: Any, order: _Order) -> Any:
     return xp.where(within < order.suffix, within - order.changed.astype(np.int32), later)
 
 
-def _inserted(
-    xp: Any, within: Any, order: _Order, prefix_id: int, middle_id: int, suffix_id: int
-) -> _Inserted:
+def _compute_inserted(
+    xp: Any, within: Any, order: _DocumentOrder, prefix_id: int, middle_id: int, suffix_id: int
+) -> _InsertedIds:
     is_suffix, is_middle = within == order.suffix, within == order.middle
-    here = order.changed & ((within == 0) | is_suffix | is_middle)
+    is_inserted = order.changed & ((within == 0) | is_suffix | is_middle)
     prefix, middle, suffix = (xp.asarray(id_, dtype=np.int32) for id_ in (prefix_id, middle_id, suffix_id))
-    return _Inserted(here, xp.where(is_suffix, suffix, xp.where(is_middle, middle, prefix)))
+    return _InsertedIds(is_inserted, xp.where(is_suffix, suffix, xp.where(is_middle, middle, prefix)))
 
 
-def _splits(xp: Any, lengths: Any) -> Any:
+def _compute_splits(xp: Any, lengths: Any) -> Any:
     ends = as_int32("the new row_splits", xp.cumsum(lengths))
     return xp.concatenate([xp.zeros(1, np.int32), ends])
 
 
-def _with_none_behind(xp: Any, values: Any) -> Any:
+def _append_zero(xp: Any, values: Any) -> Any:
     """With a zero for the places that are behind all rows."""
     return xp.concatenate([values, xp.zeros(1, values.dtype)])
 
 
-def _checked_size(splits: Any, size: int | None) -> int:
+def _check_size(splits: Any, size: int | None) -> int:
     if is_traced(splits):
         if size is None:
             raise InvalidArgumentError(
                 "how many documents are cut is not known under jax.jit; pass size=NUMBER: the number of ids "
                 "and three a row are always enough"
             )
-        return checked_int("size", size, least=0)
+        return check_int("size", size, minimum=0)
     total = int(to_host(splits)[-1])
-    if size is not None and checked_int("size", size, least=0) < total:
+    if size is not None and check_int("size", size, minimum=0) < total:
         raise InvalidArgumentError(
             f"size is {size}, and the documents have {total} ids now; give that at least"
         )

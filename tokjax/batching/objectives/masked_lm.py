@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, namespace
-from tokjax._util.arrays import as_size, places, suffix_minimum, taken
-from tokjax._util.checks import check_id, checked_float, checked_int
-from tokjax._util.compiling import compiled
+from tokjax._util.array_namespace import Array, as_int32, get_namespace
+from tokjax._util.arrays import as_size, compute_suffix_minimum, gather, positions
+from tokjax._util.checks import check_float, check_id, check_int
 from tokjax._util.display import describe_batch
-from tokjax.batching.inputs import integers_beside, mask_beside, tokens_of
-from tokjax.batching.objectives.random_draws import below, checked_draws
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_aligned_integers, as_aligned_mask, as_tokens
+from tokjax.batching.objectives.random_draws import check_draws, draws_to_integers
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ class MaskedLMBatch(NamedTuple):
         return describe_batch(self)
 
 
-@compiled
+@jit_eager
 def masked_lm(
     ids: Array,
     draws: Array,
@@ -94,32 +94,32 @@ def masked_lm(
     """
     check_id("mask_id", mask_id)
     check_id("ignore_index", ignore_index)
-    chance, hidden, replaced = _checked_shares(probability, mask_share, random_share)
-    told = (special_tokens_mask, attention_mask, word_ids, sequence_ids)
-    xp = namespace(ids, draws, *told, replacement_ids, mask_id, ignore_index)
-    tokens = tokens_of(ids)
-    draws = checked_draws(draws, (*tokens.shape[:-1], 3, tokens.shape[-1]))
+    chance, hidden, replaced = _check_shares(probability, mask_share, random_share)
+    optional_columns = (special_tokens_mask, attention_mask, word_ids, sequence_ids)
+    xp = get_namespace(ids, draws, *optional_columns, replacement_ids, mask_id, ignore_index)
+    tokens = as_tokens(ids)
+    draws = check_draws(draws, (*tokens.shape[:-1], 3, tokens.shape[-1]))
     choosing, treating, replacing = (draws[..., i, :] for i in range(3))
-    eligible = ~mask_beside(xp, "special_tokens_mask", special_tokens_mask, tokens)
+    eligible = ~as_aligned_mask(xp, "special_tokens_mask", special_tokens_mask, tokens)
     if attention_mask is not None:
-        eligible &= mask_beside(xp, "attention_mask", attention_mask, tokens)
+        eligible &= as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
     if word_ids is not None:
-        words = integers_beside("word_ids", word_ids, tokens)
+        words = as_aligned_integers("word_ids", word_ids, tokens)
         eligible &= words >= 0
-        choosing = xp.take_along_axis(choosing, _ends_of_words(xp, words, sequence_ids), axis=-1)
+        choosing = xp.take_along_axis(choosing, _find_word_ends(xp, words, sequence_ids), axis=-1)
     chosen = eligible & (choosing < chance)
     result = xp.where(chosen & (treating < hidden), xp.asarray(mask_id, dtype=np.int32), tokens)
     if random_share > 0:
-        random_ids = _random_ids(replacing, vocab_size, replacement_ids)
+        random_ids = _draw_random_ids(replacing, vocab_size, replacement_ids)
         result = xp.where(chosen & (treating >= hidden) & (treating < replaced), random_ids, result)
     return MaskedLMBatch(result, xp.where(chosen, tokens, xp.asarray(ignore_index, dtype=np.int32)))
 
 
-def _checked_shares(*given: float) -> tuple[np.float32, np.float32, np.float32]:
+def _check_shares(*values: float) -> tuple[np.float32, np.float32, np.float32]:
     """The chance of a token, and the bounds below which its second draw hides or replaces it."""
     names = ("probability", "mask_share", "random_share")
     probability, mask_share, random_share = (
-        checked_float(name, value, least=0, most=1) for name, value in zip(names, given, strict=True)
+        check_float(name, value, minimum=0, maximum=1) for name, value in zip(names, values, strict=True)
     )
     if mask_share + random_share > 1:
         raise InvalidArgumentError(
@@ -128,27 +128,29 @@ def _checked_shares(*given: float) -> tuple[np.float32, np.float32, np.float32]:
     return np.float32(probability), np.float32(mask_share), np.float32(mask_share + random_share)
 
 
-def _ends_of_words(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
+def _find_word_ends(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
     """The place of the last token of each token's word."""
     ends = words[..., 1:] != words[..., :-1]
     if sequence_ids is not None:
-        texts = integers_beside("sequence_ids", sequence_ids, words)
+        texts = as_aligned_integers("sequence_ids", sequence_ids, words)
         ends |= texts[..., 1:] != texts[..., :-1]
     ends = xp.concatenate([ends, xp.ones_like(words[..., :1], dtype=bool)], axis=-1)
     length = words.shape[-1]
-    return suffix_minimum(xp.where(ends, places(xp, length, words.ndim), as_size(xp, length)))
+    return compute_suffix_minimum(xp.where(ends, positions(xp, length, words.ndim), as_size(xp, length)))
 
 
-def _random_ids(draws: Any, vocab_size: int | None, replacement_ids: Sequence[int] | Array | None) -> Any:
+def _draw_random_ids(
+    draws: Any, vocab_size: int | None, replacement_ids: Sequence[int] | Array | None
+) -> Any:
     if (vocab_size is None) == (replacement_ids is None):
         raise InvalidArgumentError(
             "give vocab_size or replacement_ids, one of the two, to draw random ids from; or random_share=0"
         )
     if vocab_size is not None:
-        return below(draws, checked_int("vocab_size", vocab_size, least=1))
+        return draws_to_integers(draws, check_int("vocab_size", vocab_size, minimum=1))
     pool = as_int32("replacement_ids", replacement_ids)
     if pool.ndim != 1 or pool.shape[0] == 0:
         raise InvalidArgumentError(
             f"replacement_ids must have shape (n,) and hold at least one id, not shape {pool.shape}"
         )
-    return taken(pool, below(draws, pool.shape[0]))
+    return gather(pool, draws_to_integers(draws, pool.shape[0]))

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import namespace
-from tokjax._util.arrays import places
+from tokjax._util.array_namespace import get_namespace
+from tokjax._util.arrays import positions
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BITS = 24  # that a draw has
+_DRAW_BITS = 24  # that a draw has
 _NO_SPAN = 2**29  # more than any number of a span
 
 
@@ -29,14 +29,14 @@ class NoiseCounts(NamedTuple):
     spans: NDArray[np.int32]
 
     @property
-    def kept(self) -> NDArray[Any]:
+    def clean(self) -> NDArray[Any]:
         """How many tokens are no noise."""
         return np.arange(len(self.tokens)) - self.tokens
 
     @property
     def inputs(self) -> NDArray[Any]:
         """Tokens and sentinels in the inputs, with the EOS."""
-        return self.kept + self.spans + 1
+        return self.clean + self.spans + 1
 
     @property
     def targets(self) -> NDArray[Any]:
@@ -44,7 +44,7 @@ class NoiseCounts(NamedTuple):
         return self.tokens + np.maximum(self.spans, 1) + 1
 
 
-def noise_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
+def compute_noise_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
     """The counts for rows of up to `length` tokens.
 
     They are worked out on the host, in T5's `float32`, so that no device rounds them otherwise. Where spans
@@ -56,16 +56,16 @@ def noise_counts(length: int, noise_density: float, mean_noise_span_length: floa
             "each length: export with a fixed length of rows; their number may be symbolic"
         )
     lengths = np.arange(length + 1, dtype=np.int32)
-    at_least_two = np.maximum(lengths, 2)
-    wanted = np.rint(at_least_two.astype(np.float32) * np.float32(noise_density)).astype(np.int32)
-    tokens = np.clip(wanted, 1, at_least_two - 1)
+    clipped_lengths = np.maximum(lengths, 2)
+    wanted = np.rint(clipped_lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int32)
+    tokens = np.clip(wanted, 1, clipped_lengths - 1)
     split = np.rint(tokens.astype(np.float32) / np.float32(mean_noise_span_length)).astype(np.int32)
-    spans = np.clip(split, 1, np.minimum(tokens, at_least_two - tokens))
+    spans = np.clip(split, 1, np.minimum(tokens, clipped_lengths - tokens))
     noisy = (lengths >= 2) & (noise_density > 0)
     return NoiseCounts(np.where(noisy, tokens, 0), np.where(noisy, spans, 0))
 
 
-def random_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, most: tuple[int, int]) -> Any:
+def sample_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, max_counts: tuple[int, int]) -> Any:
     """True on noise: a span that is kept, a span of noise, and so on, ending with noise.
 
     All ways to have so many spans of so many tokens are equally likely. A token's draw is used once.
@@ -75,36 +75,36 @@ def random_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, most: tup
         lengths: how many tokens each row has, at its front; `int32`, shape `(...)`.
         tokens: how many of them are noise, of that shape.
         spans: in how many spans, of that shape; not 0 where `tokens` is not.
-        most: the most tokens of a row that may be noise, and that may be kept.
+        max_counts: the most tokens of a row that may be noise, and that may be kept.
 
     Returns:
         Booleans, shape `(..., length)`; what they are past the end of a row means nothing.
     """
-    xp = namespace(draws, lengths, tokens, spans)
+    xp = get_namespace(draws, lengths, tokens, spans)
     length = draws.shape[-1]
     if length == 0:
         return xp.zeros(draws.shape, bool)
-    noise_width, kept_width = (min(max(width, 1), length) for width in most)
-    noise = _span_of_each(draws[..., :noise_width], tokens, spans)
-    kept = _span_of_each(draws[..., ::-1][..., :kept_width], lengths - tokens, spans)
+    noise_width, clean_width = (min(max(width, 1), length) for width in max_counts)
+    noise = _assign_spans(draws[..., :noise_width], tokens, spans)
+    clean = _assign_spans(draws[..., ::-1][..., :clean_width], lengths - tokens, spans)
     # In the order of their spans, and what is kept before the noise of that number.
-    keys = xp.concatenate([np.int32(2) * noise + np.int32(1), np.int32(2) * kept], axis=-1)
+    keys = xp.concatenate([np.int32(2) * noise + np.int32(1), np.int32(2) * clean], axis=-1)
     return xp.sort(keys, axis=-1)[..., :length] % np.int32(2) == np.int32(1)
 
 
-def _span_of_each(draws: Any, items: Any, spans: Any) -> Any:
+def _assign_spans(draws: Any, items: Any, spans: Any) -> Any:
     """For each of a row's items the number of its span, from 0, if the row is split at random places."""
-    xp = namespace(draws, items, spans)
+    xp = get_namespace(draws, items, spans)
     items, spans = items[..., None], spans[..., None]
-    place = places(xp, draws.shape[-1], draws.ndim)
-    may_begin = (place > 0) & (place < items)
-    whole = (draws * np.float32(2**_BITS)).astype(np.int32)
-    begins = _smallest(xp, xp.where(may_begin, whole, np.int32(2**_BITS)), spans - np.int32(1))
+    position = positions(xp, draws.shape[-1], draws.ndim)
+    may_begin = (position > 0) & (position < items)
+    integers = (draws * np.float32(2**_DRAW_BITS)).astype(np.int32)
+    begins = _find_smallest(xp, xp.where(may_begin, integers, np.int32(2**_DRAW_BITS)), spans - np.int32(1))
     number = xp.cumsum(begins, axis=-1, dtype=np.int32)
-    return xp.where(place < items, number, np.int32(_NO_SPAN))
+    return xp.where(position < items, number, np.int32(_NO_SPAN))
 
 
-def _smallest(xp: Any, keys: Any, count: Any) -> Any:
+def _find_smallest(xp: Any, keys: Any, count: Any) -> Any:
     """True on the `count` smallest keys of each row, the first of equal ones; none if `count` is below 1."""
     last = xp.take_along_axis(xp.sort(keys, axis=-1), xp.maximum(count - np.int32(1), np.int32(0)), axis=-1)
     smaller, equal = keys < last, keys == last

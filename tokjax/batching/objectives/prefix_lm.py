@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, namespace
-from tokjax._util.compiling import compiled
+from tokjax._util.array_namespace import Array, get_namespace
 from tokjax._util.display import describe_batch
-from tokjax.batching.inputs import mask_beside, tokens_of
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_aligned_mask, as_tokens
 from tokjax.batching.labels import causal_lm_labels
-from tokjax.batching.objectives.random_draws import below, checked_draws
+from tokjax.batching.objectives.random_draws import check_draws, draws_to_integers
 
 
 class PrefixLMBatch(NamedTuple):
@@ -33,7 +33,7 @@ class PrefixLMBatch(NamedTuple):
         return describe_batch(self)
 
 
-@compiled
+@jit_eager
 def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: int = -100) -> PrefixLMBatch:
     """Split each row into a prefix to be read and a suffix to be said, at least one token each.
 
@@ -53,12 +53,12 @@ def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: 
     >>> batch.labels, batch.prefix_lengths
     (array([[-100,    7,    4, -100, -100]], dtype=int32), array([2], dtype=int32))
     """
-    xp = namespace(ids, attention_mask, draws)
-    tokens = tokens_of(ids)
-    valid = mask_beside(xp, "attention_mask", attention_mask, tokens)
-    draws = checked_draws(draws, tokens.shape[:-1])
+    xp = get_namespace(ids, attention_mask, draws)
+    tokens = as_tokens(ids)
+    valid = as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
+    draws = check_draws(draws, tokens.shape[:-1])
     lengths = xp.sum(valid, axis=-1, dtype=np.int32)
-    splits = np.int32(1) + below(draws, xp.maximum(lengths - np.int32(1), np.int32(1)))
+    splits = np.int32(1) + draws_to_integers(draws, xp.maximum(lengths - np.int32(1), np.int32(1)))
     prefix_lengths = xp.minimum(splits, lengths)
     prefix = valid & (xp.cumsum(valid, axis=-1, dtype=np.int32) <= prefix_lengths[..., None])
     labels = causal_lm_labels(tokens, valid, ignore_index=ignore_index, loss_mask=valid & ~prefix)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, is_jax, namespace
-from tokjax._util.checks import checked_int
-from tokjax._util.compiling import compiled
+from tokjax._util.array_namespace import Array, get_namespace, is_jax
+from tokjax._util.checks import check_int
+from tokjax._util.eager_jit import jit_eager
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
     """
     if not isinstance(shape, Sequence):
         raise InvalidArgumentError(f"shape must be a tuple, such as (8, 512), not {shape!r}")
-    size = tuple(checked_int("shape", n, least=0) for n in shape)
+    size = tuple(check_int("shape", n, minimum=0) for n in shape)
     if isinstance(source, np.random.Generator):
         return source.random(size, dtype=np.float32)
     if not _is_key(source):
@@ -48,36 +48,36 @@ def draw_uniform(source: np.random.Generator | jax.Array, shape: Sequence[int]) 
             f"source must be a NumPy Generator or a JAX key, not {source!r}; pass "
             "np.random.default_rng(SEED) or jax.random.key(SEED)"
         )
-    if source.ndim != _axes_of_key(source):
+    if source.ndim != _count_key_axes(source):
         raise InvalidArgumentError(
             f"source must be one key, and these are keys of shape {source.shape}; pass one, as keys[0] is"
         )
-    return _uniform(source, size)
+    return _draw_uniform(source, size)
 
 
-@compiled
-def _uniform(key: jax.Array, size: tuple[int, ...]) -> jax.Array:
+@jit_eager
+def _draw_uniform(key: jax.Array, size: tuple[int, ...]) -> jax.Array:
     import jax  # noqa: PLC0415 (loaded already)
 
     return jax.random.uniform(key, size, np.float32)
 
 
-def checked_draws(draws: Array, shape: tuple[int, ...]) -> Array:
+def check_draws(draws: Array, shape: tuple[int, ...]) -> Array:
     """`draws`, if they are `float32` of that shape; those of NumPy are checked to lie in `[0, 1)` too."""
-    given: Any = draws if is_jax(draws) else np.asarray(draws)
-    if given.dtype != np.float32 or given.shape != shape:
+    values: Any = draws if is_jax(draws) else np.asarray(draws)
+    if values.dtype != np.float32 or values.shape != shape:
         raise InvalidArgumentError(
-            f"draws must be float32 of shape {shape}, not {given.dtype} of shape {given.shape}; make them "
+            f"draws must be float32 of shape {shape}, not {values.dtype} of shape {values.shape}; make them "
             f"with draw_uniform(source, {shape})"
         )
-    if not is_jax(given) and given.size and not (given.min() >= 0 and given.max() < 1):
+    if not is_jax(values) and values.size and not (values.min() >= 0 and values.max() < 1):
         raise InvalidArgumentError(
-            f"draws must be at least 0 and below 1; these go from {given.min()} to {given.max()}"
+            f"draws must be at least 0 and below 1; these go from {values.min()} to {values.max()}"
         )
-    return given  # type: ignore[no-any-return]
+    return values  # type: ignore[no-any-return]
 
 
-def below(draws: Array, limit: Any) -> Any:
+def draws_to_integers(draws: Array, limit: Any) -> Any:
     """Integers from 0 to `limit - 1`, as evenly as 24 bits can be dealt out.
 
     Args:
@@ -87,13 +87,13 @@ def below(draws: Array, limit: Any) -> Any:
     Returns:
         `int32`.
     """
-    xp = namespace(draws, limit)
+    xp = get_namespace(draws, limit)
     limits = xp.asarray(limit, dtype=np.int32)
     scaled = (draws * limits.astype(np.float32)).astype(np.int32)
     return xp.minimum(scaled, limits - np.int32(1))  # past 2**24 the limit may be rounded up
 
 
-def _axes_of_key(key: Any) -> int:
+def _count_key_axes(key: Any) -> int:
     """0 of a typed key, 1 of one that is an array of its words."""
     return int(key.dtype == np.uint32)
 

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_float, checked_int
-from tokjax._util.compiling import compiled
-from tokjax.batching.inputs import tokens_of
-from tokjax.batching.objectives.noise_spans import NoiseCounts, noise_counts
-from tokjax.batching.objectives.random_draws import checked_draws
-from tokjax.batching.objectives.seq2seq_rows import DenoisingBatch, checked_layout, corrupted
+from tokjax._util.checks import check_float, check_int
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_tokens
+from tokjax.batching.objectives.denoising_batches import DenoisingBatch, corrupt_rows, make_layout
+from tokjax.batching.objectives.noise_spans import NoiseCounts, compute_noise_counts
+from tokjax.batching.objectives.random_draws import check_draws
 from tokjax.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tokjax._util.array_namespace import Array
 
-_MOST_TOKENS = 2**22
+_MAX_TOKENS = 2**22
 
 
 class SpanCorruptionLengths(NamedTuple):
@@ -36,7 +36,7 @@ class SpanCorruptionLengths(NamedTuple):
     targets_length: int
 
 
-@compiled
+@jit_eager
 def span_corruption(
     ids: Array,
     attention_mask: Array,
@@ -89,9 +89,9 @@ def span_corruption(
     >>> batch.targets
     array([[99, 13, 14, 98, 16,  1]], dtype=int32)
     """
-    tokens = tokens_of(ids)
-    counts = [_checked_counts(tokens.shape[-1], noise_density, mean_noise_span_length)]
-    layout = checked_layout(
+    tokens = as_tokens(ids)
+    counts = [_compute_counts(tokens.shape[-1], noise_density, mean_noise_span_length)]
+    layout = make_layout(
         counts,
         0,
         sentinel_ids=sentinel_ids,
@@ -101,8 +101,8 @@ def span_corruption(
         inputs_length=inputs_length,
         targets_length=targets_length,
     )
-    draws = checked_draws(draws, tokens.shape)
-    return corrupted(tokens, attention_mask, draws, counts, np.int32(0), layout)
+    draws = check_draws(draws, tokens.shape)
+    return corrupt_rows(tokens, attention_mask, draws, counts, np.int32(0), layout)
 
 
 def span_corruption_lengths(
@@ -118,8 +118,8 @@ def span_corruption_lengths(
     >>> span_corruption_lengths(568)
     SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
     """
-    counts = _checked_counts(
-        checked_int("tokens_length", tokens_length, least=0), noise_density, mean_noise_span_length
+    counts = _compute_counts(
+        check_int("tokens_length", tokens_length, minimum=0), noise_density, mean_noise_span_length
     )
     return SpanCorruptionLengths(tokens_length, int(counts.inputs.max()), int(counts.targets.max()))
 
@@ -144,25 +144,25 @@ def compute_input_and_target_lengths(
     >>> compute_input_and_target_lengths(512)
     SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
     """
-    bound = checked_int("inputs_length", inputs_length, least=3)
-    counts = _checked_counts(bound, noise_density, mean_noise_span_length)
+    bound = check_int("inputs_length", inputs_length, minimum=3)
+    counts = _compute_counts(bound, noise_density, mean_noise_span_length)
     while counts.inputs[-1] <= inputs_length:
         bound *= 2
-        if bound > _MOST_TOKENS:
+        if bound > _MAX_TOKENS:
             raise InvalidArgumentError(
                 f"with noise_density={noise_density} rows of millions of tokens fit {inputs_length} places; "
                 "choose the length of rows yourself, and pass it to span_corruption_lengths"
             )
-        counts = noise_counts(bound, noise_density, mean_noise_span_length)
+        counts = compute_noise_counts(bound, noise_density, mean_noise_span_length)
     tokens = int(np.searchsorted(counts.inputs, inputs_length, "right")) - 1
     if noise_density == 0.5 and counts.targets[tokens] > counts.inputs[tokens]:
         tokens -= 1
     return SpanCorruptionLengths(tokens, int(counts.inputs[tokens]), int(counts.targets[tokens]))
 
 
-def _checked_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
-    return noise_counts(
+def _compute_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
+    return compute_noise_counts(
         length,
-        checked_float("noise_density", noise_density, least=0, most=1),
-        checked_float("mean_noise_span_length", mean_noise_span_length, least=1),
+        check_float("noise_density", noise_density, minimum=0, maximum=1),
+        check_float("mean_noise_span_length", mean_noise_span_length, minimum=1),
     )

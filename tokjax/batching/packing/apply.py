@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_mask, is_jax, is_traced, namespace, to_host
+from tokjax._util.array_namespace import Array, as_int32, as_mask, get_namespace, is_jax, is_traced, to_host
 from tokjax._util.arrays import take_or_fill
 from tokjax._util.checks import check_id
-from tokjax._util.compiling import compiled
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.inputs import as_ragged
 from tokjax.batching.packing.blocks import PackedBlocks
 from tokjax.batching.packing.plans import PackingPlan, plan_packing
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from tokjax.core.records import Results, TokenizationResult
 
 
-_PLACES_AT_ONCE = 1 << 18
+_SLOTS_PER_STEP = 1 << 18
 
 Positions: TypeAlias = Literal["segment", "document"]
 
@@ -65,21 +65,21 @@ def apply_packing(
     if not isinstance(plan, PackingPlan):
         raise InvalidArgumentError(f"plan must be what plan_packing gives, not a {type(plan).__name__}")
     check_id("pad_id", pad_id)
-    results, loss_mask = without_chats(results, loss_mask)
+    results, loss_mask = separate_chats(results, loss_mask)
     ragged = as_ragged(results)
     _check_fit(plan, ragged, eos_id)
     if positions not in ("segment", "document"):
         raise InvalidArgumentError(f"positions must be 'segment' or 'document', not {positions!r}")
-    counted = None if loss_mask is None else flat_loss_mask(loss_mask, ragged)
-    xp = namespace(*plan[:5], *ragged, counted, pad_id, eos_id)
+    counted = None if loss_mask is None else flatten_loss_mask(loss_mask, ragged)
+    xp = get_namespace(*plan[:5], *ragged, counted, pad_id, eos_id)
     _check_size(plan)
     if xp is np:
-        return _on_host(plan, ragged, counted, pad_id, eos_id, positions)
+        return _pack_on_host(plan, ragged, counted, pad_id, eos_id, positions)
     if not any(map(is_traced, (*plan, *ragged))):
         import jax  # noqa: PLC0415 (loaded already)
 
         plan = jax.device_put(plan._replace(row_tokens=np.zeros((), np.int32)))
-    return _in_jax(plan, ragged, counted, pad_id, eos_id, positions)
+    return _pack_in_jax(plan, ragged, counted, pad_id, eos_id, positions)
 
 
 def pack_blocks(
@@ -130,7 +130,7 @@ def pack_blocks(
     >>> blocks.causal_lm_labels()
     array([[-100,    7, -100,    9, -100, -100]], dtype=int32)
     """
-    results, loss_mask = without_chats(results, loss_mask)
+    results, loss_mask = separate_chats(results, loss_mask)
     ragged = as_ragged(results)
     splits = ragged.row_splits
     plan = plan_packing(
@@ -167,7 +167,7 @@ class _Runs(NamedTuple):
     position: Any
 
 
-def _runs_of(
+def _compute_runs(
     xp: Any, plan: PackingPlan, ragged: Ragged, dtype: type[np.integer[Any]], positions: Positions
 ) -> _Runs:
     """All pieces and paddings, in the order of places."""
@@ -180,30 +180,30 @@ def _runs_of(
     # A block's padding comes after its pieces, so a piece has the paddings of earlier blocks before it.
     order = xp.argsort(xp.concatenate([number + block, splits[1:] + xp.arange(plan.num_blocks, dtype=dtype)]))
 
-    def merged(of_pieces: Any, of_paddings: Any) -> Any:
-        filling = xp.broadcast_to(xp.asarray(of_paddings, dtype=dtype), padding.shape)
-        return xp.concatenate([of_pieces, filling])[order]
+    def merge(piece_values: Any, padding_values: Any) -> Any:
+        padding_column = xp.broadcast_to(xp.asarray(padding_values, dtype=dtype), padding.shape)
+        return xp.concatenate([piece_values, padding_column])[order]
 
-    length = merged(lengths, padding)
-    place = xp.cumsum(length, dtype=dtype) - length
-    source = merged(_bounds(xp, row_splits, documents, dtype) + starts, 0) - place
+    length = merge(lengths, padding)
+    slot = xp.cumsum(length, dtype=dtype) - length
+    source = merge(_get_row_starts(xp, row_splits, documents, dtype) + starts, 0) - slot
     return _Runs(
         length=length,
-        document=merged(documents, -1),
-        segment=merged(number - splits[block] + 1, 0),
+        document=merge(documents, -1),
+        segment=merge(number - splits[block] + 1, 0),
         source=source,
-        end=merged(_bounds(xp, row_splits, documents + 1, dtype), 0) - source,
-        position=merged(starts if positions == "document" else xp.zeros_like(starts), 0) - place,
+        end=merge(_get_row_starts(xp, row_splits, documents + 1, dtype), 0) - source,
+        position=merge(starts if positions == "document" else xp.zeros_like(starts), 0) - slot,
     )
 
 
-def _bounds(xp: Any, row_splits: Any, rows: Any, dtype: type[np.integer[Any]]) -> Any:
+def _get_row_starts(xp: Any, row_splits: Any, rows: Any, dtype: type[np.integer[Any]]) -> Any:
     """Where rows begin. A part that was filled up has pieces of no place, whose row need not be there."""
     return xp.take(row_splits, rows, mode="clip").astype(dtype)
 
 
-@compiled
-def _in_jax(
+@jit_eager
+def _pack_in_jax(
     plan: PackingPlan,
     ragged: Ragged,
     loss_mask: Any,
@@ -212,32 +212,32 @@ def _in_jax(
     positions: Positions,
 ) -> PackedBlocks:
     """The blocks, as `jax.jit` takes it: each place looks up the run that it is in."""
-    xp = namespace(*plan[:5], *ragged, loss_mask, pad_id, eos_id)
-    runs = _runs_of(xp, plan, ragged, np.int32, positions)
+    xp = get_namespace(*plan[:5], *ragged, loss_mask, pad_id, eos_id)
+    runs = _compute_runs(xp, plan, ragged, np.int32, positions)
     shape = plan.num_blocks, plan.block_size
     size = plan.num_blocks * plan.block_size
     which = xp.repeat(xp.arange(runs.length.shape[0]), runs.length, total_repeat_length=size)
     runs = _Runs(*(column[which] for column in runs))
-    place = xp.arange(size, dtype=np.int32)
+    slot = xp.arange(size, dtype=np.int32)
     present = runs.segment > 0
-    is_token = present & (place < runs.end)
-    ids = take_or_fill("ids", ragged.ids, place + runs.source, is_token, pad_id)
+    is_token = present & (slot < runs.end)
+    ids = take_or_fill("ids", ragged.ids, slot + runs.source, is_token, pad_id)
     if eos_id is not None:
         ids = xp.where(present & ~is_token, xp.asarray(eos_id, dtype=np.int32), ids)
     if loss_mask is not None:
-        index = xp.maximum(xp.minimum(place, runs.end - np.int32(1)) + runs.source, np.int32(0))
+        index = xp.maximum(xp.minimum(slot, runs.end - np.int32(1)) + runs.source, np.int32(0))
         loss_mask = take_or_fill("loss_mask", loss_mask, index, present, 0).reshape(shape)
     return PackedBlocks(
         ids=ids.reshape(shape),
         attention_mask=present.astype(np.int32).reshape(shape),
         segment_ids=runs.segment.reshape(shape),
-        positions=xp.where(present, place + runs.position, np.int32(0)).reshape(shape),
+        positions=xp.where(present, slot + runs.position, np.int32(0)).reshape(shape),
         document_ids=runs.document.reshape(shape),
         loss_mask=loss_mask,
     )
 
 
-def _on_host(
+def _pack_on_host(
     plan: PackingPlan,
     ragged: Ragged,
     loss_mask: Any,
@@ -249,38 +249,38 @@ def _on_host(
 
     A few blocks at a time, so that what is made on the way stays in the cache.
     """
-    runs = _runs_of(np, plan, ragged, _index_dtype(plan, ragged), positions)
+    runs = _compute_runs(np, plan, ragged, _get_index_dtype(plan, ragged), positions)
     flat = [ragged.ids] if loss_mask is None else [ragged.ids, loss_mask]
     columns = np.empty((4 + len(flat), plan.num_blocks, plan.block_size), np.int32)
-    step = max(_PLACES_AT_ONCE // plan.block_size, 1)
+    step = max(_SLOTS_PER_STEP // plan.block_size, 1)
     for first in range(0, plan.num_blocks, step):
         blocks = slice(first, min(first + step, plan.num_blocks))
         # A block's runs are its pieces and one of padding.
         begin, end = (int(plan.block_splits[block]) + block for block in (blocks.start, blocks.stop))
         some = _Runs(*(column[begin:end] for column in runs))
         part = columns[:, blocks].reshape(len(columns), -1)
-        _fill_some(part, first * plan.block_size, flat, some, pad_id, eos_id)
+        _fill_slots(part, first * plan.block_size, flat, some, pad_id, eos_id)
     return PackedBlocks(*columns)
 
 
-def _fill_some(
-    columns: Any, first_place: int, flat: list[Any], runs: _Runs, pad_id: int, eos_id: int | None
+def _fill_slots(
+    columns: Any, first_slot: int, flat: list[Any], runs: _Runs, pad_id: int, eos_id: int | None
 ) -> None:
     """Write what stands in some runs, from one place on.
 
     Args:
         columns: takes ids, attention mask, segment ids, positions and document ids, and the loss mask if
             `flat` has one: shape `(5 or 6, places)`.
-        first_place: the first of the places, counted through all blocks.
+        first_slot: the first of the places, counted through all blocks.
         flat: the ids of all rows, and maybe their loss mask, shape `(n,)` each.
         runs: the runs of these places.
         pad_id: the id on padding.
         eos_id: the id on separators, if there are any.
     """
     ids, present, segments, positions, documents = columns[:5]
-    place = np.arange(first_place, first_place + len(ids), dtype=runs.length.dtype)
+    slot = np.arange(first_slot, first_slot + len(ids), dtype=runs.length.dtype)
     index = np.repeat(runs.source, runs.length)
-    index += place
+    index += slot
     for column, values in zip((ids, *columns[5:]), flat, strict=True):
         column[:] = as_int32("ids", np.take(values, index, mode="clip")) if values.shape[0] else 0
     segments[:] = np.repeat(runs.segment, runs.length)
@@ -288,11 +288,11 @@ def _fill_some(
     np.copyto(ids, np.int32(pad_id), where=is_padding)
     if eos_id is not None:
         ends = (np.cumsum(runs.length) - 1)[runs.segment > 0]
-        separators = ends[ends + first_place >= runs.end[runs.segment > 0]]
+        separators = ends[ends + first_slot >= runs.end[runs.segment > 0]]
         ids[separators] = eos_id
         for column, values in zip(columns[5:], flat[1:], strict=True):
             column[separators] = np.take(values, index[separators] - 1, mode="clip") if len(values) else 0
-    np.add(np.repeat(runs.position, runs.length), place, out=positions, casting="unsafe")
+    np.add(np.repeat(runs.position, runs.length), slot, out=positions, casting="unsafe")
     for column in (positions, *columns[5:]):
         np.copyto(column, np.int32(0), where=is_padding)
     np.logical_not(is_padding, out=present, casting="unsafe")
@@ -307,7 +307,7 @@ def _check_size(plan: PackingPlan) -> None:
         )
 
 
-def _index_dtype(plan: PackingPlan, ragged: Ragged) -> type[np.integer[Any]]:
+def _get_index_dtype(plan: PackingPlan, ragged: Ragged) -> type[np.integer[Any]]:
     """What counts places and flat ids on the host: `int32`, but where there are more of them."""
     size = plan.num_blocks * plan.block_size
     return np.int32 if ragged.ids.shape[0] + size <= np.iinfo(np.int32).max else np.int64
@@ -362,7 +362,7 @@ class Chat(Protocol):
         """1 on the tokens that count as targets, shape `(n,)`; `None` without a mask."""
 
 
-def without_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMask | None]:
+def separate_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMask | None]:
     """Separates encoded chats into results and their loss mask; other results stay as they are."""
     chats = [*results] if isinstance(results, (list, tuple)) and not hasattr(results, "_fields") else []
     if not chats or not all(hasattr(chat, "assistant_mask") for chat in chats):
@@ -379,7 +379,7 @@ def without_chats(results: Any, loss_mask: LossMask | None) -> tuple[Any, LossMa
     return [chat.result for chat in chats], loss_mask
 
 
-def flat_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
+def flatten_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
     """Returns a loss mask as an array beside the ids of all rows: `int32`, 1 and 0, shape `(n,)`."""
     if isinstance(loss_mask, Ragged):
         lengths, flat = loss_mask.lengths, loss_mask.ids
@@ -395,15 +395,15 @@ def flat_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
         lengths = np.array([len(row) for row in rows], np.int64)
         flat = np.concatenate([np.zeros(0, np.int32), *rows])
     if lengths is not None and not is_traced(lengths) and not is_traced(ragged.row_splits):
-        wanted, given = np.diff(to_host(ragged.row_splits)), to_host(lengths)
-        if len(given) != len(wanted):
+        wanted, actual = np.diff(to_host(ragged.row_splits)), to_host(lengths)
+        if len(actual) != len(wanted):
             raise InvalidArgumentError(
-                f"loss_mask has {len(given)} rows, and there are {len(wanted)} rows of ids; pass one for each"
+                f"loss_mask has {len(actual)} rows, and there are {len(wanted)} rows of ids; pass one for each"
             )
-        if (given != wanted).any():
-            row = int(np.flatnonzero(given != wanted)[0])
+        if (actual != wanted).any():
+            row = int(np.flatnonzero(actual != wanted)[0])
             raise InvalidArgumentError(
-                f"row {row} of loss_mask has {given[row]} entries, and row {row} has {wanted[row]} ids; pass "
+                f"row {row} of loss_mask has {actual[row]} entries, and row {row} has {wanted[row]} ids; pass "
                 "one for each id"
             )
     if flat.shape != ragged.ids.shape:
@@ -411,4 +411,4 @@ def flat_loss_mask(loss_mask: Any, ragged: Ragged) -> Any:
             f"loss_mask has shape {flat.shape}, and the ids of all rows have {ragged.ids.shape}; pass one "
             "entry for each id, or a list with a mask for each row"
         )
-    return as_mask(namespace(flat), "loss_mask", flat).astype(np.int32)
+    return as_mask(get_namespace(flat), "loss_mask", flat).astype(np.int32)

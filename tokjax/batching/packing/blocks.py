@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, namespace
-from tokjax._util.arrays import places, prefix_maximum
-from tokjax._util.compiling import compiled
+from tokjax._util.array_namespace import Array, get_namespace
+from tokjax._util.arrays import compute_prefix_maximum, positions
 from tokjax._util.display import describe_batch
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels
 from tokjax.batching.packing import segments
 from tokjax.core.errors import InvalidArgumentError
@@ -77,7 +77,7 @@ class PackedBlocks(NamedTuple):
         """Where segments start and the last one ends, `int32`, `(blocks, max_segments + 1)`."""
         return segments.cu_seqlens(self.segment_ids, max_segments)
 
-    @compiled
+    @jit_eager
     def to_maxtext(self) -> dict[str, Array]:
         """As MaxText's training step takes it: targets are shifted already.
 
@@ -85,7 +85,7 @@ class PackedBlocks(NamedTuple):
         `(blocks, block_size)`.
         """
         labels = self.causal_lm_labels(ignore_index=-1)
-        xp = namespace(labels)
+        xp = get_namespace(labels)
         counts = labels >= 0
         nothing = np.int32(0)
         return {
@@ -112,7 +112,7 @@ class PackedBlocks(NamedTuple):
             f"{feature}_positions": self.positions,
         }
 
-    @compiled
+    @jit_eager
     def to_levanter(self, loss_name: Literal["loss_weight", "loss_mask"] = "loss_weight") -> dict[str, Array]:
         """Returns the fields of Levanter's `LmExample`; the weight tells whether the *next* token counts.
 
@@ -127,14 +127,14 @@ class PackedBlocks(NamedTuple):
         if loss_name not in ("loss_weight", "loss_mask"):
             raise InvalidArgumentError(f"loss_name must be 'loss_weight' or 'loss_mask', not {loss_name!r}")
         labels = self.causal_lm_labels(ignore_index=-1)
-        xp = namespace(labels)
+        xp = get_namespace(labels)
         return {
             "tokens": self.ids,
             loss_name: (labels >= 0).astype(np.float32 if loss_name == "loss_weight" else np.int32),
             "segment_ids": xp.where(self.segment_ids > 0, self.segment_ids, np.int32(-1)),
         }
 
-    @compiled
+    @jit_eager
     def to_huggingface(self, *, ignore_index: int = -100) -> dict[str, Any]:
         """Returns the blocks as models of transformers take packed rows: labels are *not* shifted.
 
@@ -152,12 +152,12 @@ class PackedBlocks(NamedTuple):
             `input_ids`, `labels` and `position_ids`, `(blocks, block_size)`: `int64` from NumPy arrays, as
             torch's cross entropy needs (`torch.from_numpy` takes them as they are); `int32` from JAX arrays.
         """
-        xp = namespace(*self)
+        xp = get_namespace(*self)
         segments = self.segment_ids
         before = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
         begins, present = segments != before, segments > 0
-        place = places(xp, segments.shape[-1], segments.ndim)
-        within = place - prefix_maximum(xp.where(begins, place, np.int32(0)))
+        position = positions(xp, segments.shape[-1], segments.ndim)
+        within = position - compute_prefix_maximum(xp.where(begins, position, np.int32(0)))
         counts = present & ~begins
         if self.loss_mask is not None:
             counts = counts & (self.loss_mask != 0)

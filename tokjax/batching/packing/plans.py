@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from tokjax._util.array_namespace import Array, as_integers, is_traced
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
-from tokjax.batching.packing.fitting import best_fit, first_fit
+from tokjax.batching.packing.bin_packing import best_fit, first_fit
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Strategy: TypeAlias = Literal["concat", "first_fit", "best_fit"]
 Overlong: TypeAlias = Literal["error", "split", "truncate"]
 _FITTERS = {"first_fit": first_fit, "best_fit": best_fit}
-_MOST = int(np.iinfo(np.int32).max)
+_MAX_INT32 = int(np.iinfo(np.int32).max)
 
 
 class PackingPlan(NamedTuple):
@@ -34,7 +34,7 @@ class PackingPlan(NamedTuple):
             `(pieces,)`.
         block_splits: block `i` has the pieces from `block_splits[i]` to `block_splits[i + 1]`; `int32`,
             `(blocks + 1,)`.
-        places: the places of a block, 0, 1, 2 and so on; `int32`, `(block_size,)`. (They carry the block's
+        slots: the places of a block, 0, 1, 2 and so on; `int32`, `(block_size,)`. (They carry the block's
             size into `jax.jit`, where only shapes are known.)
         row_tokens: tokens of all documents that the plan was made for; `int64`, shape `()`.
     """
@@ -43,7 +43,7 @@ class PackingPlan(NamedTuple):
     starts: Array
     lengths: Array
     block_splits: Array
-    places: Array
+    slots: Array
     row_tokens: Array
 
     @property
@@ -54,7 +54,7 @@ class PackingPlan(NamedTuple):
     @property
     def block_size(self) -> int:
         """Places a block."""
-        return int(self.places.shape[0])
+        return int(self.slots.shape[0])
 
     @property
     def total_tokens(self) -> int:
@@ -84,14 +84,14 @@ class PackingPlan(NamedTuple):
         Raises:
             InvalidArgumentError: there are no such blocks, or they have more pieces.
         """
-        first, stop = checked_int("first", first), checked_int("stop", stop)
+        first, stop = check_int("first", first), check_int("stop", stop)
         if not 0 <= first < stop <= self.num_blocks:
             raise InvalidArgumentError(
                 f"the plan has {self.num_blocks} blocks; first={first}, stop={stop} are none of them"
             )
         splits = np.asarray(self.block_splits)[first : stop + 1]
         found = int(splits[-1] - splits[0])
-        wanted = found if num_pieces is None else checked_int("num_pieces", num_pieces)
+        wanted = found if num_pieces is None else check_int("num_pieces", num_pieces)
         if found > wanted:
             raise InvalidArgumentError(
                 f"blocks {first} to {stop - 1} have {found} pieces, more than {wanted}"
@@ -99,7 +99,7 @@ class PackingPlan(NamedTuple):
         documents, starts, lengths = (
             np.pad(np.asarray(column)[splits[0] : splits[-1]], (0, wanted - found)) for column in self[:3]
         )
-        return PackingPlan(documents, starts, lengths, splits - splits[0], self.places, self.row_tokens)
+        return PackingPlan(documents, starts, lengths, splits - splits[0], self.slots, self.row_tokens)
 
     def __repr__(self) -> str:
         """How much there is, and how full the blocks are."""
@@ -151,30 +151,30 @@ def plan_packing(
     >>> plan_packing([3, 2, 4, 1], 5, "best_fit")
     PackingPlan(2 blocks of 5, 4 pieces, 10 tokens, 100.00% full)
     """
-    checked_int("block_size", block_size, least=1)
-    most = _MOST if max_segments is None else checked_int("max_segments", max_segments, least=1)
+    check_int("block_size", block_size, minimum=1)
+    segment_limit = _MAX_INT32 if max_segments is None else check_int("max_segments", max_segments, minimum=1)
     if strategy not in get_args(Strategy):
-        raise InvalidArgumentError(f"strategy must be one of {_listed(Strategy)}, not {strategy!r}")
+        raise InvalidArgumentError(f"strategy must be one of {_format_choices(Strategy)}, not {strategy!r}")
     if overlong not in get_args(Overlong):
-        raise InvalidArgumentError(f"overlong must be one of {_listed(Overlong)}, not {overlong!r}")
-    counts = _checked_lengths(lengths, block_size)
+        raise InvalidArgumentError(f"overlong must be one of {_format_choices(Overlong)}, not {overlong!r}")
+    counts = _check_lengths(lengths, block_size)
     order = np.arange(len(counts))
     if seed is not None:
-        order = permute(order, len(counts), checked_int("seed", seed))
+        order = permute(order, len(counts), check_int("seed", seed))
     needed = counts[order] + int(separators)
     if separators and strategy == "concat":
         needed[-1:] -= 1
     if overlong == "truncate":
         needed = np.minimum(needed, block_size)
     if strategy == "concat":
-        pieces = _cut(needed, block_size)
-        _refuse_crowded_blocks(pieces.blocks, most)
+        pieces = _split_at_blocks(needed, block_size)
+        _reject_crowded_blocks(pieces.blocks, segment_limit)
     else:
         if overlong == "error":
-            _refuse_overlong(counts, block_size, separators)
-        pieces = _split(needed, block_size)
-        pieces = pieces._replace(blocks=_FITTERS[strategy](pieces.lengths, block_size, most))
-    return _planned(pieces, order, block_size, int(counts.sum()))
+            _reject_overlong(counts, block_size, separators)
+        pieces = _split_documents(needed, block_size)
+        pieces = pieces._replace(blocks=_FITTERS[strategy](pieces.lengths, block_size, segment_limit))
+    return _build_plan(pieces, order, block_size, int(counts.sum()))
 
 
 class _Pieces(NamedTuple):
@@ -193,29 +193,29 @@ class _Pieces(NamedTuple):
     blocks: NDArray[np.int64]
 
 
-def _cut(needed: NDArray[np.int64], block_size: int) -> _Pieces:
+def _split_at_blocks(needed: NDArray[np.int64], block_size: int) -> _Pieces:
     """Documents end to end, cut where a block is full."""
-    splits = splits_from_lengths(needed)
+    splits = make_row_splits(needed)
     total = int(splits[-1])
-    places = np.concatenate([splits[:-1], np.arange(0, total, block_size)])
-    places.sort(kind="stable")  # (two rising runs: merged, not sorted)
-    places = places[np.flatnonzero(np.diff(places, append=total))]
-    documents = np.searchsorted(splits, places, "right") - 1
-    lengths = np.diff(places, append=total)
-    return _Pieces(documents, places - splits[documents], lengths, places // block_size)
+    slots = np.concatenate([splits[:-1], np.arange(0, total, block_size)])
+    slots.sort(kind="stable")  # (two rising runs: merged, not sorted)
+    slots = slots[np.flatnonzero(np.diff(slots, append=total))]
+    documents = np.searchsorted(splits, slots, "right") - 1
+    lengths = np.diff(slots, append=total)
+    return _Pieces(documents, slots - splits[documents], lengths, slots // block_size)
 
 
-def _split(needed: NDArray[np.int64], block_size: int) -> _Pieces:
+def _split_documents(needed: NDArray[np.int64], block_size: int) -> _Pieces:
     """Each document by itself, cut where it is longer than a block; the blocks are not known yet."""
     counts = -(-needed // block_size)
     documents = np.repeat(np.arange(len(needed)), counts)
-    first = splits_from_lengths(counts)[:-1]
+    first = make_row_splits(counts)[:-1]
     starts = (np.arange(len(documents)) - first[documents]) * block_size
     lengths = np.minimum(needed[documents] - starts, block_size)
     return _Pieces(documents, starts, lengths, np.zeros_like(documents))
 
 
-def _planned(pieces: _Pieces, order: NDArray[np.int64], block_size: int, row_tokens: int) -> PackingPlan:
+def _build_plan(pieces: _Pieces, order: NDArray[np.int64], block_size: int, row_tokens: int) -> PackingPlan:
     """The plan: blocks in the order of their first pieces, pieces in theirs."""
     blocks = pieces.blocks
     num_blocks = int(blocks.max(initial=0)) + 1
@@ -230,13 +230,13 @@ def _planned(pieces: _Pieces, order: NDArray[np.int64], block_size: int, row_tok
         documents=order[pieces.documents[sequence]].astype(np.int32),
         starts=pieces.starts[sequence].astype(np.int32),
         lengths=pieces.lengths[sequence].astype(np.int32),
-        block_splits=splits_from_lengths(np.bincount(blocks, minlength=num_blocks)).astype(np.int32),
-        places=np.arange(block_size, dtype=np.int32),
+        block_splits=make_row_splits(np.bincount(blocks, minlength=num_blocks)).astype(np.int32),
+        slots=np.arange(block_size, dtype=np.int32),
         row_tokens=np.asarray(row_tokens, np.int64),
     )
 
 
-def _checked_lengths(lengths: Sequence[int] | Array, block_size: int) -> NDArray[np.int64]:
+def _check_lengths(lengths: Sequence[int] | Array, block_size: int) -> NDArray[np.int64]:
     if is_traced(lengths):
         raise InvalidArgumentError(
             "plan_packing needs the lengths themselves, which are not known under jax.jit; plan on the "
@@ -246,7 +246,7 @@ def _checked_lengths(lengths: Sequence[int] | Array, block_size: int) -> NDArray
     if counts.ndim != 1 or (counts < 0).any():
         raise InvalidArgumentError("lengths must be integers from 0, shape (documents,)")
     longest = int(counts.max(initial=0))
-    if max(longest, len(counts), block_size) >= _MOST:
+    if max(longest, len(counts), block_size) >= _MAX_INT32:
         raise InvalidArgumentError(
             f"{len(counts)} documents of up to {longest} tokens in blocks of {block_size} are more than "
             "int32 can count; pack them in parts"
@@ -254,7 +254,7 @@ def _checked_lengths(lengths: Sequence[int] | Array, block_size: int) -> NDArray
     return counts
 
 
-def _refuse_overlong(counts: NDArray[np.int64], block_size: int, separators: bool) -> None:
+def _reject_overlong(counts: NDArray[np.int64], block_size: int, separators: bool) -> None:
     too_long = np.flatnonzero(counts + int(separators) > block_size)
     if len(too_long):
         which = int(too_long[0])
@@ -265,15 +265,15 @@ def _refuse_overlong(counts: NDArray[np.int64], block_size: int, separators: boo
         )
 
 
-def _refuse_crowded_blocks(blocks: NDArray[np.int64], most: int) -> None:
+def _reject_crowded_blocks(blocks: NDArray[np.int64], segment_limit: int) -> None:
     found = np.bincount(blocks)
-    if found.max(initial=0) > most:
+    if found.max(initial=0) > segment_limit:
         crowded = int(found.argmax())
         raise InvalidArgumentError(
-            f"block {crowded} would hold {found[crowded]} segments, more than max_segments={most}; "
+            f"block {crowded} would hold {found[crowded]} segments, more than max_segments={segment_limit}; "
             "strategy='first_fit' and 'best_fit' keep to it"
         )
 
 
-def _listed(choices: object) -> str:
+def _format_choices(choices: object) -> str:
     return ", ".join(map(repr, get_args(choices)))

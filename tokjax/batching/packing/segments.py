@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, is_traced, namespace, to_host
+from tokjax._util.array_namespace import Array, get_namespace, is_traced, to_host
 from tokjax._util.arrays import count_below
-from tokjax._util.checks import checked_int
-from tokjax._util.compiling import compiled
-from tokjax.batching.inputs import tokens_of
+from tokjax._util.checks import check_int
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.inputs import as_tokens
 from tokjax.core.errors import InvalidArgumentError
 
 
@@ -31,7 +31,7 @@ def segment_lengths(segment_ids: Array, max_segments: int) -> Array:
     >>> segment_lengths(np.array([[1, 1, 2, 0]]), 3)
     array([[2, 1, 0]], dtype=int32)
     """
-    return _lengths(cu_seqlens(segment_ids, max_segments))
+    return _compute_lengths(cu_seqlens(segment_ids, max_segments))
 
 
 def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
@@ -52,10 +52,10 @@ def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
     >>> cu_seqlens(np.array([[1, 1, 2, 0]]), 3)
     array([[0, 2, 3, 3]], dtype=int32)
     """
-    checked_int("max_segments", max_segments, least=1)
-    segments = tokens_of(segment_ids, "segment_ids")
-    _refuse_other_segments(segments, max_segments)
-    return _bounds(segments, max_segments)
+    check_int("max_segments", max_segments, minimum=1)
+    segments = as_tokens(segment_ids, "segment_ids")
+    _reject_unordered_segments(segments, max_segments)
+    return _compute_bounds(segments, max_segments)
 
 
 def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
@@ -69,27 +69,27 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
         `q_seqlen` and `kv_seqlen`, `int32`, `(..., max_segments)`, and where segments start, `q_offsets` and
         `kv_offsets`, `int32`, `(..., max_segments + 1)`; -1 where there is no segment.
     """
-    return _cudnn_segments(cu_seqlens(segment_ids, max_segments))
+    return _build_cudnn_segments(cu_seqlens(segment_ids, max_segments))
 
 
-@compiled
-def _bounds(segments: Any, max_segments: int) -> Array:
-    xp = namespace(segments)
+@jit_eager
+def _compute_bounds(segments: Any, max_segments: int) -> Array:
+    xp = get_namespace(segments)
     # Padding comes after the last segment, so that rows rise.
     last = np.int32(max_segments + 1)
     rising = xp.where(segments == 0, last, xp.minimum(segments, last))
     return count_below(rising, xp.arange(1, max_segments + 2, dtype=np.int32))  # type: ignore[no-any-return]
 
 
-@compiled
-def _lengths(bounds: Any) -> Array:
+@jit_eager
+def _compute_lengths(bounds: Any) -> Array:
     return bounds[..., 1:] - bounds[..., :-1]  # type: ignore[no-any-return]
 
 
-@compiled
-def _cudnn_segments(bounds: Any) -> dict[str, Array]:
-    xp = namespace(bounds)
-    lengths = _lengths(bounds)
+@jit_eager
+def _build_cudnn_segments(bounds: Any) -> dict[str, Array]:
+    xp = get_namespace(bounds)
+    lengths = _compute_lengths(bounds)
     nothing = np.int32(-1)
     seqlen = xp.where(lengths > 0, lengths, nothing)
     starts = xp.where(lengths > 0, bounds[..., :-1], nothing)
@@ -97,13 +97,13 @@ def _cudnn_segments(bounds: Any) -> dict[str, Array]:
     return {"q_seqlen": seqlen, "kv_seqlen": seqlen, "q_offsets": offsets, "kv_offsets": offsets}
 
 
-def _refuse_other_segments(segments: Any, max_segments: int) -> None:
+def _reject_unordered_segments(segments: Any, max_segments: int) -> None:
     if is_traced(segments) or segments.size == 0:
         return
-    most, is_rising = map(int, to_host(_most_and_rising(segments)))
-    if most > max_segments:
+    maximum, is_rising = map(int, to_host(_compute_segment_order(segments)))
+    if maximum > max_segments:
         raise InvalidArgumentError(
-            f"a row has {most} segments, more than max_segments={max_segments}; give a greater one, or plan "
+            f"a row has {maximum} segments, more than max_segments={max_segments}; give a greater one, or plan "
             "with plan_packing(..., max_segments=...)"
         )
     if not is_rising:
@@ -113,10 +113,10 @@ def _refuse_other_segments(segments: Any, max_segments: int) -> None:
         )
 
 
-@compiled
-def _most_and_rising(segments: Any) -> Any:
+@jit_eager
+def _compute_segment_order(segments: Any) -> Any:
     """The greatest segment id, and 1 if ids rise along each row until its padding; `int32`, shape `(2,)`."""
-    xp = namespace(segments)
+    xp = get_namespace(segments)
     before, after = segments[..., :-1], segments[..., 1:]
     falls = (after != 0) & ((after < before) | (before == 0))
     return xp.stack([segments.max(), (~falls).all().astype(np.int32)])

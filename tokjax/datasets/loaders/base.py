@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.datasets.dataset import Dataset
@@ -76,14 +76,14 @@ def check_state(state: object, identity: Mapping[str, Any]) -> int:
             f"the state's version is {version!r}, this tokjax reads {' and '.join(map(str, _READ_VERSIONS))}"
         )
     for name, value in identity.items():
-        given = _as_int(state.get(name))
-        if given != (value if version == 2 else _as_number(value)):
-            shown = repr(given) if version == 2 or isinstance(value, int) else "different"
+        received = _as_int(state.get(name))
+        if received != (value if version == 2 else _as_number(value)):
+            shown = repr(received) if version == 2 or isinstance(value, int) else "different"
             raise DatasetMismatchError(
                 f"the state's {name} is {shown}, this loader's is {value!r}; make the loader as it was "
                 "when the state was taken"
             )
-    return checked_int("the state's step", _as_int(state.get("step", -1)), least=0)
+    return check_int("the state's step", _as_int(state.get("step", -1)), minimum=0)
 
 
 def _as_number(value: Any) -> int:
@@ -132,14 +132,14 @@ class Loader(ABC, Generic[Source, Batch]):
         step: the number of the next batch.
     """
 
-    _takes: ClassVar[type[Dataset]] = Dataset
+    _dataset_type: ClassVar[type[Dataset]] = Dataset
     _rows_option: ClassVar[str] = "batch_size"
 
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
-        given: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
-        self.datasets: tuple[Source, ...] = tuple(given)
+        received: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
+        self.datasets: tuple[Source, ...] = tuple(received)
         self._check_datasets()
-        self.seed = checked_int("seed", seed)
+        self.seed = check_int("seed", seed)
         self.step = 0
         self._lock = ThreadLock()
         self._process_index, self._process_count = 0, 1
@@ -149,23 +149,23 @@ class Loader(ABC, Generic[Source, Batch]):
         if not self.datasets:
             raise InvalidArgumentError("a loader needs a dataset; got none")
         for dataset in self.datasets:
-            if not isinstance(dataset, self._takes):
+            if not isinstance(dataset, self._dataset_type):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__} loads a {self._takes.__name__}, as open_dataset gives it, not a "
+                    f"{type(self).__name__} loads a {self._dataset_type.__name__}, as open_dataset gives it, not a "
                     f"{type(dataset).__name__}"
                 )
         if not any(map(len, self.datasets)):
             raise InvalidArgumentError(
                 f"{self.datasets[0].location} has no documents; there is nothing to load"
             )
-        fingerprints = self._fingerprints()
+        fingerprints = self._find_fingerprints()
         if len(fingerprints) > 1:
             raise DatasetMismatchError(
                 f"ids would be of {len(fingerprints)} tokenizers ({', '.join(sorted(fingerprints))}), and "
                 "mean other things; load the datasets of each with a loader of their own"
             )
 
-    def _fingerprints(self) -> set[str]:
+    def _find_fingerprints(self) -> set[str]:
         """Those of the tokenizers whose ids are loaded."""
         found = {dataset.manifest.plan.tokenizer_fingerprint for dataset in self.datasets}
         return {fingerprint for fingerprint in found if fingerprint is not None}
@@ -185,7 +185,7 @@ class Loader(ABC, Generic[Source, Batch]):
         """Of how many rows the processes take equal parts: their number must divide this one."""
 
     @abstractmethod
-    def _options(self) -> dict[str, Any]:
+    def _get_options(self) -> dict[str, Any]:
         """What decides the order, besides the seed and the datasets."""
 
     def __repr__(self) -> str:
@@ -214,7 +214,7 @@ class Loader(ABC, Generic[Source, Batch]):
         length = self.steps_per_epoch
         stop = None
         if epochs is not None:
-            count = checked_int("epochs", epochs, least=1)
+            count = check_int("epochs", epochs, minimum=1)
             stop = None if length is None else (self.step // length + count) * length
         return Batches(self, stop)
 
@@ -230,8 +230,8 @@ class Loader(ABC, Generic[Source, Batch]):
         Raises:
             InvalidArgumentError: the rows of a batch can't be shared by so many.
         """
-        count = checked_int("process_count", process_count, least=1)
-        index = checked_int("process_index", process_index, least=0)
+        count = check_int("process_count", process_count, minimum=1)
+        index = check_int("process_index", process_index, minimum=0)
         if index >= count:
             raise InvalidArgumentError(f"process_index is {index}; with {count} processes it is below that")
         if self.batch_rows % count:
@@ -250,7 +250,7 @@ class Loader(ABC, Generic[Source, Batch]):
         It is a small dict of integers, for `json.dumps`, for `JsonSave` and `StandardSave` of Orbax, and for
         Grain's `CheckpointSave(loader)`.
         """
-        return make_state(self.step, self._identity())
+        return make_state(self.step, self._build_identity())
 
     def set_state(self, state: Mapping[str, Any] | str | bytes) -> None:
         """Continues at the position that `get_state` returned, in this process or another.
@@ -262,22 +262,22 @@ class Loader(ABC, Generic[Source, Batch]):
             DatasetMismatchError: the state is of other datasets, or of a loader with other options.
             InvalidArgumentError: it is no state.
         """
-        step = check_state(state, self._identity())
+        step = check_state(state, self._build_identity())
         with self._lock.current:
             self.step = step
 
     def start_prefetch(self) -> None:
         """Does nothing: Grain's `CheckpointRestore` calls it."""
 
-    def _identity(self) -> dict[str, Any]:
+    def _build_identity(self) -> dict[str, Any]:
         return {
             "loader": type(self).__name__,
             "seed": self.seed,
             "datasets": [dataset.fingerprint for dataset in self.datasets],
-            **self._options(),
+            **self._get_options(),
         }
 
-    def _own(self, rows: int) -> slice:
+    def _select_rows(self, rows: int) -> slice:
         """The rows of a batch of so many that this process loads."""
         share = rows // self._process_count
         return slice(self._process_index * share, (self._process_index + 1) * share)

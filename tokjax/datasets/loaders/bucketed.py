@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.batching.length_buckets import LengthBuckets
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import ragged_from_rows, splits_from_lengths
+from tokjax.core.ragged import make_row_splits, ragged_from_rows
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
-from tokjax.datasets.fields import checked_boundaries
+from tokjax.datasets.fields import check_boundaries
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.item_order import Order, checked_weights
-from tokjax.datasets.loaders.sequences import pad_id_of
+from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
+from tokjax.datasets.loaders.sequences import resolve_pad_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
-    from tokjax.datasets.loaders.item_order import Places
+    from tokjax.datasets.loaders.item_order import ItemSlots
 
 _COLUMNS = ("ids", "attention_mask")
 
@@ -59,13 +59,13 @@ class _SortedRows:
     rows: NDArray[np.int64]
     starts: NDArray[np.int64]
 
-    def __call__(self, bucket: int, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def __call__(self, bucket: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The documents at some places of a bucket."""
-        found: NDArray[np.int64] = self.rows.take(places + self.starts[bucket])
+        found: NDArray[np.int64] = self.rows.take(positions + self.starts[bucket])
         return found
 
 
-class _Batches(NamedTuple):
+class _BucketBatches(NamedTuple):
     """The batches of a dataset.
 
     Attributes:
@@ -77,10 +77,10 @@ class _Batches(NamedTuple):
     up_to: NDArray[np.int64]
 
 
-class _ByLength(Loader[TokenDataset, PaddedBatch]):
+class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     """Loaders whose batches are each of one bucket of one dataset."""
 
-    _takes = TokenDataset
+    _dataset_type = TokenDataset
 
     def __init__(
         self,
@@ -93,14 +93,14 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         weights: Iterable[float] | None,
     ) -> None:
         super().__init__(dataset, seed)
-        self._pad_id = pad_id_of(pad_id, lambda: self.datasets[0].tokenizer)
+        self._pad_id = resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
-        self._weights = checked_weights(weights)
-        self._buckets = [self._buckets_of(each) for each in self.datasets]
-        self._batches = [self._batches_of(buckets) for buckets in self._buckets]
+        self._weights = check_weights(weights)
+        self._buckets = [self._build_buckets(each) for each in self.datasets]
+        self._batches = [self._count_batches(buckets) for buckets in self._buckets]
         counts = [int(batches.up_to[-1]) for batches in self._batches]
-        self._check_some(counts)
-        self._order = Order(
+        self._check_nonempty(counts)
+        self._order = ItemOrder(
             counts,
             1,
             seed=self.seed,
@@ -108,7 +108,7 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
             weights=self._weights,
         )
 
-    def _check_some(self, counts: list[int]) -> None:
+    def _check_nonempty(self, counts: list[int]) -> None:
         """Refuse datasets that fill no batch."""
         if any(counts) if self._weights is None else all(counts):
             return
@@ -120,11 +120,11 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         )
 
     @abstractmethod
-    def _buckets_of(self, dataset: TokenDataset) -> Buckets:
+    def _build_buckets(self, dataset: TokenDataset) -> Buckets:
         """The buckets of a dataset."""
 
     @abstractmethod
-    def _rows_of(self, length: int, size: int) -> int:
+    def _compute_rows(self, length: int, size: int) -> int:
         """How many rows a batch of a length has, where there are so many documents of it."""
 
     @property
@@ -138,13 +138,13 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         Returns:
             `ids` and `attention_mask`, NumPy arrays, `int32`, of shape `(rows, length)` of the bucket.
         """
-        places: Places = self._order.at(checked_int("step", step, least=0))
-        index, item, epoch = (int(column[0]) for column in places)
+        positions: ItemSlots = self._order.at(check_int("step", step, minimum=0))
+        index, item, epoch = (int(column[0]) for column in positions)
         buckets, batches = self._buckets[index], self._batches[index]
         bucket = int(np.searchsorted(batches.up_to, item, "right")) - 1
         count, size = int(batches.rows[bucket]), int(buckets.sizes[bucket])
         first = (item - int(batches.up_to[bucket])) * count
-        own = self._own(count)
+        own = self._select_rows(count)
         wanted = np.arange(first + own.start, min(first + own.stop, size))
         if self._shuffle:
             wanted = permute(wanted, size, self.seed, epoch, index, bucket)
@@ -154,13 +154,13 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         length = int(buckets.lengths[bucket])
         return pad_ragged(ragged_from_rows(rows), length=length, pad_id=self._pad_id, columns=_COLUMNS)
 
-    def _batches_of(self, buckets: Buckets) -> _Batches:
+    def _count_batches(self, buckets: Buckets) -> _BucketBatches:
         sized = zip(buckets.lengths.tolist(), buckets.sizes.tolist(), strict=True)
-        rows = np.array([self._rows_of(length, size) for length, size in sized], np.int64)
+        rows = np.array([self._compute_rows(length, size) for length, size in sized], np.int64)
         counts = buckets.sizes // rows if self._drop_last else -(-buckets.sizes // rows)
-        return _Batches(rows, splits_from_lengths(counts))
+        return _BucketBatches(rows, make_row_splits(counts))
 
-    def _common_options(self) -> dict[str, Any]:
+    def _get_common_options(self) -> dict[str, Any]:
         return {
             "shuffle": self._shuffle,
             "drop_last": self._drop_last,
@@ -168,7 +168,7 @@ class _ByLength(Loader[TokenDataset, PaddedBatch]):
         }
 
 
-class BucketedLoader(_ByLength):
+class BucketedLoader(_LengthBucketedLoader):
     """Batches of documents of one length bucket, padded to its boundary: as many shapes as buckets.
 
     Batches of all buckets are mixed. Of several datasets without weights each document comes once an epoch,
@@ -203,13 +203,13 @@ class BucketedLoader(_ByLength):
             drop_last: leave out documents that fill no batch; if not, such batches have empty rows.
             weights: how often a batch of each dataset is drawn; `None` to go through all of them together.
         """
-        self.batch_size = checked_int("batch_size", batch_size, least=1)
+        self.batch_size = check_int("batch_size", batch_size, minimum=1)
         self._boundaries: tuple[int, ...] | None = None
         if bucket_boundaries is not None:
-            given = checked_boundaries(bucket_boundaries)
-            if not given:
+            boundaries = check_boundaries(bucket_boundaries)
+            if not boundaries:
                 raise InvalidArgumentError("bucket_boundaries is empty")
-            self._boundaries = tuple(sorted(given))
+            self._boundaries = tuple(sorted(boundaries))
         super().__init__(
             dataset, pad_id=pad_id, seed=seed, shuffle=shuffle, drop_last=drop_last, weights=weights
         )
@@ -219,9 +219,9 @@ class BucketedLoader(_ByLength):
         """Of how many rows the processes take equal parts."""
         return self.batch_size
 
-    def _buckets_of(self, dataset: TokenDataset) -> Buckets:
+    def _build_buckets(self, dataset: TokenDataset) -> Buckets:
         if self._boundaries is not None:
-            return _buckets_by_length(dataset, np.array(self._boundaries, np.int64))
+            return _sort_into_buckets(dataset, np.array(self._boundaries, np.int64))
         if not isinstance(dataset, BucketedDataset):
             raise InvalidArgumentError(
                 f"{type(dataset.field).__name__} has no buckets; pass bucket_boundaries=[...]"
@@ -229,15 +229,15 @@ class BucketedLoader(_ByLength):
         lengths = np.array(dataset.bucket_boundaries, np.int64)
         return Buckets(lengths, dataset.bucket_sizes(), dataset.bucket_rows)
 
-    def _rows_of(self, length: int, size: int) -> int:  # noqa: ARG002 (the same for all)
+    def _compute_rows(self, length: int, size: int) -> int:  # noqa: ARG002 (the same for all)
         return self.batch_size
 
-    def _options(self) -> dict[str, Any]:
+    def _get_options(self) -> dict[str, Any]:
         boundaries = None if self._boundaries is None else list(self._boundaries)
-        return {"batch_size": self.batch_size, "bucket_boundaries": boundaries, **self._common_options()}
+        return {"batch_size": self.batch_size, "bucket_boundaries": boundaries, **self._get_common_options()}
 
 
-class TokenBudgetLoader(_ByLength):
+class TokenBudgetLoader(_LengthBucketedLoader):
     """Batches of as many documents as a budget allows: many short ones, or a few long ones.
 
     Documents are padded to one of at most `max_shapes` lengths: those multiples of `multiple_of` that pad the
@@ -285,11 +285,11 @@ class TokenBudgetLoader(_ByLength):
         Raises:
             InvalidArgumentError: a document alone costs more than the budget, or `cost` gives no number.
         """
-        self.budget = checked_int("budget", budget, least=1)
+        self.budget = check_int("budget", budget, minimum=1)
         self._cost = cost
-        self._multiple_of = checked_int("multiple_of", multiple_of, least=1)
-        self._max_shapes = checked_int("max_shapes", max_shapes, least=1)
-        self._rows_multiple_of = checked_int("rows_multiple_of", rows_multiple_of, least=1)
+        self._multiple_of = check_int("multiple_of", multiple_of, minimum=1)
+        self._max_shapes = check_int("max_shapes", max_shapes, minimum=1)
+        self._rows_multiple_of = check_int("rows_multiple_of", rows_multiple_of, minimum=1)
         super().__init__(
             dataset, pad_id=pad_id, seed=seed, shuffle=shuffle, drop_last=drop_last, weights=weights
         )
@@ -299,8 +299,8 @@ class TokenBudgetLoader(_ByLength):
         """Of how many rows the processes take equal parts."""
         return self._rows_multiple_of
 
-    def _buckets_of(self, dataset: TokenDataset) -> Buckets:
-        return _buckets_by_length(dataset, self._lengths)
+    def _build_buckets(self, dataset: TokenDataset) -> Buckets:
+        return _sort_into_buckets(dataset, self._lengths)
 
     @cached_property
     def _lengths(self) -> NDArray[np.int64]:
@@ -308,13 +308,13 @@ class TokenBudgetLoader(_ByLength):
         lengths = np.concatenate([dataset.document_lengths for dataset in self.datasets])
         if not len(lengths):
             return np.array([self._multiple_of])
-        ladder = LengthBuckets.fit(lengths, self._max_shapes, multiple_of=self._multiple_of)
-        return np.array(ladder.rungs, np.int64)
+        buckets = LengthBuckets.fit(lengths, self._max_shapes, multiple_of=self._multiple_of)
+        return np.array(buckets.boundaries, np.int64)
 
-    def _rows_of(self, length: int, size: int) -> int:
+    def _compute_rows(self, length: int, size: int) -> int:
         """The most rows whose cost is within the budget."""
         step = self._rows_multiple_of
-        cost = self._cost_of
+        cost = self._compute_cost
         if not self._drop_last:  # batches of all datasets have one shape
             size = sum(int(buckets.sizes[buckets.lengths == length].sum()) for buckets in self._buckets)
         if cost(step, length) > self.budget:
@@ -323,10 +323,10 @@ class TokenBudgetLoader(_ByLength):
                 "raise it, or cut documents when the dataset is written (max_tokens)"
             )
         fits, too_many = 1, 2
-        most = -(-size // step)  # (more rows than there are documents would be empty)
-        while too_many <= most and cost(too_many * step, length) <= self.budget:
+        maximum = -(-size // step)  # (more rows than there are documents would be empty)
+        while too_many <= maximum and cost(too_many * step, length) <= self.budget:
             fits, too_many = too_many, 2 * too_many
-        too_many = min(too_many, most + 1)
+        too_many = min(too_many, maximum + 1)
         while too_many - fits > 1:
             middle = (fits + too_many) // 2
             fits, too_many = (
@@ -334,7 +334,7 @@ class TokenBudgetLoader(_ByLength):
             )
         return fits * step
 
-    def _cost_of(self, rows: int, length: int) -> float:
+    def _compute_cost(self, rows: int, length: int) -> float:
         if self._cost is None:
             return rows * length
         value: Any = self._cost(rows, length)
@@ -342,18 +342,18 @@ class TokenBudgetLoader(_ByLength):
             raise InvalidArgumentError(f"cost({rows}, {length}) gave {value!r}, which is no number")
         return float(value)
 
-    def _options(self) -> dict[str, Any]:
+    def _get_options(self) -> dict[str, Any]:
         return {
             "budget": self.budget,
             "multiple_of": self._multiple_of,
             "max_shapes": self._max_shapes,
             "rows_multiple_of": self._rows_multiple_of,
             "rows": [batches.rows.tolist() for batches in self._batches],
-            **self._common_options(),
+            **self._get_common_options(),
         }
 
 
-def _buckets_by_length(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> Buckets:
+def _sort_into_buckets(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> Buckets:
     """The documents of a dataset in buckets; those of no bucket's length are refused."""
     lengths = dataset.document_lengths
     if len(lengths) and int(lengths.max()) > int(boundaries[-1]):
@@ -364,6 +364,6 @@ def _buckets_by_length(dataset: TokenDataset, boundaries: NDArray[np.int64]) -> 
     buckets = np.searchsorted(boundaries, lengths)
     order = np.argsort(buckets, kind="stable")
     sizes = np.bincount(buckets, minlength=len(boundaries))
-    starts = splits_from_lengths(sizes)
+    starts = make_row_splits(sizes)
     filled = np.flatnonzero(sizes)
     return Buckets(boundaries.take(filled), sizes.take(filled), _SortedRows(order, starts.take(filled)))

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_float
+from tokjax._util.checks import check_float
 from tokjax._util.permutation import permute
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.ragged import splits_from_lengths
+from tokjax.core.ragged import make_row_splits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ _PERIOD = 1 << 14
 
 
 class Mixture(NamedTuple):
-    """Shares of datasets in a stream. Make one with `mixture`.
+    """Shares of datasets in a stream. Make one with `build_mixture`.
 
     Attributes:
         pattern: the dataset of each place of a period, shape `(period,)`.
@@ -32,23 +32,23 @@ class Mixture(NamedTuple):
     pattern: NDArray[np.int64]
     before: NDArray[np.int64]
 
-    def at(self, places: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def at(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The dataset of each place of the stream, and how many places before it are of the same."""
-        periods, within = np.divmod(places, len(self.pattern))
+        periods, within = np.divmod(positions, len(self.pattern))
         datasets = self.pattern.take(within)
         return datasets, periods * self.before[-1].take(datasets) + self.before[within, datasets]
 
 
-def checked_weights(weights: Iterable[float] | None) -> list[float] | None:
+def check_weights(weights: Iterable[float] | None) -> list[float] | None:
     """Weights as plain numbers, at least 0 and finite; `None` stays."""
     if weights is None:
         return None
     if isinstance(weights, (str, bytes)) or not isinstance(weights, Iterable):
         raise InvalidArgumentError(f"weights must be numbers, one for each dataset, not {weights!r}")
-    return [checked_float("weights", weight, least=0) for weight in weights]
+    return [check_float("weights", weight, minimum=0) for weight in weights]
 
 
-def mixture(weights: Sequence[float], count: int) -> Mixture:
+def build_mixture(weights: Sequence[float], count: int) -> Mixture:
     """Shares of datasets, to within one in some ten thousand.
 
     The `k`-th of `n` places of a dataset stands about at `(k + 1/2) / n` of the period, so that every stretch
@@ -61,7 +61,7 @@ def mixture(weights: Sequence[float], count: int) -> Mixture:
     Raises:
         InvalidArgumentError: there are more weights or fewer, or one is too small beside the others.
 
-    >>> mixture([3, 1], 2).at(np.arange(4))[0].tolist()
+    >>> build_mixture([3, 1], 2).at(np.arange(4))[0].tolist()
     [0, 0, 1, 0]
     """
     shares = np.array(weights, np.float64)
@@ -69,7 +69,7 @@ def mixture(weights: Sequence[float], count: int) -> Mixture:
         raise InvalidArgumentError(f"there are {count} datasets and {len(shares)} weights")
     if not shares.sum() > 0 or (shares / shares.sum() * _PERIOD).min() < 1:
         raise InvalidArgumentError(f"weights are above 0, and no less than 1/{_PERIOD} of all; got {weights}")
-    counts = _whole_shares(shares / shares.sum() * _PERIOD)
+    counts = _round_shares(shares / shares.sum() * _PERIOD)
     counts //= np.gcd.reduce(counts)
     datasets = np.repeat(np.arange(count), counts)
     rank = np.concatenate([(np.arange(n) + 0.5) / n for n in counts.tolist()])
@@ -79,21 +79,21 @@ def mixture(weights: Sequence[float], count: int) -> Mixture:
     return Mixture(pattern, before)
 
 
-def _whole_shares(shares: NDArray[np.float64]) -> NDArray[np.int64]:
+def _round_shares(shares: NDArray[np.float64]) -> NDArray[np.int64]:
     """Whole numbers of the same sum, the largest remainders rounded up."""
-    whole = np.floor(shares).astype(np.int64)
-    missing = _PERIOD - int(whole.sum())
-    whole[np.argsort(whole - shares, kind="stable")[:missing]] += 1
-    return whole
+    rounded = np.floor(shares).astype(np.int64)
+    missing = _PERIOD - int(rounded.sum())
+    rounded[np.argsort(rounded - shares, kind="stable")[:missing]] += 1
+    return rounded
 
 
-_ITEMS_AT_ONCE = 1 << 12
-_MOST_PLACES = 1 << 62
+_ITEMS_PER_BLOCK = 1 << 12
+_MAX_POSITION = 1 << 62
 NO_ITEM = -1
 """Stands for the item of a place that is left empty."""
 
 
-class Places(NamedTuple):
+class ItemSlots(NamedTuple):
     """What stands at some places.
 
     Attributes:
@@ -106,22 +106,22 @@ class Places(NamedTuple):
     items: NDArray[np.int64]
     epochs: NDArray[np.int64]
 
-    def part(self, rows: slice) -> Places:
+    def part(self, rows: slice) -> ItemSlots:
         """Some of the places."""
-        return Places(self.datasets[rows], self.items[rows], self.epochs[rows])
+        return ItemSlots(self.datasets[rows], self.items[rows], self.epochs[rows])
 
-    def by_dataset(self) -> list[tuple[int, NDArray[np.int64]]]:
+    def group_by_dataset(self) -> list[tuple[int, NDArray[np.int64]]]:
         """The rows that hold items of each dataset."""
-        there = self.items != NO_ITEM
+        has_item = self.items != NO_ITEM
         first = int(self.datasets[0]) if len(self.datasets) else 0
-        is_plain = np.count_nonzero(there) == np.count_nonzero(self.datasets == first) == len(there)
+        is_plain = np.count_nonzero(has_item) == np.count_nonzero(self.datasets == first) == len(has_item)
         if is_plain:  # (nearly always; a batch of packed chunks is made in some hundred microseconds)
-            return [(first, np.arange(len(there)))]
-        datasets = np.unique(self.datasets[there]).tolist()
-        return [(index, np.flatnonzero(there & (self.datasets == index))) for index in datasets]
+            return [(first, np.arange(len(has_item)))]
+        datasets = np.unique(self.datasets[has_item]).tolist()
+        return [(index, np.flatnonzero(has_item & (self.datasets == index))) for index in datasets]
 
 
-class Order:
+class ItemOrder:
     """The order of items, some of which are taken at a step.
 
     Args:
@@ -148,12 +148,12 @@ class Order:
         weights: Sequence[float] | None = None,
     ) -> None:
         self._sizes = np.array(sizes, np.int64)
-        self._starts = splits_from_lengths(self._sizes)
+        self._starts = make_row_splits(self._sizes)
         self._per_step = per_step
         self._seed, self._shuffle = seed, shuffle
-        self._steps_at_once = max(_ITEMS_AT_ONCE // per_step, 1)
-        self._block: tuple[tuple[int, int], Places] = (-1, -1), Places(*np.zeros((3, 0), np.int64))
-        self._mixture: Mixture | None = None if weights is None else mixture(weights, len(sizes))
+        self._steps_at_once = max(_ITEMS_PER_BLOCK // per_step, 1)
+        self._block: tuple[tuple[int, int], ItemSlots] = (-1, -1), ItemSlots(*np.zeros((3, 0), np.int64))
+        self._mixture: Mixture | None = None if weights is None else build_mixture(weights, len(sizes))
         total = int(self._starts[-1])
         self.steps_per_epoch: int | None = None
         if self._mixture is None:
@@ -165,36 +165,36 @@ class Order:
                 "batch_size, shorter chunks, or drop_last=False"
             )
 
-    def at(self, step: int) -> Places:
+    def at(self, step: int) -> ItemSlots:
         """What a step takes. Some steps are worked out together, and those of the last time are kept."""
-        if step >= _MOST_PLACES // self._per_step:
-            raise InvalidArgumentError(f"step is {step}; steps are below {_MOST_PLACES // self._per_step}")
+        if step >= _MAX_POSITION // self._per_step:
+            raise InvalidArgumentError(f"step is {step}; steps are below {_MAX_POSITION // self._per_step}")
         epoch, within = (0, step) if self.steps_per_epoch is None else divmod(step, self.steps_per_epoch)
         block, first = divmod(within, self._steps_at_once)
-        key, places = self._block
+        key, positions = self._block
         if key != (epoch, block):
-            places = self._worked_out(epoch, block)
-            self._block = (epoch, block), places  # (at once: other threads see the old or the new one)
-        return places.part(slice(first * self._per_step, (first + 1) * self._per_step))
+            positions = self._compute_block(epoch, block)
+            self._block = (epoch, block), positions  # (at once: other threads see the old or the new one)
+        return positions.part(slice(first * self._per_step, (first + 1) * self._per_step))
 
-    def _worked_out(self, epoch: int, block: int) -> Places:
+    def _compute_block(self, epoch: int, block: int) -> ItemSlots:
         count = self._steps_at_once * self._per_step
-        places = np.arange(block * count, (block + 1) * count)
+        positions = np.arange(block * count, (block + 1) * count)
         if self._mixture is not None:
-            return self._mixed(places, self._mixture)
+            return self._compute_mixed(positions, self._mixture)
         total = int(self._starts[-1])
-        is_there = places < total
-        chosen = np.minimum(places, total - 1)
+        is_valid = positions < total
+        chosen = np.minimum(positions, total - 1)
         items = permute(chosen, total, self._seed, epoch) if self._shuffle else chosen
         datasets = np.searchsorted(self._starts, items, "right") - 1
-        items = np.where(is_there, items - self._starts.take(datasets), NO_ITEM)
-        return Places(datasets, items, np.full(len(items), epoch))
+        items = np.where(is_valid, items - self._starts.take(datasets), NO_ITEM)
+        return ItemSlots(datasets, items, np.full(len(items), epoch))
 
-    def _mixed(self, places: NDArray[np.int64], mixed: Mixture) -> Places:
-        datasets, counts = mixed.at(places)
+    def _compute_mixed(self, positions: NDArray[np.int64], mixed: Mixture) -> ItemSlots:
+        datasets, counts = mixed.at(positions)
         epochs, items = np.divmod(counts, self._sizes.take(datasets))
         if self._shuffle:
             for dataset, size in enumerate(self._sizes.tolist()):
                 here = np.flatnonzero(datasets == dataset)
                 items[here] = permute(items.take(here), size, self._seed, epochs.take(here), dataset)
-        return Places(datasets, items, epochs)
+        return ItemSlots(datasets, items, epochs)

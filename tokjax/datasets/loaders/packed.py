@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
-from tokjax._util.compiling import compiled
+from tokjax._util.checks import check_int
 from tokjax._util.display import describe_batch
+from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.packing.blocks import PackedBlocks
-from tokjax.core.ragged import ranges, splits_from_lengths
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import PackedDataset
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.item_order import Order, checked_weights
-from tokjax.datasets.loaders.sequences import pad_id_of
+from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
+from tokjax.datasets.loaders.sequences import resolve_pad_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,13 +42,13 @@ class TokenChunks(NamedTuple):
         return describe_batch(self)
 
     @property
-    @compiled
+    @jit_eager
     def inputs(self) -> Array:
         """All ids but the last of each chunk, shape `(batch, length - 1)`."""
         return self.ids[..., :-1]
 
     @property
-    @compiled
+    @jit_eager
     def targets(self) -> Array:
         """For each of the inputs the id that follows it, of the same shape."""
         return self.ids[..., 1:]
@@ -68,7 +68,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         chunk_tokens: ids a chunk, the extra one not counted.
     """
 
-    _takes = PackedDataset
+    _dataset_type = PackedDataset
 
     def __init__(
         self,
@@ -101,14 +101,14 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             weights: how often each dataset is drawn from; `None` to go through all of them together.
         """
         super().__init__(dataset, seed)
-        self.batch_size = checked_int("batch_size", batch_size, least=1)
+        self.batch_size = check_int("batch_size", batch_size, minimum=1)
         chunk = self.datasets[0].chunk_tokens if chunk_tokens is None else chunk_tokens
-        self.chunk_tokens = checked_int("chunk_tokens", chunk, least=1)
+        self.chunk_tokens = check_int("chunk_tokens", chunk, minimum=1)
         self._shuffle, self._extra, self._documents = bool(shuffle), int(bool(extra_token)), bool(documents)
-        self._drop_last, self._weights = bool(drop_last), checked_weights(weights)
-        self._pad_id = 0 if self._drop_last else pad_id_of(pad_id, lambda: self.datasets[0].tokenizer)
+        self._drop_last, self._weights = bool(drop_last), check_weights(weights)
+        self._pad_id = 0 if self._drop_last else resolve_pad_id(pad_id, lambda: self.datasets[0].tokenizer)
         sizes = [max(each.num_tokens - self._extra, 0) // self.chunk_tokens for each in self.datasets]
-        self._order = Order(
+        self._order = ItemOrder(
             sizes,
             self.batch_size,
             seed=self.seed,
@@ -116,7 +116,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             drop_last=self._drop_last,
             weights=self._weights,
         )
-        self._first_documents = splits_from_lengths(each.num_documents for each in self.datasets)
+        self._first_documents = make_row_splits(each.num_documents for each in self.datasets)
 
     @property
     def steps_per_epoch(self) -> int | None:
@@ -137,21 +137,21 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             `document_ids` are rows of `dataset.documents`, of several datasets one after the other. On
             padding they are 0, 0 and -1.
         """
-        places = self._order.at(checked_int("step", step, least=0)).part(self._own(self.batch_size))
-        length, starts = self.chunk_tokens + self._extra, places.items * self.chunk_tokens
+        slots = self._order.at(check_int("step", step, minimum=0)).part(self._select_rows(self.batch_size))
+        length, starts = self.chunk_tokens + self._extra, slots.items * self.chunk_tokens
         # (One array for all columns: the allocator keeps a large one for the next batch, where it would give
         # back several smaller ones to the system and fault their pages in again, which took twice the time.)
         columns = np.empty((len(_FILLS) if self._documents else 1, len(starts), length), np.int32)
-        groups = places.by_dataset()
+        groups = slots.group_by_dataset()
         if len(groups) == 1 and len(groups[0][1]) == len(starts):
             self._fill(columns, groups[0][0], starts)
         else:
             fills = np.array((self._pad_id, *_FILLS[1:]), np.int32)[: len(columns)]
             columns[:] = fills[:, None, None]
             for index, rows in groups:
-                of_dataset = np.empty((len(columns), len(rows), length), np.int32)
-                self._fill(of_dataset, index, starts[rows])
-                columns[:, rows] = of_dataset
+                dataset_columns = np.empty((len(columns), len(rows), length), np.int32)
+                self._fill(dataset_columns, index, starts[rows])
+                columns[:, rows] = dataset_columns
         if not self._documents:
             return TokenChunks(columns[0])
         return PackedBlocks(*columns)
@@ -163,7 +163,7 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         if self._documents:
             _write_documents(columns[1:], dataset.document_splits, starts, int(self._first_documents[index]))
 
-    def _options(self) -> dict[str, Any]:
+    def _get_options(self) -> dict[str, Any]:
         return {
             "shuffle": self._shuffle,
             "batch_size": self.batch_size,
@@ -194,12 +194,14 @@ def _write_documents(
     first = np.searchsorted(document_splits, starts, "right") - 1
     counts = np.searchsorted(document_splits, starts + length, "left") - first
     windows = np.repeat(np.arange(count), counts)
-    of_runs = ranges(first, counts)
-    begins = np.maximum(document_splits.take(of_runs) - starts.take(windows), 0)
-    places = begins + windows * length
-    kept = np.flatnonzero(np.diff(places, append=count * length))
-    windows, of_runs, begins, places = (column.take(kept) for column in (windows, of_runs, begins, places))
-    runs = np.diff(places, append=count * length)
+    run_documents = concatenate_ranges(first, counts)
+    begins = np.maximum(document_splits.take(run_documents) - starts.take(windows), 0)
+    slots = begins + windows * length
+    nonempty = np.flatnonzero(np.diff(slots, append=count * length))
+    windows, run_documents, begins, slots = (
+        column.take(nonempty) for column in (windows, run_documents, begins, slots)
+    )
+    runs = np.diff(slots, append=count * length)
 
     def spread(values: NDArray[np.int64]) -> NDArray[np.int32]:
         return np.repeat(values.astype(np.int32), runs).reshape(count, length)
@@ -209,4 +211,4 @@ def _write_documents(
         np.arange(1, len(runs) + 1) - np.searchsorted(windows, np.arange(count)).take(windows)
     )
     np.subtract(np.arange(length, dtype=np.int32), spread(begins), out=positions)
-    documents[:] = spread(of_runs + first_document)
+    documents[:] = spread(run_documents + first_document)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core.errors import InvalidArgumentError
 
@@ -85,7 +85,7 @@ def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any
     """
     import jax  # noqa: PLC0415 (slow to import)
 
-    room = checked_int("size", size, least=1)
+    capacity = check_int("size", size, minimum=1)
     if sharding is None and jax.process_count() > 1:
         raise InvalidArgumentError(
             "with several processes pass sharding=..., which tells how arrays are spread over them"
@@ -96,7 +96,7 @@ def prefetch_to_device(batches: Iterable[Batch], size: int = 2, *, sharding: Any
         raise InvalidArgumentError(
             f"batches must be an iterable, such as a loader or loader.repeat(), not {batches!r:.100}"
         ) from error
-    return Prefetched(iterator, room, sharding)
+    return Prefetched(iterator, capacity, sharding)
 
 
 class _Item(NamedTuple):
@@ -123,13 +123,13 @@ class Prefetched(Generic[Batch]):
         self._process = os.getpid()
         stop, transfer = threading.Event(), threading.Lock()
         thread = threading.Thread(
-            target=_fill,
+            target=_run,
             args=(self._ready, stop, transfer, batches, sharding),
             daemon=True,
             name="tokjax-prefetch",
         )
         self._worker = _Worker(thread, stop, transfer)
-        self._state = _state_of(batches)
+        self._state = _get_state(batches)
         _running[thread] = self._worker
         atexit.unregister(_stop_all)  # (what was registered last runs first: before JAX clears its devices)
         atexit.register(_stop_all)
@@ -198,12 +198,12 @@ class Prefetched(Generic[Batch]):
                     self._ready.get_nowait()
 
 
-def _state_of(batches: Iterator[Any]) -> dict[str, Any] | None:
+def _get_state(batches: Iterator[Any]) -> dict[str, Any] | None:
     get_state = getattr(batches, "get_state", None)
     return None if get_state is None else get_state()
 
 
-def _fill(
+def _run(
     ready: queue.Queue[_Item],
     stop: threading.Event,
     transfer: threading.Lock,
@@ -217,17 +217,17 @@ def _fill(
             with transfer:
                 if stop.is_set():
                     return
-                placed = _on_device(batch, sharding)
-            if not _put(ready, stop, _Item("batch", placed, _state_of(batches))):
+                on_device = _put_on_device(batch, sharding)
+            if not _put_item(ready, stop, _Item("batch", on_device, _get_state(batches))):
                 return
     except BaseException as error:
         last = _Item("error", error, None)
     finally:
         _running.pop(threading.current_thread(), None)
-    _put(ready, stop, last)
+    _put_item(ready, stop, last)
 
 
-def _put(ready: queue.Queue[_Item], stop: threading.Event, item: _Item) -> bool:
+def _put_item(ready: queue.Queue[_Item], stop: threading.Event, item: _Item) -> bool:
     """Put something into a queue as soon as there is room; `False` if nobody wants it."""
     while not stop.is_set():
         try:
@@ -247,14 +247,14 @@ def _stop_all() -> None:
         worker.close()
 
 
-def _on_device(batch: Any, sharding: Any) -> Any:
+def _put_on_device(batch: Any, sharding: Any) -> Any:
     import jax as typed_jax  # noqa: PLC0415
 
     jax: Any = typed_jax  # (only a part of it has types)
     if sharding is None:
         return jax.device_put(batch)
 
-    def place(leaf: Any) -> Any:
+    def put_leaf(leaf: Any) -> Any:
         target = sharding
         if np.ndim(leaf) == 0 and hasattr(sharding, "mesh"):
             target = jax.sharding.NamedSharding(sharding.mesh, jax.sharding.PartitionSpec())
@@ -262,4 +262,4 @@ def _on_device(batch: Any, sharding: Any) -> Any:
             return jax.device_put(leaf, target)
         return jax.make_array_from_process_local_data(target, np.asarray(leaf))
 
-    return jax.tree.map(place, batch)
+    return jax.tree.map(put_leaf, batch)

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import check_id, checked_int
+from tokjax._util.checks import check_id, check_int
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
-from tokjax.datasets.document_encoding import encode_named, ids_around
-from tokjax.datasets.fields import special_names
+from tokjax.datasets.document_encoding import encode_named, get_surrounding_ids
+from tokjax.datasets.fields import sort_special_names
 from tokjax.datasets.loaders.base import Loader
-from tokjax.datasets.loaders.item_order import Order, checked_weights
-from tokjax.encoding.encode import encode_batch_result, template_ids
+from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
+from tokjax.encoding.encode import encode_batch_result, get_template_ids
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.core.protocol import Special
-    from tokjax.datasets.loaders.item_order import Places
+    from tokjax.datasets.loaders.item_order import ItemSlots
 
 SequenceDataset = RawTextDataset | TokenDataset
 _COLUMNS = ("ids", "attention_mask")
@@ -82,25 +82,25 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
             DatasetIncompleteError: there are texts, and nothing to tokenize them with.
             DatasetMismatchError: ids would be of several tokenizers.
         """
-        self._given_tokenizer = tokenizer
+        self._tokenizer_override = tokenizer
         super().__init__(dataset, seed)
-        self.batch_size = checked_int("batch_size", batch_size, least=1)
-        self._tokenizer = self._tokenizer_of_texts()
+        self.batch_size = check_int("batch_size", batch_size, minimum=1)
+        self._tokenizer = self._get_text_tokenizer()
         self._special: dict[str, Any] = {
-            "allowed_special": special_names(allowed_special),
-            "disallowed_special": special_names(disallowed_special),
+            "allowed_special": sort_special_names(allowed_special),
+            "disallowed_special": sort_special_names(disallowed_special),
         }
-        self.length = checked_int("length", _length_of(self.datasets) if length is None else length, least=1)
-        self._ends = [self._end_of(each) for each in self.datasets]
-        self._multiple_of = None if multiple_of is None else checked_int("multiple_of", multiple_of, least=1)
+        self.length = check_int("length", _get_length(self.datasets) if length is None else length, minimum=1)
+        self._ends = [self._get_end_ids(each) for each in self.datasets]
+        self._multiple_of = None if multiple_of is None else check_int("multiple_of", multiple_of, minimum=1)
         if self._multiple_of is not None and any(map(_is_text, self.datasets)):
             raise InvalidArgumentError(
                 "multiple_of needs lengths, which texts have only when they are loaded"
             )
-        self._pad_id = pad_id_of(pad_id, self._any_tokenizer)
+        self._pad_id = resolve_pad_id(pad_id, self._find_tokenizer)
         self._shuffle, self._drop_last = bool(shuffle), bool(drop_last)
-        self._weights = checked_weights(weights)
-        self._order = Order(
+        self._weights = check_weights(weights)
+        self._order = ItemOrder(
             [len(each) for each in self.datasets],
             self.batch_size,
             seed=self.seed,
@@ -125,52 +125,54 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         Returns:
             `ids` and `attention_mask`, NumPy arrays, `int32`, of shape `(batch_size, length)`.
         """
-        places = self._order.at(checked_int("step", step, least=0))
-        length = self.length if self._multiple_of is None else self._padded_length(places)
+        positions = self._order.at(check_int("step", step, minimum=0))
+        length = self.length if self._multiple_of is None else self._compute_padded_length(positions)
         rows: list[NDArray[np.int32]] = [np.zeros(0, np.int32)] * self.batch_size
-        own = self._own(self.batch_size)
-        for index, places_of in places.part(own).by_dataset():
-            found = self._rows(index, places.items[own][places_of], length)
-            for place, ids in zip(places_of.tolist(), found, strict=True):
-                rows[place] = ids
+        own = self._select_rows(self.batch_size)
+        for index, row_positions in positions.part(own).group_by_dataset():
+            found = self._load_rows(index, positions.items[own][row_positions], length)
+            for position, ids in zip(row_positions.tolist(), found, strict=True):
+                rows[position] = ids
         ragged = ragged_from_rows(rows[: own.stop - own.start])
         return pad_ragged(ragged, length=length, pad_id=self._pad_id, columns=_COLUMNS)
 
-    def _fingerprints(self) -> set[str]:
-        return super()._fingerprints() | {protocol.fingerprint(each) for each in self._given_tokenizers()}
+    def _find_fingerprints(self) -> set[str]:
+        return super()._find_fingerprints() | {protocol.fingerprint(each) for each in self._find_overrides()}
 
-    def _given_tokenizers(self) -> list[Any]:
+    def _find_overrides(self) -> list[Any]:
         """What texts are tokenized by, as far as it was given."""
-        if self._given_tokenizer is not None:
-            return [self._given_tokenizer]
-        given = [dataset.given_tokenizer for dataset in self.datasets if _is_text(dataset)]
-        return [tokenizer for tokenizer in given if tokenizer is not None]
+        if self._tokenizer_override is not None:
+            return [self._tokenizer_override]
+        tokenizers = [dataset.tokenizer_override for dataset in self.datasets if _is_text(dataset)]
+        return [tokenizer for tokenizer in tokenizers if tokenizer is not None]
 
-    def _tokenizer_of_texts(self) -> Any:
+    def _get_text_tokenizer(self) -> Any:
         """What tokenizes texts; `None` if there are none."""
-        return self._any_tokenizer() if any(map(_is_text, self.datasets)) else None
+        return self._find_tokenizer() if any(map(_is_text, self.datasets)) else None
 
-    def _any_tokenizer(self) -> Any:
+    def _find_tokenizer(self) -> Any:
         """The one tokenizer of all ids, wherever it is found."""
-        given = self._given_tokenizers()
-        return given[0] if given else min(self.datasets, key=_is_text).tokenizer
+        tokenizers = self._find_overrides()
+        return tokenizers[0] if tokenizers else min(self.datasets, key=_is_text).tokenizer
 
-    def _end_of(self, dataset: SequenceDataset) -> list[int]:
+    def _get_end_ids(self, dataset: SequenceDataset) -> list[int]:
         """The ids that stay behind a document that is cut."""
         if isinstance(dataset, RawTextDataset):
-            before, behind = template_ids(self._tokenizer, add_special_tokens=True)
+            before, after = get_template_ids(self._tokenizer, add_special_tokens=True)
         else:
-            most = dataset.manifest.plan.options.get("max_tokens")
-            before, behind = ([], []) if most and most <= self.length else ids_around(dataset.field)
-        around = len(before) + len(behind)
+            maximum = dataset.manifest.plan.options.get("max_tokens")
+            before, after = (
+                ([], []) if maximum and maximum <= self.length else get_surrounding_ids(dataset.field)
+            )
+        around = len(before) + len(after)
         if self.length < around:
             raise InvalidArgumentError(f"length is {self.length}, and {around} ids stand around each text")
-        return behind
+        return after
 
-    def _rows(self, index: int, items: NDArray[np.int64], length: int) -> list[NDArray[np.int32]]:
+    def _load_rows(self, index: int, items: NDArray[np.int64], length: int) -> list[NDArray[np.int32]]:
         dataset = self.datasets[index]
         if isinstance(dataset, TokenDataset):
-            return [_cut(dataset.document(item), length, self._ends[index]) for item in items.tolist()]
+            return [_truncate(dataset.document(item), length, self._ends[index]) for item in items.tolist()]
         texts = [dataset.text_bytes(item) for item in items.tolist()]
         encode = partial(
             encode_batch_result,
@@ -183,16 +185,16 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         batch = encode_named(encode, texts, lambda i: f"document {items[i]} of {dataset.location}")
         return [row.ids for row in batch]
 
-    def _padded_length(self, places: Places) -> int:
+    def _compute_padded_length(self, positions: ItemSlots) -> int:
         """The length of a batch, which all processes must agree on."""
         assert self._multiple_of is not None
         longest = max(
-            int(self.datasets[index].document_lengths[places.items[rows]].max())
-            for index, rows in places.by_dataset()
+            int(self.datasets[index].document_lengths[positions.items[rows]].max())
+            for index, rows in positions.group_by_dataset()
         )
         return min(-(-max(longest, 1) // self._multiple_of) * self._multiple_of, self.length)
 
-    def _options(self) -> dict[str, Any]:
+    def _get_options(self) -> dict[str, Any]:
         return {
             "batch_size": self.batch_size,
             "length": self.length,
@@ -205,11 +207,11 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         }
 
 
-def pad_id_of(pad_id: int | None, tokenizer: Callable[[], Any]) -> int:
+def resolve_pad_id(pad_id: int | None, tokenizer: Callable[[], Any]) -> int:
     """The id to pad with: the one that is given, or that of a tokenizer, which is only then asked for."""
     chosen = pad_id
     if chosen is None:
-        chosen = protocol.vocabulary_of(tokenizer()).require_role("pad", "a loader without pad_id=ID")
+        chosen = protocol.get_vocabulary(tokenizer()).require_role("pad", "a loader without pad_id=ID")
     check_id("pad_id", chosen)
     return chosen
 
@@ -218,7 +220,7 @@ def _is_text(dataset: SequenceDataset) -> bool:
     return isinstance(dataset, RawTextDataset)
 
 
-def _length_of(datasets: Sequence[SequenceDataset]) -> int:
+def _get_length(datasets: Sequence[SequenceDataset]) -> int:
     for dataset in datasets:
         length = dataset.manifest.plan.options.get("max_tokens")
         if length is not None:
@@ -228,14 +230,14 @@ def _length_of(datasets: Sequence[SequenceDataset]) -> int:
     )
 
 
-def _cut(ids: NDArray[np.int32], length: int, end: list[int]) -> NDArray[np.int32]:
+def _truncate(ids: NDArray[np.int32], length: int, end: list[int]) -> NDArray[np.int32]:
     """A document cut to a length; if it ends with `end`, that stays."""
     if len(ids) <= length:
         return ids
-    kept = ids[:length]
+    truncated = ids[:length]
     if end and ids[-len(end) :].tolist() == end:
-        kept[-len(end) :] = end
-    return kept
+        truncated[-len(end) :] = end
+    return truncated
 
 
 def _as_json(names: str | tuple[str, ...]) -> str | list[str]:

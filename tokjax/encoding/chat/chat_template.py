@@ -31,13 +31,13 @@ from tokjax.encoding.chat.template_limits import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_MAX_TEMPLATE = 1_000_000
+_MAX_TEMPLATE_LENGTH = 1_000_000
 _MAX_INDENT = 16
-_LEFT_OUT = ("urlize", "striptags", "wordwrap")
+_REMOVED_FILTERS = ("urlize", "striptags", "wordwrap")
 _SHALLOW_TESTS = frozenset(("defined", "undefined", "none", "string", "mapping", "sequence", "iterable"))
 """Tests that don't look into the elements of a list."""
 _DEEP_METHODS = frozenset(("count", "index"))
-_ERRORS_OF_TEMPLATES = (
+_TEMPLATE_ERRORS = (
     ArithmeticError,
     AttributeError,
     LookupError,
@@ -49,7 +49,7 @@ _ERRORS_OF_TEMPLATES = (
 _budget: ContextVar[Budget] = ContextVar("budget")
 
 
-class Rendered(NamedTuple):
+class RenderedTemplate(NamedTuple):
     """The output of a template.
 
     Attributes:
@@ -66,16 +66,16 @@ class ChatTemplate(NamedTuple):
 
     Attributes:
         compiled: Jinja's template.
-        marks: strings that stand for the beginning and the end of a `{% generation %}` block while it is
+        markers: strings that stand for the beginning and the end of a `{% generation %}` block while it is
             rendered.
-        marks_generation: whether it has such blocks.
+        has_generation_blocks: whether it has such blocks.
     """
 
     compiled: Any
-    marks: tuple[str, str]
-    marks_generation: bool
+    markers: tuple[str, str]
+    has_generation_blocks: bool
 
-    def render(self, variables: Mapping[str, Any], max_characters: int) -> Rendered:
+    def render(self, variables: Mapping[str, Any], max_characters: int) -> RenderedTemplate:
         """Render the template.
 
         Args:
@@ -95,14 +95,14 @@ class ChatTemplate(NamedTuple):
                 if left < 0:
                     raise TemplateLimitError
                 pieces.append(piece)
-            return _without_marks("".join(pieces), *self.marks)
+            return _split_at_markers("".join(pieces), *self.markers)
         except TemplateLimitError:
             raise InvalidArgumentError(
                 f"the chat template writes more than {max_characters} characters, or does more work than is "
                 "allowed; if you trust it, pass a larger max_characters (its integers have at most "
                 f"{MAX_BITS:,} bits in any case)"
             ) from None
-        except (*_ERRORS_OF_TEMPLATES, jinja2.TemplateError) as error:
+        except (*_TEMPLATE_ERRORS, jinja2.TemplateError) as error:
             raise InvalidArgumentError(
                 f"the chat template can't render these messages: {type(error).__name__}: {error!s:.500}"
             ) from error
@@ -121,43 +121,46 @@ def compile_template(template: str) -> ChatTemplate:
     jinja2 = import_optional("jinja2", extra="chat", purpose="encode_chat")
     if not isinstance(template, str):
         raise InvalidArgumentError(f"template must be a Jinja template, not {type(template).__name__}")
-    if len(template) > _MAX_TEMPLATE:
+    if len(template) > _MAX_TEMPLATE_LENGTH:
         raise InvalidArgumentError(
-            f"the chat template has {len(template)} characters; templates have at most {_MAX_TEMPLATE}"
+            f"the chat template has {len(template)} characters; templates have at most {_MAX_TEMPLATE_LENGTH}"
         )
-    environment = _environment_class()(
+    environment = _make_environment_class()(
         trim_blocks=True,
         lstrip_blocks=True,
         optimized=False,  # (constants would be computed without a budget)
-        finalize=_spend_on_output(),
-        extensions=["jinja2.ext.loopcontrols", _generation_blocks()],
+        finalize=_make_output_finalizer(),
+        extensions=["jinja2.ext.loopcontrols", _make_generation_extension()],
     )
     environment.filters["tojson"] = _to_json
-    for name in _LEFT_OUT:
+    for name in _REMOVED_FILTERS:
         del environment.filters[name]
-    environment.filters = {name: _limited(name, made) for name, made in environment.filters.items()}
+    environment.filters = {name: _limit(name, made) for name, made in environment.filters.items()}
     environment.tests = {
-        name: _limited(name, made, shallow=name in _SHALLOW_TESTS) for name, made in environment.tests.items()
+        name: _limit(name, made, shallow=name in _SHALLOW_TESTS) for name, made in environment.tests.items()
     }
-    environment.filters |= {" step": _step, " joined": _joined, " weighed": _weighed}
+    environment.filters |= {" step": _spend_step, " joined": _concatenate, " weighed": _spend_comparison}
     del environment.globals["lipsum"]
     environment.globals.update(
-        raise_exception=_raise, strftime_now=_now, namespace=_namespace_class(), dict=_DictFunction()
+        raise_exception=_raise,
+        strftime_now=_format_now,
+        namespace=_make_namespace_class(),
+        dict=_DictFunction(),
     )
-    marks = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
-    environment.tokjax_marks, environment.tokjax_has_blocks = marks, False
+    markers = f"\ue000{secrets.token_hex(16)}\ue001", f"\ue000{secrets.token_hex(16)}\ue001"
+    environment.tokjax_marks, environment.tokjax_has_blocks = markers, False
     try:
-        tree = _counting_class()().visit(environment.parse(template))
+        tree = _make_counting_class()().visit(environment.parse(template))
         compiled = environment.template_class.from_code(
             environment, environment.compile(tree), environment.make_globals(None)
         )
     except (jinja2.TemplateError, RecursionError, SyntaxError, ValueError) as error:
         raise InvalidArgumentError(f"the chat template is not a valid Jinja template: {error}") from error
-    return ChatTemplate(compiled, marks, environment.tokjax_has_blocks)
+    return ChatTemplate(compiled, markers, environment.tokjax_has_blocks)
 
 
 @lru_cache(maxsize=1)
-def _environment_class() -> Any:
+def _make_environment_class() -> Any:
     """Jinja's sandbox with a budget."""
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
     base: Any = sandbox.ImmutableSandboxedEnvironment
@@ -227,7 +230,7 @@ def _environment_class() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _counting_class() -> Any:
+def _make_counting_class() -> Any:
     """Makes the class that adds costs to a parsed template: of loops, `~`, comparisons, slices and keys."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.visitor", extra="chat", purpose="encode_chat").NodeTransformer
@@ -239,7 +242,7 @@ def _counting_class() -> Any:
             node.set_lineno(line)
         return made
 
-    class Counting(base):  # type: ignore[misc]
+    class CostInserter(base):  # type: ignore[misc]
         def visit_For(self, node: Any) -> Any:  # noqa: N802 (Jinja's name)
             literal = sum(len(data.data) for data in node.find_all(nodes.TemplateData))
             self.generic_visit(node)
@@ -271,18 +274,18 @@ def _counting_class() -> Any:
             node.key = call(" weighed", [node.key], node.lineno)
             return node
 
-    return Counting
+    return CostInserter
 
 
 @lru_cache(maxsize=1)
-def _namespace_class() -> Any:
+def _make_namespace_class() -> Any:
     """Jinja's `namespace`, without names of Python's internals, and with a `repr` of bounded length."""
     utils: Any = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
     sandbox = import_optional("jinja2.sandbox", extra="chat", purpose="encode_chat")
 
     class ChatNamespace(utils.Namespace):  # type: ignore[misc]
-        def __init__(*given: Any, **values: Any) -> None:
-            self, *others = given
+        def __init__(*positional: Any, **values: Any) -> None:
+            self, *others = positional
             named = _DictFunction()(*others, **values)
             for name in named:
                 check(name)
@@ -305,21 +308,21 @@ def _namespace_class() -> Any:
 class _DictFunction:
     """`dict` as a function, without the attributes of the type."""
 
-    def __call__(self, *given: Any, **values: Any) -> dict[Any, Any]:
-        _budget.get().spend_on_text(given)
-        return dict(*given, **values)
+    def __call__(self, *positional: Any, **values: Any) -> dict[Any, Any]:
+        _budget.get().spend_on_text(positional)
+        return dict(*positional, **values)
 
-    def fromkeys(self, *given: Any) -> dict[Any, Any]:
-        _budget.get().spend_on_text(given)
-        return dict.fromkeys(*given)
+    def fromkeys(self, *positional: Any) -> dict[Any, Any]:
+        _budget.get().spend_on_text(positional)
+        return dict.fromkeys(*positional)
 
 
-def _limited(name: str, function: Callable[..., Any], *, shallow: bool = False) -> Callable[..., Any]:
+def _limit(name: str, function: Callable[..., Any], *, shallow: bool = False) -> Callable[..., Any]:
     """A filter or a test with a cost. Filters that give iterators give lists."""
     first = int(hasattr(function, "jinja_pass_arg"))  # (1 where the first argument is Jinja's context)
 
     @functools.wraps(function)
-    def limited(*args: Any, **options: Any) -> Any:
+    def call_with_budget(*args: Any, **options: Any) -> Any:
         budget = _budget.get()
         budget.spend_on_call(name, (*args[first:], *options.values()), shallow=shallow)
         result = function(*args, **options)
@@ -328,16 +331,16 @@ def _limited(name: str, function: Callable[..., Any], *, shallow: bool = False) 
         budget.spend_on_result(result)
         return result
 
-    return limited
+    return call_with_budget
 
 
-def _step(literal: int) -> bool:
+def _spend_step(literal: int) -> bool:
     """Spends the cost of one step of a loop, whose body has so much literal text."""
     _budget.get().spend(LOOP_STEP + max(literal, 0))  # (a template may call it by `map`, with any number)
     return True
 
 
-def _joined(*values: Any) -> str:
+def _concatenate(*values: Any) -> str:
     """Concatenates values, as `~` does."""
     budget = _budget.get()
     for value in values:
@@ -345,14 +348,14 @@ def _joined(*values: Any) -> str:
     return "".join(map(str, values))
 
 
-def _weighed(value: Any) -> Any:
+def _spend_comparison(value: Any) -> Any:
     """Spends the cost of comparing or copying a value."""
     _budget.get().spend_on_text(value)
     return value
 
 
 @lru_cache(maxsize=1)
-def _spend_on_output() -> Any:
+def _make_output_finalizer() -> Any:
     """Makes the function that Jinja calls with every value that is written."""
     utils = import_optional("jinja2.utils", extra="chat", purpose="encode_chat")
 
@@ -364,7 +367,7 @@ def _spend_on_output() -> Any:
 
 
 @lru_cache(maxsize=1)
-def _generation_blocks() -> Any:
+def _make_generation_extension() -> Any:
     """Jinja's extension for `{% generation %}` blocks, which marks their output."""
     nodes = import_optional("jinja2.nodes", extra="chat", purpose="encode_chat")
     base: Any = import_optional("jinja2.ext", extra="chat", purpose="encode_chat").Extension
@@ -385,20 +388,20 @@ def _generation_blocks() -> Any:
     return GenerationBlocks
 
 
-def _without_marks(marked: str, begin: str, end: str) -> Rendered:
+def _split_at_markers(marked: str, begin: str, end: str) -> RenderedTemplate:
     """The text without the marks of `{% generation %}` blocks, and the character spans between them."""
     pieces: list[str] = []
     spans: list[tuple[int, int]] = []
     length = 0
     for i, part in enumerate(marked.split(begin)):
-        said, closed, rest = part.partition(end) if i else ("", end, part)
+        inner, closed, rest = part.partition(end) if i else ("", end, part)
         if not closed or end in rest:
             raise ValueError("{% generation %} blocks are nested, or a filter cut one")
         if i:
-            spans.append((length, length + len(said)))
-        pieces += [said, rest]
-        length += len(said) + len(rest)
-    return Rendered("".join(pieces), spans)
+            spans.append((length, length + len(inner)))
+        pieces += [inner, rest]
+        length += len(inner) + len(rest)
+    return RenderedTemplate("".join(pieces), spans)
 
 
 def _to_json(
@@ -419,6 +422,6 @@ def _raise(message: Any) -> NoReturn:
     raise ValueError(message)
 
 
-def _now(pattern: str) -> str:
+def _format_now(pattern: str) -> str:
     _budget.get().spend(256 * len(pattern))  # (the longest that a character of it becomes)
     return datetime.now().strftime(pattern)

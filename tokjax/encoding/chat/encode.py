@@ -6,21 +6,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
+from tokjax._util.checks import check_int
 from tokjax.core import protocol
 from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.core.offsets import char_to_byte_spans
-from tokjax.encoding.chat.chat_template import ChatTemplate, Rendered, compile_template
+from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template
 from tokjax.encoding.chat.literal_special_tokens import encode_with_hidden
 from tokjax.encoding.chat.messages import (
-    Hidden,
+    HiddenTokens,
+    add_reasoning_aliases,
     check_strings,
+    collect_strings,
     copy_json,
     copy_messages,
-    hide_special,
-    neutral,
-    strings_in,
-    with_reasoning,
+    hide_special_tokens,
+    neutralize,
 )
 from tokjax.encoding.encode import encode_result
 from tokjax.pretokenize.special_tokens import resolve_special
@@ -106,42 +106,48 @@ def encode_chat(
             (pass `mask=False`).
         MissingExtraError: Jinja is not installed.
     """
-    table = protocol.vocabulary_of(tokenizer)
+    table = protocol.get_vocabulary(tokenizer)
     allowed, disallowed = resolve_special(table.special_names, allowed_special, disallowed_special)
     unrecognised = frozenset(table.special) - allowed
     talk = copy_messages(messages)
     check_strings(talk, "messages", disallowed)
-    given: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
-    given = {name: copy_json(value, f"variables[{name!r}]") for name, value in given.items()}
-    untrusted = {name: given[name] for name in _UNTRUSTED}
+    template_variables: dict[str, Any] = {"tools": None, "documents": None, **(variables or {})}
+    template_variables = {
+        name: copy_json(value, f"variables[{name!r}]") for name, value in template_variables.items()
+    }
+    untrusted = {name: template_variables[name] for name in _UNTRUSTED}
     check_strings(untrusted, "variables", disallowed)
     compiled = compile_template(template)
     literal = unrecognised - disallowed
-    texts = strings_in([talk, untrusted]) if literal else []
-    hidden = hide_special(literal, texts, [*strings_in(given), template] if literal else [])
+    texts = collect_strings([talk, untrusted]) if literal else []
+    hidden = hide_special_tokens(
+        literal, texts, [*collect_strings(template_variables), template] if literal else []
+    )
 
     roles = {f"{role}_token": name for role, name in table.roles.items()}
 
-    def make_rendering(change: Callable[[str], str]) -> _Rendering:
+    def make_renderer(change: Callable[[str], str]) -> _ChatRenderer:
         changed = copy_json(untrusted, "", lambda text, _: change(text)) if hidden.names else {}
-        limit = checked_int("max_characters", max_characters, least=1)
-        return _Rendering(compiled, roles | given | changed, limit)
+        limit = check_int("max_characters", max_characters, minimum=1)
+        return _ChatRenderer(compiled, roles | template_variables | changed, limit)
 
-    rendering = make_rendering(hidden.hide)
+    renderer = make_renderer(hidden.hide)
     shown = copy_json(talk, "", lambda text, _: hidden.hide(text)) if hidden.names else talk
-    text, spans = rendering.whole(shown, add_generation_prompt, mask)
-    expected = rendering.text(neutral(shown, {}), add_generation_prompt)
+    text, spans = renderer.full_text(shown, add_generation_prompt, mask)
+    expected = renderer.text(neutralize(shown, {}), add_generation_prompt)
     _check_counts(text, expected, unrecognised)
-    whole = hidden.restore(text)
+    full_text = hidden.restore(text)
     if hidden.names:
-        _check_unchanged(whole, make_rendering(str).text(talk, add_generation_prompt), hidden)
+        _check_unchanged(full_text, make_renderer(str).text(talk, add_generation_prompt), hidden)
         result = encode_with_hidden(tokenizer, text, hidden)
     else:
         result = encode_result(tokenizer, text, add_special_tokens=False, allowed_special="all")
-    return EncodedChat(result, _mask_of(tokenizer, whole, result, spans) if mask else None, whole)
+    return EncodedChat(
+        result, _compute_mask(tokenizer, full_text, result, spans) if mask else None, full_text
+    )
 
 
-class _Rendering:
+class _ChatRenderer:
     """One template, with all that does not change from call to call."""
 
     def __init__(self, template: ChatTemplate, variables: dict[str, Any], max_characters: int) -> None:
@@ -149,21 +155,21 @@ class _Rendering:
         self._variables = variables
         self._max_characters = max_characters
 
-    def whole(self, messages: list[Message], prompt: bool, mask: bool) -> Rendered:
+    def full_text(self, messages: list[Message], prompt: bool, mask: bool) -> RenderedTemplate:
         """The text, and the character spans of the assistant's text, if there is to be a mask."""
-        rendered = self._rendered(messages, prompt)
-        if not mask or self._template.marks_generation:
+        rendered = self._render(messages, prompt)
+        if not mask or self._template.has_generation_blocks:
             return rendered
         spans = [
-            self._span(rendered.text, messages, i)
+            self._find_span(rendered.text, messages, i)
             for i, message in enumerate(messages)
             if message.get("role") == _ASSISTANT
         ]
-        return Rendered(rendered.text, spans)
+        return RenderedTemplate(rendered.text, spans)
 
-    def _span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
+    def _find_span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
         """Where message `i` is: the texts without it and up to it are prefixes of the whole text."""
-        before = self.text(messages[:i], True) if i else self._before_all()
+        before = self.text(messages[:i], True) if i else self._render_preamble()
         until = self.text(messages[: i + 1], False)
         if not (text.startswith(until) and until.startswith(before)):
             raise InvalidArgumentError(
@@ -174,7 +180,7 @@ class _Rendering:
             )
         return len(before), len(until)
 
-    def _before_all(self) -> str:
+    def _render_preamble(self) -> str:
         """The text before a first message; nothing if the template needs messages."""
         try:
             return self.text([], True)
@@ -183,11 +189,11 @@ class _Rendering:
 
     def text(self, messages: list[Message], prompt: bool) -> str:
         """The text alone."""
-        return self._rendered(messages, prompt).text
+        return self._render(messages, prompt).text
 
-    def _rendered(self, messages: list[Message], prompt: bool) -> Rendered:
-        given = {"messages": with_reasoning(messages), "add_generation_prompt": prompt}
-        return self._template.render(self._variables | given, self._max_characters)
+    def _render(self, messages: list[Message], prompt: bool) -> RenderedTemplate:
+        template_variables = {"messages": add_reasoning_aliases(messages), "add_generation_prompt": prompt}
+        return self._template.render(self._variables | template_variables, self._max_characters)
 
 
 def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
@@ -201,7 +207,7 @@ def _check_counts(text: str, expected: str, names: frozenset[str]) -> None:
             )
 
 
-def _check_unchanged(text: str, expected: str, hidden: Hidden) -> None:
+def _check_unchanged(text: str, expected: str, hidden: HiddenTokens) -> None:
     """Raise an error if the template treats special tokens in messages other than as text that it copies."""
     if text != expected:
         raise InvalidArgumentError(
@@ -211,7 +217,7 @@ def _check_unchanged(text: str, expected: str, hidden: Hidden) -> None:
         )
 
 
-def _mask_of(
+def _compute_mask(
     tokenizer: Any, text: str, result: TokenizationResult, spans: list[tuple[int, int]]
 ) -> NDArray[np.int32]:
     """1 on tokens that hold any of the bytes of some character spans."""

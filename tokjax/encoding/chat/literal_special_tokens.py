@@ -16,16 +16,16 @@ import numpy as np
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import Ragged
-from tokjax.core.records import adopt_batch
-from tokjax.core.utf8 import nbytes_of
+from tokjax.core.records import make_batch_without_copy
+from tokjax.core.utf8 import count_bytes
 from tokjax.pretokenize.special_tokens import split_at_special
 
 if TYPE_CHECKING:
     from tokjax.core.records import TokenizationBatch, TokenizationResult
-    from tokjax.encoding.chat.messages import Hidden
+    from tokjax.encoding.chat.messages import HiddenTokens
 
 
-def encode_with_hidden(tokenizer: Any, text: str, hidden: Hidden) -> TokenizationResult:
+def encode_with_hidden(tokenizer: Any, text: str, hidden: HiddenTokens) -> TokenizationResult:
     """Encode a text whose special tokens are recognised, except those that are hidden.
 
     Args:
@@ -36,7 +36,7 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: Hidden) -> Tokenizatio
     Raises:
         InvalidArgumentError: the tokenizer can't encode them as ordinary text there.
     """
-    names = frozenset(protocol.vocabulary_of(tokenizer).special)
+    names = frozenset(protocol.get_vocabulary(tokenizer).special)
     pieces = ["", *split_at_special(text, names), ""]
     parts: list[TokenizationBatch] = []
     recognised = ""
@@ -62,16 +62,16 @@ def encode_with_hidden(tokenizer: Any, text: str, hidden: Hidden) -> Tokenizatio
         encode(recognised)
         recognised, ordinary = "", hidden.restore(ordinary)  # noqa: PLW2901
         if not _is_separate(tokenizer, "x \n", following):
-            raise _can_not(tokenizer, hidden, following)
+            raise _make_error(tokenizer, hidden, following)
         if all(_is_separate(tokenizer, special, start) for start in ("x", " x", "\nx")):
             encode(special)
             encode(ordinary, ())
         elif special not in ordinary:
             encode(special + ordinary, {special})
         else:
-            raise _can_not(tokenizer, hidden, special)
+            raise _make_error(tokenizer, hidden, special)
     encode(recognised)
-    return _joined(tokenizer, texts, parts)
+    return _concatenate_results(tokenizer, texts, parts)
 
 
 def _is_separate(tokenizer: Any, first: str, second: str) -> bool:
@@ -82,11 +82,11 @@ def _is_separate(tokenizer: Any, first: str, second: str) -> bool:
     batch = protocol.encode_texts(
         tokenizer, [first + second, first, second], allowed_special="all", **options
     )
-    whole, *alone = (row.ids for row in batch)
-    return bool(np.array_equal(whole, np.concatenate(alone)))
+    combined, *alone = (row.ids for row in batch)
+    return bool(np.array_equal(combined, np.concatenate(alone)))
 
 
-def _can_not(tokenizer: Any, hidden: Hidden, name: str) -> InvalidArgumentError:
+def _make_error(tokenizer: Any, hidden: HiddenTokens, name: str) -> InvalidArgumentError:
     return InvalidArgumentError(
         f"{type(tokenizer).__name__} can't encode {sorted(hidden.names)} as ordinary text beside the special "
         f"token {name!r} that the template writes; leave them out of the messages, or pass allowed_special= "
@@ -94,7 +94,9 @@ def _can_not(tokenizer: Any, hidden: Hidden, name: str) -> InvalidArgumentError:
     )
 
 
-def _joined(tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]) -> TokenizationResult:
+def _concatenate_results(
+    tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]
+) -> TokenizationResult:
     """One result of the parts of a text."""
     metadata = parts[0].metadata
     in_view = metadata.offsets_reference == "tokenizer_normalized_text"
@@ -109,10 +111,10 @@ def _joined(tokenizer: Any, texts: list[str], parts: list[TokenizationBatch]) ->
             word_ids = np.asarray(part.ragged.word_ids)
             columns["word_ids"][-1] = np.where(word_ids >= 0, word_ids + words, -1).astype(np.int32)
             words += int(word_ids.max(initial=-1)) + 1
-        start += nbytes_of(protocol.tokenization_view(tokenizer, text) if in_view else text)
+        start += count_bytes(protocol.tokenization_view(tokenizer, text) if in_view else text)
     joined: dict[str, Any] = {
         name: None if column[0] is None else np.concatenate(column) for name, column in columns.items()
     }
     joined["row_splits"] = np.array([0, len(joined["ids"])], np.int64)
-    strings_of = protocol.vocabulary_of(tokenizer).strings_of
-    return adopt_batch(Ragged(**joined), metadata, strings_of, has_attention_mask=True)[0]
+    get_token_strings = protocol.get_vocabulary(tokenizer).get_token_strings
+    return make_batch_without_copy(Ragged(**joined), metadata, get_token_strings, has_attention_mask=True)[0]

@@ -8,13 +8,13 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.pretokenize.special_tokens import refuse_special, split_at_special
+from tokjax.pretokenize.special_tokens import reject_special, split_at_special
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-_WORD = re.compile(r"[\w -]*")
-_WORDS = ("role", "type")
+_PLAIN_TEXT = re.compile(r"[\w -]*")
+_PLAIN_KEYS = ("role", "type")
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _PRIVATE_USE = range(0xF0000, 0xFFFFE)
 _MAX_DEPTH = 100
@@ -22,7 +22,7 @@ _MAX_DEPTH = 100
 Message = dict[str, Any]
 
 
-class Hidden(NamedTuple):
+class HiddenTokens(NamedTuple):
     """Special tokens that are ordinary text where messages hold them.
 
     A template is rendered with each of their characters replaced by another one, so that they differ from the
@@ -30,12 +30,12 @@ class Hidden(NamedTuple):
 
     Attributes:
         names: the special tokens, each with its replacement, of the same length.
-        restored: the code point of each of these characters, and the character that it replaces; for
+        restore_table: the code point of each of these characters, and the character that it replaces; for
             `str.translate`.
     """
 
     names: dict[str, str]
-    restored: dict[int, str]
+    restore_table: dict[int, str]
 
     def hide(self, text: str) -> str:
         """Returns the text with the special tokens replaced."""
@@ -44,15 +44,15 @@ class Hidden(NamedTuple):
 
     def restore(self, text: str) -> str:
         """Returns the text with the special tokens restored."""
-        return text.translate(self.restored)
+        return text.translate(self.restore_table)
 
     def is_in(self, text: str) -> bool:
         """Whether a text has any of the replacements' characters."""
-        return any(chr(point) in text for point in self.restored)
+        return any(chr(point) in text for point in self.restore_table)
 
 
-def hide_special(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> Hidden:
-    """Makes a `Hidden` of the special tokens in any of the texts.
+def hide_special_tokens(names: Iterable[str], texts: Sequence[str], others: Sequence[str]) -> HiddenTokens:
+    """Makes a `HiddenTokens` of the special tokens in any of the texts.
 
     Args:
         names: the special tokens that are ordinary text in messages.
@@ -60,11 +60,11 @@ def hide_special(names: Iterable[str], texts: Sequence[str], others: Sequence[st
         others: more texts whose characters are not used.
     """
     found = [name for name in names if any(name in text for text in texts)]
-    taken = set().union(*texts, *others) if found else set()
-    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in taken)
+    used_characters = set().union(*texts, *others) if found else set()
+    free = (chr(point) for point in _PRIVATE_USE if chr(point) not in used_characters)
     replaced = {name: "".join(next(free) for _ in name) for name in found}
     pairs = [pair for name, hidden in replaced.items() for pair in zip(hidden, name, strict=True)]
-    return Hidden(replaced, {ord(hidden): character for hidden, character in pairs})
+    return HiddenTokens(replaced, {ord(hidden): character for hidden, character in pairs})
 
 
 def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
@@ -73,8 +73,8 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     Raises:
         InvalidArgumentError: they are not a list of mappings, or hold something that is not JSON data.
     """
-    given: object = messages
-    if isinstance(given, (str, bytes)) or not isinstance(given, Sequence):
+    untyped: object = messages
+    if isinstance(untyped, (str, bytes)) or not isinstance(untyped, Sequence):
         raise InvalidArgumentError(f"messages must be a list of messages, not {messages!r:.80}")
     copied = []
     for i, message in enumerate(messages):
@@ -86,7 +86,7 @@ def copy_messages(messages: Sequence[Mapping[str, Any]]) -> list[Message]:
     return copied
 
 
-def with_reasoning(messages: list[Message]) -> list[Message]:
+def add_reasoning_aliases(messages: list[Message]) -> list[Message]:
     """Returns the messages, with reasoning under both names that templates read.
 
     They are `reasoning_content` and `thinking`.
@@ -134,7 +134,7 @@ def copy_json(
     raise InvalidArgumentError(f"{where} is a {type(value).__name__}; it must be what JSON can hold{advice}")
 
 
-def strings_in(value: Any) -> list[str]:
+def collect_strings(value: Any) -> list[str]:
     """Lists all strings in JSON data, with the keys of mappings."""
     found: list[str] = []
     copy_json(value, "", lambda text, _: found.append(text) or text)  # type: ignore[func-returns-value]
@@ -149,26 +149,26 @@ def check_strings(value: Any, where: str, disallowed: frozenset[str]) -> None:
         InvalidArgumentError: a role or a type has other characters than those of words.
     """
 
-    def check(text: str, place: str) -> str:
-        refuse_special(text, disallowed, place)
-        if place.endswith(tuple(f"[{key!r}]" for key in _WORDS)) and not _WORD.fullmatch(text):
-            raise InvalidArgumentError(f"{place} is {text!r}; roles and types are words")
+    def check(text: str, path: str) -> str:
+        reject_special(text, disallowed, path)
+        if path.endswith(tuple(f"[{key!r}]" for key in _PLAIN_KEYS)) and not _PLAIN_TEXT.fullmatch(text):
+            raise InvalidArgumentError(f"{path} is {text!r}; roles and types are words")
         return text
 
     copy_json(value, where, check)
 
 
-def neutral(value: Any, words: dict[str, str], key: str = "") -> Any:
+def neutralize(value: Any, replacements: dict[str, str], key: str = "") -> Any:
     """Copies messages, with texts that say nothing except in roles and types. Equal texts stay equal.
 
     Args:
         value: messages, or a part of one.
-        words: the texts that were replaced so far, and their replacements.
+        replacements: the texts that were replaced so far, and their replacements.
         key: the key of the value, if it is that of a mapping.
     """
     if isinstance(value, str):
-        is_kept = key in _WORDS or not value.strip()
-        return value if is_kept else words.setdefault(value, f"x{len(words)}")
+        is_unchanged = key in _PLAIN_KEYS or not value.strip()
+        return value if is_unchanged else replacements.setdefault(value, f"x{len(replacements)}")
     if isinstance(value, dict):
-        return {name: neutral(inner, words, name) for name, inner in value.items()}
-    return [neutral(inner, words) for inner in value] if isinstance(value, list) else value
+        return {name: neutralize(inner, replacements, name) for name, inner in value.items()}
+    return [neutralize(inner, replacements) for inner in value] if isinstance(value, list) else value

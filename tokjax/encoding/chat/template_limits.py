@@ -115,7 +115,7 @@ class Budget:
         """
         self.spend(_OPERATION)
         if name == "round":  # (it computes 10 to the power of the precision)
-            self.spend(_check_bits(4 * _sum_of_integers(arguments[1:])) ** 2 // 1024)
+            self.spend(_check_bits(4 * _sum_integers(arguments[1:])) ** 2 // 1024)
         amplifies = name in _AMPLIFYING
         if not amplifies and (shallow or name in _SHALLOW):
             self.spend(sum(len(value) for value in arguments if isinstance(value, (str, bytes))))
@@ -126,14 +126,14 @@ class Budget:
         sizes = [self.spend_on_text(value) for value in arguments]
         if amplifies and sizes:
             largest = max(sizes)
-            widths = _sum_of_integers(arguments)
+            widths = _sum_integers(arguments)
             self.spend(largest * (sum(sizes) - largest) + _ELEMENT * widths)
             if name == "indent":
                 self.spend(largest * widths)
             if name == "sum":
                 self.spend(largest * largest)
             if name == "format":
-                self.spend(sum(_written_widths(form) for form in arguments if isinstance(form, str)))
+                self.spend(sum(_sum_widths(form) for form in arguments if isinstance(form, str)))
 
     def spend_on_operator(self, operator: str, left: Any, right: Any) -> None:
         """Spends the cost of `+`, `*`, `%` and the like, before they are computed."""
@@ -149,8 +149,8 @@ class Budget:
         elif operator == "%" and isinstance(left, (str, bytes)):
             form = left if isinstance(left, str) else left.decode("latin-1")
             values = right if isinstance(right, (tuple, list)) else [right]
-            self.spend(form.count("%") * sizes[1] + _written_widths(form))
-            self.spend(_sum_of_integers(values) if "*" in form else 0)
+            self.spend(form.count("%") * sizes[1] + _sum_widths(form))
+            self.spend(_sum_integers(values) if "*" in form else 0)
 
     def spend_on_field(self, value: Any, form: str) -> None:
         """Spends the cost of one field of `str.format`."""
@@ -169,10 +169,10 @@ def _check_bits(bits: int) -> int:
     return bits
 
 
-def _sum_of_integers(values: Collection[Any]) -> int:
+def _sum_integers(values: Collection[Any]) -> int:
     return sum(abs(value) for value in values if isinstance(value, int))
 
 
-def _written_widths(form: str) -> int:
+def _sum_widths(form: str) -> int:
     """The sum of the widths and precisions in a `%` format."""
     return sum(int(number[:19]) for spec in _SPEC.findall(form) for number in _NUMBER.findall(spec))

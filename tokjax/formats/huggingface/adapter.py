@@ -13,26 +13,26 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from tokjax._util.checks import MANY_TEXTS, checked_text, checked_texts
-from tokjax._util.files import checksum_of_json
+from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
+from tokjax._util.files import compute_json_checksum
 from tokjax._util.optional_imports import import_optional
 from tokjax.core import protocol
 from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
-from tokjax.core.ragged import Ragged, splits_from_lengths
-from tokjax.core.records import ResultMetadata, TokenizationBatch, adopt_batch
-from tokjax.core.utf8 import character_starts, to_characters, to_utf8
-from tokjax.core.vocabulary import ROLES, Strips, make_vocabulary
+from tokjax.core.ragged import Ragged, make_row_splits
+from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
+from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
+from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
 from tokjax.formats.huggingface.definition import (
-    NotOursError,
-    bytes_of_forms,
-    in_utf8,
+    RequiresLibraryError,
+    decode_byte_level_forms,
+    encode_forms,
+    get_steps,
+    get_unknown_token,
     is_byte_level,
-    parts_of,
-    template_of,
-    unknown_token,
-    with_added,
+    merge_added_tokens,
+    parse_template,
 )
-from tokjax.formats.huggingface.growth import check_growth
+from tokjax.formats.huggingface.growth_bounds import check_growth
 from tokjax.formats.huggingface.library_errors import check_merges, check_pieces, raise_as
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
@@ -41,12 +41,12 @@ from tokjax.models.format_errors import (
     check_vocab_size,
     check_work_per_position,
 )
-from tokjax.models.method_hints import WithoutMethods
-from tokjax.pretokenize.bytes_to_unicode import from_stand_ins, to_stand_ins
+from tokjax.models.method_hints import MethodHints
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,
-    holds_special,
-    refuse_special_in,
+    has_special,
+    reject_special_in_texts,
     resolve_special,
 )
 
@@ -64,7 +64,7 @@ _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 @dataclass(frozen=True)
-class HuggingFaceTokenizer(WithoutMethods):
+class HuggingFaceTokenizer(MethodHints):
     """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
 
     Offsets refer to the text as given, also if the library normalizes it; a byte that is not UTF-8 and a lone
@@ -92,11 +92,11 @@ class HuggingFaceTokenizer(WithoutMethods):
         return library_tokenizer(self.definition)
 
     @cached_property
-    def blind_to_special(self) -> Any:
+    def special_as_text_tokenizer(self) -> Any:
         """The same, but special tokens in texts are ordinary text to it."""
-        made = library_tokenizer(self.definition)
-        made.encode_special_tokens = True
-        return made
+        instance = library_tokenizer(self.definition)
+        instance.encode_special_tokens = True
+        return instance
 
     @cached_property
     def parts(self) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class HuggingFaceTokenizer(WithoutMethods):
     @cached_property
     def steps(self) -> dict[str, Any]:
         """The definition without its model and added tokens: a small part of it, which calls look at."""
-        return _steps_of(self.parts)
+        return _select_steps(self.parts)
 
     @cached_property
     def special_by_id(self) -> dict[int, str]:
@@ -123,10 +123,10 @@ class HuggingFaceTokenizer(WithoutMethods):
     @cached_property
     def prefixes(self) -> frozenset[int]:
         """Ids of the tokens that are only what a pre-tokenizer or a normalizer puts before texts."""
-        steps = [*parts_of(self.steps, "normalizer"), *parts_of(self.steps, "pre_tokenizer")]
+        steps = [*get_steps(self.steps, "normalizer"), *get_steps(self.steps, "pre_tokenizer")]
         forms = {" "} | {part.get("prepend") or part.get("replacement") or " " for part in steps}
         if self.is_byte_level:
-            forms = {to_stand_ins(form.encode("utf-8")) for form in forms}
+            forms = {map_bytes_to_unicode(form.encode("utf-8")) for form in forms}
         ids = map(self.library_tokenizer.token_to_id, forms)
         return frozenset(id_ for id_ in ids if id_ is not None)
 
@@ -139,22 +139,22 @@ class HuggingFaceTokenizer(WithoutMethods):
         decoder = self.steps.get("decoder")
         if decoder is None or decoder.get("type") != "ByteLevel":
             return None
-        around = {*self.library_tokenizer.get_added_tokens_decoder(), *self.vocabulary.special.values()}
-        forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in around}
-        read = {id_: from_stand_ins(form) or form.encode("utf-8") for id_, form in forms.items()}
+        added_ids = {*self.library_tokenizer.get_added_tokens_decoder(), *self.vocabulary.special.values()}
+        forms = {id_: self.library_tokenizer.id_to_token(id_) for id_ in added_ids}
+        read = {id_: map_unicode_to_bytes(form) or form.encode("utf-8") for id_, form in forms.items()}
         return {**self.vocabulary.bytes_by_id, **read}
 
     @cached_property
     def skipped_ids(self) -> frozenset[int]:
         """The ids that the library leaves out with `skip_special_tokens`."""
-        added: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
-        special = {token.content for token in added.values() if token.special}
-        return frozenset(id_ for id_ in added if self.library_tokenizer.id_to_token(id_) in special)
+        added_tokens: dict[int, Any] = self.library_tokenizer.get_added_tokens_decoder()
+        special = {token.content for token in added_tokens.values() if token.special}
+        return frozenset(id_ for id_ in added_tokens if self.library_tokenizer.id_to_token(id_) in special)
 
     @cached_property
     def pieces(self) -> list[bytes]:
         """The bytes of text that each id is, as far as spans tell, or its form, if it is no text."""
-        trims = any(part.get("trim_offsets") for part in parts_of(self.steps, "post_processor"))
+        trims = any(part.get("trim_offsets") for part in get_steps(self.steps, "post_processor"))
         pieces = [b""] * self.vocabulary.size
         for id_, token in self.vocabulary.bytes_by_id.items():
             if self.is_byte_level:
@@ -167,7 +167,7 @@ class HuggingFaceTokenizer(WithoutMethods):
     @cached_property
     def normalization(self) -> str | None:
         """The library's name for what is done to a text before it is split."""
-        return "+".join(str(part.get("type")) for part in parts_of(self.steps, "normalizer")) or None
+        return "+".join(str(part.get("type")) for part in get_steps(self.steps, "normalizer")) or None
 
     def __hash__(self) -> int:
         """Equal tokenizers have equal hashes."""
@@ -181,11 +181,11 @@ class HuggingFaceTokenizer(WithoutMethods):
         """The size, the special tokens, and why it runs on the library."""
         return (
             f"HuggingFaceTokenizer(vocab_size={self.vocabulary.size}, "
-            f"special_tokens={self.vocabulary.special_shown}; runs on the tokenizers library: {self.reason})"
+            f"special_tokens={self.vocabulary.special_repr}; runs on the tokenizers library: {self.reason})"
         )
 
 
-def huggingface_tokenizer(
+def build_huggingface_tokenizer(
     definition: str, reason: str, roles: Mapping[Role, str], parts: Mapping[str, Any] | None = None
 ) -> HuggingFaceTokenizer:
     """A tokenizer that runs on the library.
@@ -208,41 +208,42 @@ def huggingface_tokenizer(
     library = library_tokenizer(definition)
     check_pieces(parts["model"])
     _check_model(library.model, parts["model"])
-    unknown = unknown_token(parts)
+    unknown = get_unknown_token(parts)
     forms: dict[str, int] = library.get_vocab(with_added_tokens=True)
     try:
-        template = template_of(parts, forms)
-    except NotOursError as error:
+        template = parse_template(parts, forms)
+    except RequiresLibraryError as error:
         raise TokenizerFormatError(str(error)) from error
     listed = library.get_added_tokens_decoder()
     names = {token.content for token in listed.values() if token.special}
-    names |= {place.token for place in (*template.single, *template.pair) if place.token is not None}
+    names |= {position.token for position in (*template.single, *template.pair) if position.token is not None}
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
     byte_level = is_byte_level(parts)
-    own_forms = _forms_of_model(parts["model"]) if byte_level else ()
-    added = {
+    model_forms = _get_model_forms(parts["model"]) if byte_level else ()
+    added_tokens = {
         token.content: id_
         for id_, token in listed.items()
-        if token.content not in names and not (token.content in own_forms and from_stand_ins(token.content))
+        if token.content not in names
+        and not (token.content in model_forms and map_unicode_to_bytes(token.content))
     }
-    own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added}
-    in_bytes = bytes_of_forms(own) if byte_level else in_utf8(own)
-    ordinary, twins = with_added(in_bytes, added)
+    own = {form: id_ for form, id_ in forms.items() if form not in names and form not in added_tokens}
+    in_bytes = decode_byte_level_forms(own) if byte_level else encode_forms(own)
+    ordinary, duplicate_token_ids = merge_added_tokens(in_bytes, added_tokens)
     vocabulary = make_vocabulary(
         ordinary,
         {name: forms[name] for name in names},
         declared,
         template,
-        dict.fromkeys(twins, Strips()),
-        twins,
+        dict.fromkeys(duplicate_token_ids, AddedToken()),
+        duplicate_token_ids,
     )
-    check_comparisons(vocabulary.parting)
-    made = HuggingFaceTokenizer(definition, vocabulary, reason)
+    check_comparisons(vocabulary.split_token_names)
+    instance = HuggingFaceTokenizer(definition, vocabulary, reason)
     # Both are at hand, so neither is made again when it is first used.
-    vars(made).update(library_tokenizer=library, steps=_steps_of(parts))
-    return made
+    vars(instance).update(library_tokenizer=library, steps=_select_steps(parts))
+    return instance
 
 
 def to_json(tokenizer: HuggingFaceTokenizer) -> dict[str, Any]:
@@ -263,12 +264,12 @@ def from_json(described: Mapping[str, Any]) -> HuggingFaceTokenizer:
         TokenizerFormatError: a field is missing or of the wrong type, or the values make no tokenizer.
     """
     with as_format_errors():
-        said = {role: described[f"{role}_token"] for role in ROLES}
-        roles = {role: name for role, name in said.items() if name is not None}
-        return huggingface_tokenizer(described["definition"], described["reason"], roles)
+        names_by_role = {role: described[f"{role}_token"] for role in ROLES}
+        roles = {role: name for role, name in names_by_role.items() if name is not None}
+        return build_huggingface_tokenizer(described["definition"], described["reason"], roles)
 
 
-def _steps_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+def _select_steps(parts: Mapping[str, Any]) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if name not in ("model", "added_tokens")}
 
 
@@ -281,10 +282,10 @@ def library_tokenizer(definition: str) -> Any:
     """
     tokenizers = import_optional("tokenizers", extra="huggingface", purpose="this tokenizer")
     with raise_as(TokenizerFormatError, "the tokenizers library can't read it"):
-        made = tokenizers.Tokenizer.from_str(definition)
-    made.no_padding()
-    made.no_truncation()
-    return made
+        instance = tokenizers.Tokenizer.from_str(definition)
+    instance.no_padding()
+    instance.no_truncation()
+    return instance
 
 
 def _check_limits(parts: Mapping[str, Any]) -> None:
@@ -305,21 +306,21 @@ def _check_model(library_model: Any, model: Mapping[str, Any]) -> None:
         check_work_per_position(longest * longest // 2, f"max_input_chars_per_word is {longest:,}")
 
 
-def _forms_of_model(model: Mapping[str, Any]) -> Container[str]:
+def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:
     """Returns the tokens of the model alone, without added tokens."""
     vocab = model["vocab"]
     return vocab if isinstance(vocab, dict) else frozenset(piece for piece, _ in vocab)
 
 
-@protocol.vocabulary_of.register(HuggingFaceTokenizer)
-def _vocabulary(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
+@protocol.get_vocabulary.register(HuggingFaceTokenizer)
+def _get_vocabulary(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
     return tokenizer.vocabulary
 
 
 @protocol.fingerprint.register(HuggingFaceTokenizer)
 def _fingerprint(tokenizer: HuggingFaceTokenizer) -> str:
     roles = {str(role): name for role, name in tokenizer.vocabulary.roles.items()}
-    return checksum_of_json([tokenizer.model, tokenizer.parts, roles])
+    return compute_json_checksum([tokenizer.model, tokenizer.parts, roles])
 
 
 @protocol.encode_texts.register(HuggingFaceTokenizer)
@@ -335,23 +336,25 @@ def _encode_texts(
     disallowed_special: Special = "all",
     threads: int | None = None,  # noqa: ARG001 (the library has threads of its own)
 ) -> TokenizationBatch:
-    checked_texts(texts)
+    check_texts(texts)
     table = tokenizer.vocabulary
-    encodings, rows = _encoded(
+    encodings, rows = _encode_rows(
         tokenizer, texts, add_special_tokens, allowed_special, disallowed_special, offsets=return_offsets
     )
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
     columns: dict[str, Any] = {}
     if return_offsets:
-        columns |= _source_columns(tokenizer, texts, encodings, rows)
+        columns |= _compute_source_columns(tokenizer, texts, encodings, rows)
     if return_masks:
-        special = np.concatenate([np.zeros(0, np.int32), *(_array(e.special_tokens_mask) for e in encodings)])
+        special = np.concatenate(
+            [np.zeros(0, np.int32), *(_to_array(e.special_tokens_mask) for e in encodings)]
+        )
         special[table.is_special.take(ids)] = 1
-        types = np.concatenate([np.zeros(0, np.int32), *(_array(e.type_ids) for e in encodings)])
+        types = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.type_ids) for e in encodings)])
         columns |= {"special_tokens_mask": special, "token_type_ids": types}
     metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
-    ragged = Ragged(ids, splits_from_lengths(map(len, rows)), **columns)
-    return adopt_batch(ragged, metadata, table.strings_of, has_attention_mask=return_masks)
+    ragged = Ragged(ids, make_row_splits(map(len, rows)), **columns)
+    return make_batch_without_copy(ragged, metadata, table.get_token_strings, has_attention_mask=return_masks)
 
 
 @protocol.encode.register(HuggingFaceTokenizer)
@@ -363,14 +366,14 @@ def _encode(
     allowed_special: Special = (),
     disallowed_special: Special = "all",
 ) -> NDArray[np.int32]:
-    checked_text(text, "text", MANY_TEXTS)
-    _, [ids] = _encoded(
+    check_text(text, "text", MANY_TEXTS_ADVICE)
+    _, [ids] = _encode_rows(
         tokenizer, [text], add_special_tokens, allowed_special, disallowed_special, offsets=False
     )
     return ids
 
 
-def _encoded(
+def _encode_rows(
     tokenizer: HuggingFaceTokenizer,
     texts: Sequence[Text],
     add_special_tokens: bool,
@@ -388,62 +391,66 @@ def _encoded(
     names = tokenizer.vocabulary.special_names
     allowed, disallowed = resolve_special(names, allowed_special, disallowed_special)
     characters = [to_characters(text) for text in texts]
-    refuse_special_in(characters, disallowed)
+    reject_special_in_texts(characters, disallowed)
     plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
     ordinary = frozenset[str]()
     if disallowed_special != "all":
         ordinary = names - allowed - disallowed if allowed or disallowed else names
-    library = _library_for(tokenizer, plain, allowed, ordinary)
-    encodings = _encodings(library, plain, add_special_tokens, offsets=offsets)
-    rows = [_array(encoding.ids) for encoding in encodings]
-    found = _found(tokenizer, encodings, rows)
+    library = _select_library_tokenizer(tokenizer, plain, allowed, ordinary)
+    encodings = _encode_with_library(library, plain, add_special_tokens, offsets=offsets)
+    rows = [_to_array(encoding.ids) for encoding in encodings]
+    found = _find_special(tokenizer, encodings, rows)
     if library is tokenizer.library_tokenizer and not found.keys().isdisjoint(ordinary):
-        library = tokenizer.blind_to_special  # (text that became one by normalization is to be ordinary text)
-        encodings = _encodings(library, plain, add_special_tokens, offsets=offsets)
-        rows = [_array(encoding.ids) for encoding in encodings]
-        found = _found(tokenizer, encodings, rows)
-    _refuse_found(found, ordinary, disallowed)
+        library = (
+            tokenizer.special_as_text_tokenizer
+        )  # (text that became one by normalization is to be ordinary text)
+        encodings = _encode_with_library(library, plain, add_special_tokens, offsets=offsets)
+        rows = [_to_array(encoding.ids) for encoding in encodings]
+        found = _find_special(tokenizer, encodings, rows)
+    _reject_special(found, ordinary, disallowed)
     return encodings, rows
 
 
-def _library_for(
+def _select_library_tokenizer(
     tokenizer: HuggingFaceTokenizer, texts: list[str], allowed: frozenset[str], ordinary: frozenset[str]
 ) -> Any:
     """The library's tokenizer that recognises what is allowed, and nothing that is ordinary text."""
-    if not any(holds_special(text, ordinary) for text in texts):
+    if not any(has_special(text, ordinary) for text in texts):
         return tokenizer.library_tokenizer
-    if any(holds_special(text, allowed) for text in texts):
+    if any(has_special(text, allowed) for text in texts):
         raise InvalidArgumentError(
             "the tokenizers library recognises all special tokens in a text or none, and here are some that "
             f"are allowed and others that are to be ordinary text ({sorted(ordinary)[:5]}); allow all, or "
             "disallow the others"
         )
-    return tokenizer.blind_to_special
+    return tokenizer.special_as_text_tokenizer
 
 
-def _encodings(library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool) -> list[Any]:
+def _encode_with_library(
+    library: Any, texts: list[str], add_special_tokens: bool, *, offsets: bool
+) -> list[Any]:
     encode = library.encode_batch if offsets else library.encode_batch_fast
     with raise_as(InvalidArgumentError, "the tokenizers library can't encode these texts"):
         found: list[Any] = encode(texts, add_special_tokens=add_special_tokens)
     return found
 
 
-def _found(
+def _find_special(
     tokenizer: HuggingFaceTokenizer, encodings: list[Any], rows: list[NDArray[np.int32]]
 ) -> dict[str, int]:
     """Returns the special tokens, but for the unknown, that were found in texts, and in which text."""
     found: dict[str, int] = {}
     is_special, names = tokenizer.vocabulary.is_special, tokenizer.special_by_id
     for row, (encoding, ids) in enumerate(zip(encodings, rows, strict=True)):
-        places = is_special.take(ids).nonzero()[0].tolist()
-        inserted = encoding.special_tokens_mask if places else ()
-        for place in places:
-            if not inserted[place] and (name := names.get(int(ids[place]))) is not None:
+        positions = is_special.take(ids).nonzero()[0].tolist()
+        inserted = encoding.special_tokens_mask if positions else ()
+        for position in positions:
+            if not inserted[position] and (name := names.get(int(ids[position]))) is not None:
                 found[name] = row
     return found
 
 
-def _refuse_found(found: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
+def _reject_special(found: Mapping[str, int], ordinary: frozenset[str], disallowed: frozenset[str]) -> None:
     """Refuse special tokens that the library has made of text in which there are none."""
     for name, row in found.items():
         if name not in disallowed:
@@ -461,7 +468,7 @@ def _refuse_found(found: Mapping[str, int], ordinary: frozenset[str], disallowed
         )
 
 
-def _source_columns(
+def _compute_source_columns(
     tokenizer: HuggingFaceTokenizer,
     texts: Sequence[Text],
     encodings: Sequence[Any],
@@ -472,25 +479,25 @@ def _source_columns(
     sequences = [np.zeros(0, np.int32)]
     for text, encoding, ids in zip(texts, encodings, rows, strict=True):
         # The mask tells what is inserted; the library's own ids of sequences do not after two processors.
-        of_row = -_array(encoding.special_tokens_mask)
+        row_sequences = -_to_array(encoding.special_tokens_mask)
         characters, data = np.array(encoding.offsets, np.int64).reshape(-1, 2), to_utf8(text)
         spans = (
-            character_starts(data).take(characters, mode="clip") + 1
+            find_character_starts(data).take(characters, mode="clip") + 1
         )  # (a suffix of words may reach beyond)
-        own = of_row == 0
+        own = row_sequences == 0
         spans[~own] = 0
         spans[own] = separate_spans(spans[own], ids[own], tokenizer.pieces, tokenizer.prefixes, data)
         offsets.append(spans)
-        sequences.append(of_row)
-    words = [_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
+        sequences.append(row_sequences)
+    word_id_rows = [_to_array([-1 if i is None else i for i in encoding.word_ids]) for encoding in encodings]
     return {
         "offsets": np.concatenate(offsets),
-        "word_ids": np.concatenate([np.zeros(0, np.int32), *words]),
+        "word_ids": np.concatenate([np.zeros(0, np.int32), *word_id_rows]),
         "sequence_ids": np.concatenate(sequences),
     }
 
 
-def _array(values: Sequence[int]) -> NDArray[np.int32]:
+def _to_array(values: Sequence[int]) -> NDArray[np.int32]:
     return np.array(values, np.int32)
 
 
@@ -498,15 +505,15 @@ def _array(values: Sequence[int]) -> NDArray[np.int32]:
 def _decode_bytes(
     tokenizer: HuggingFaceTokenizer, ids: ArrayLike, *, skip_special_tokens: bool = False
 ) -> bytes:
-    flat = protocol.flat_ids(ids)
+    flat = protocol.as_flat_ids(ids)
     tokenizer.vocabulary.check_ids(flat)
-    given: list[int] = flat.tolist()
-    of_ids = tokenizer.decoded_bytes
-    if of_ids is not None:
+    id_list: list[int] = flat.tolist()
+    id_bytes = tokenizer.decoded_bytes
+    if id_bytes is not None:
         skipped = tokenizer.skipped_ids if skip_special_tokens else ()
-        return b"".join([of_ids[id_] for id_ in given if id_ not in skipped])
+        return b"".join([id_bytes[id_] for id_ in id_list if id_ not in skipped])
     with raise_as(InvalidArgumentError, "the tokenizers library can't decode these ids"):
-        text: str = tokenizer.library_tokenizer.decode(given, skip_special_tokens=skip_special_tokens)
+        text: str = tokenizer.library_tokenizer.decode(id_list, skip_special_tokens=skip_special_tokens)
     return text.encode("utf-8")
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from tokjax.core.errors import TokenizerFormatError
-from tokjax.core.template import NOTHING_AROUND, Place, Template
-from tokjax.pretokenize.bytes_to_unicode import all_from_stand_ins
+from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece
+from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-StepPlace: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
-_IN_A_SEQUENCE: dict[StepPlace, str] = {
+PipelineSlot: TypeAlias = Literal["normalizer", "pre_tokenizer", "post_processor", "decoder"]
+_SEQUENCE_FIELDS: dict[PipelineSlot, str] = {
     "normalizer": "normalizers",
     "pre_tokenizer": "pretokenizers",
     "post_processor": "processors",
@@ -20,50 +20,50 @@ _IN_A_SEQUENCE: dict[StepPlace, str] = {
 }
 
 
-class NotOursError(Exception):
+class RequiresLibraryError(Exception):
     """The tokenizer has to run on the library; the text says why."""
 
 
 def is_byte_level(parts: Mapping[str, Any]) -> bool:
     """Returns whether the tokens of a definition are written as `bytes_to_unicode` writes bytes."""
-    places: tuple[StepPlace, ...] = ("normalizer", "pre_tokenizer", "decoder")
-    return any(part.get("type") == "ByteLevel" for place in places for part in parts_of(parts, place))
+    slots: tuple[PipelineSlot, ...] = ("normalizer", "pre_tokenizer", "decoder")
+    return any(part.get("type") == "ByteLevel" for slot in slots for part in get_steps(parts, slot))
 
 
-def parts_of(contents: Mapping[str, Any], place: StepPlace) -> list[dict[str, Any]]:
+def get_steps(contents: Mapping[str, Any], slot: PipelineSlot) -> list[dict[str, Any]]:
     """The steps at one place of a definition; sequences are taken apart.
 
     What is no step has the type that it is, which no step of the library has.
 
     Args:
         contents: the definition.
-        place: where they stand.
+        slot: where they stand.
     """
-    part = contents.get(place)
-    return [] if part is None else _steps(part, _IN_A_SEQUENCE[place])
+    part = contents.get(slot)
+    return [] if part is None else _flatten_steps(part, _SEQUENCE_FIELDS[slot])
 
 
-def _steps(part: Any, listed: str) -> list[dict[str, Any]]:
+def _flatten_steps(part: Any, listed: str) -> list[dict[str, Any]]:
     if not isinstance(part, dict):
         return [{"type": repr(part)[:60]}]
     if part.get("type") == "Sequence" and isinstance(part.get(listed), list):
-        return [step for inner in part[listed] for step in _steps(inner, listed)]
+        return [step for inner in part[listed] for step in _flatten_steps(inner, listed)]
     return [part]
 
 
-def flag_of(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
+def get_flag(part: Mapping[str, Any], name: str, default: bool = False) -> bool:
     """A flag of a part of a definition.
 
     Raises:
-        NotOursError: it is neither true nor false.
+        RequiresLibraryError: it is neither true nor false.
     """
     value = part.get(name, default)
     if not isinstance(value, bool):
-        raise NotOursError(f"{name} is {value!r}")
+        raise RequiresLibraryError(f"{name} is {value!r}")
     return value
 
 
-def bytes_of_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
+def decode_byte_level_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     """The bytes and ids of tokens that are written in stand-ins for bytes.
 
     A token with a character that stands for none can't come of any text: its bytes are those of its form.
@@ -76,7 +76,7 @@ def bytes_of_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     """
     tokens = [
         form.encode("utf-8", "surrogatepass") if token is None else token
-        for form, token in zip(forms, all_from_stand_ins(forms), strict=True)
+        for form, token in zip(forms, map_all_unicode_to_bytes(forms), strict=True)
     ]
     ordinary = dict(zip(tokens, forms.values(), strict=True))
     if len(ordinary) < len(tokens):
@@ -88,16 +88,20 @@ def bytes_of_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     return ordinary
 
 
-def with_added(
-    ordinary: Mapping[bytes, int], added: Mapping[str, int]
+def merge_added_tokens(
+    ordinary: Mapping[bytes, int], added_tokens: Mapping[str, int]
 ) -> tuple[dict[bytes, int], dict[str, int]]:
     """Tokens and added ones; and those added ones whose bytes are another token's, too, by themselves."""
-    twins = {name: id_ for name, id_ in added.items() if ordinary.get(name.encode("utf-8"), id_) != id_}
-    alone = {name.encode("utf-8"): id_ for name, id_ in added.items() if name not in twins}
-    return {**ordinary, **alone}, twins
+    duplicate_token_ids = {
+        name: id_ for name, id_ in added_tokens.items() if ordinary.get(name.encode("utf-8"), id_) != id_
+    }
+    alone = {
+        name.encode("utf-8"): id_ for name, id_ in added_tokens.items() if name not in duplicate_token_ids
+    }
+    return {**ordinary, **alone}, duplicate_token_ids
 
 
-def unknown_token(parts: Mapping[str, Any]) -> str | None:
+def get_unknown_token(parts: Mapping[str, Any]) -> str | None:
     """The token that a definition's model has for the unknown, if any."""
     model = parts["model"]
     if model.get("unk_id") is not None:  # (of a unigram model, whose vocabulary is a list)
@@ -106,7 +110,7 @@ def unknown_token(parts: Mapping[str, Any]) -> str | None:
     return unknown
 
 
-def in_utf8(forms: Mapping[str, int]) -> dict[bytes, int]:
+def encode_forms(forms: Mapping[str, int]) -> dict[bytes, int]:
     """The bytes and ids of tokens that are written as they are."""
     try:
         tokens = list(map(str.encode, forms))
@@ -115,71 +119,77 @@ def in_utf8(forms: Mapping[str, int]) -> dict[bytes, int]:
     return dict(zip(tokens, forms.values(), strict=True))
 
 
-def template_of(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
+def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> Template:
     """What the definition puts around texts.
 
     Raises:
-        NotOursError: it is put there in another way than tokjax does.
+        RequiresLibraryError: it is put there in another way than tokjax does.
     """
     templates = [
         template
-        for part in parts_of(contents, "post_processor")
-        if (template := _template_of_part(part, special)) is not None
+        for part in get_steps(contents, "post_processor")
+        if (template := _parse_template_step(part, special)) is not None
     ]
     if len(templates) > 1:
-        raise NotOursError("it has several post-processors that put tokens around texts")
-    template = templates[0] if templates else NOTHING_AROUND
-    if _texts_in(template.single) != [0]:
+        raise RequiresLibraryError("it has several post-processors that put tokens around texts")
+    template = templates[0] if templates else EMPTY_TEMPLATE
+    if _get_text_indices(template.single) != [0]:
         raise TokenizerFormatError("the single template of its post-processor must hold the text A once")
-    if _texts_in(template.pair) != [0, 1]:
+    if _get_text_indices(template.pair) != [0, 1]:
         template = Template(template.single, ())
-    for place in (*template.single, *template.pair):
-        if place.token is not None and place.token not in special:
-            raise NotOursError(f"it puts {place.token!r} around texts, which is no special token")
+    for slot in (*template.single, *template.pair):
+        if slot.token is not None and slot.token not in special:
+            raise RequiresLibraryError(f"it puts {slot.token!r} around texts, which is no special token")
     return template
 
 
-def _texts_in(places: Sequence[Place]) -> list[int]:
-    return sorted(place.text for place in places if place.text is not None)
+def _get_text_indices(slots: Sequence[TemplatePiece]) -> list[int]:
+    return sorted(slot.text for slot in slots if slot.text is not None)
 
 
-def _template_of_part(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
+def _parse_template_step(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:
     kind = part.get("type")
     if kind == "ByteLevel":
         return None
     if kind == "TemplateProcessing":
         return Template(
-            *(_places(part[name], part["special_tokens"], special) for name in ("single", "pair"))
+            *(
+                _parse_template_pieces(part[name], part["special_tokens"], special)
+                for name in ("single", "pair")
+            )
         )
     if kind in ("BertProcessing", "RobertaProcessing"):
-        name_of = {id_: name for name, id_ in special.items()}
-        sep, cls = (_name_of(part[place][1], name_of) for place in ("sep", "cls"))
-        first = Place(None, cls, 0), Place(0, None, 0), Place(None, sep, 0)
+        names_by_id = {id_: name for name, id_ in special.items()}
+        sep, cls = (_get_token_name(part[slot][1], names_by_id) for slot in ("sep", "cls"))
+        first = TemplatePiece(None, cls, 0), TemplatePiece(0, None, 0), TemplatePiece(None, sep, 0)
         if kind == "BertProcessing":
-            return Template(first, (*first, Place(1, None, 1), Place(None, sep, 1)))
-        return Template(first, (*first, Place(None, sep, 0), Place(1, None, 0), Place(None, sep, 0)))
-    raise NotOursError(f"its post-processor is {kind}")
+            return Template(first, (*first, TemplatePiece(1, None, 1), TemplatePiece(None, sep, 1)))
+        return Template(
+            first,
+            (*first, TemplatePiece(None, sep, 0), TemplatePiece(1, None, 0), TemplatePiece(None, sep, 0)),
+        )
+    raise RequiresLibraryError(f"its post-processor is {kind}")
 
 
-def _places(
+def _parse_template_pieces(
     pieces: Sequence[Mapping[str, Any]], inserted: Mapping[str, Any], special: Mapping[str, int]
-) -> tuple[Place, ...]:
-    name_of = {id_: name for name, id_ in special.items()}
-    places: list[Place] = []
+) -> tuple[TemplatePiece, ...]:
+    names_by_id = {id_: name for name, id_ in special.items()}
+    slots: list[TemplatePiece] = []
     for piece in pieces:
         [(kind, about)] = piece.items()
         if kind == "Sequence":
-            places.append(Place({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
+            slots.append(TemplatePiece({"A": 0, "B": 1}[about["id"]], None, about["type_id"]))
             continue
         ids = inserted[about["id"]]["ids"]
-        places += [Place(None, _name_of(id_, name_of), about["type_id"]) for id_ in ids]
-    for place in places:
-        if not isinstance(place.type_id, int) or not 0 <= place.type_id < 1 << 31:
-            raise TokenizerFormatError(f"a template of its post-processor has the type id {place.type_id!r}")
-    return tuple(places)
+        slots += [TemplatePiece(None, _get_token_name(id_, names_by_id), about["type_id"]) for id_ in ids]
+    for slot in slots:
+        if not isinstance(slot.type_id, int) or not 0 <= slot.type_id < 1 << 31:
+            raise TokenizerFormatError(f"a template of its post-processor has the type id {slot.type_id!r}")
+    return tuple(slots)
 
 
-def _name_of(id_: Any, name_of: Mapping[int, str]) -> str:
-    if id_ not in name_of:
-        raise NotOursError(f"it puts id {id_} around texts, which is no special token")
-    return name_of[id_]
+def _get_token_name(id_: Any, names_by_id: Mapping[int, str]) -> str:
+    if id_ not in names_by_id:
+        raise RequiresLibraryError(f"it puts id {id_} around texts, which is no special token")
+    return names_by_id[id_]

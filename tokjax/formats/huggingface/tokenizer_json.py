@@ -6,10 +6,16 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
-from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, huggingface_tokenizer
-from tokjax.formats.huggingface.built_in import model_of
-from tokjax.formats.huggingface.definition import NotOursError
-from tokjax.formats.reading import as_path, companions_of, parse_json_object, read_bytes, with_roles
+from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
+from tokjax.formats.huggingface.built_in import build_builtin_tokenizer
+from tokjax.formats.huggingface.definition import RequiresLibraryError
+from tokjax.formats.tokenizer_files import (
+    as_path,
+    parse_json_object,
+    read_bytes,
+    read_companion_config,
+    with_roles,
+)
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_comparisons
 
@@ -61,9 +67,14 @@ def read_huggingface(
         definition = read_bytes(source).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TokenizerFormatError(f"{source}: not UTF-8: {error}") from error
-    given: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    made = _tokenizer_of(definition, companions_of(source.parent).roles, str(source))
-    return with_roles(made, given)
+    overrides: dict[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
+    loaded = _build_tokenizer(definition, read_companion_config(source.parent).roles, str(source))
+    return with_roles(loaded, overrides)
 
 
 def from_huggingface(
@@ -99,14 +110,19 @@ def from_huggingface(
             f"{type(tokenizer).__name__}; a slow one has no offsets: load it with use_fast=True"
         )
     names: tuple[Role, ...] = ("bos", "eos", "pad", "unk")
-    said = {role: getattr(tokenizer, f"{role}_token", None) for role in names}
-    given: dict[Role, str | None] = {"bos": bos_token, "eos": eos_token, "pad": pad_token, "unk": unk_token}
-    otherwise = {role: str(name) for role, name in said.items() if name is not None}
-    made = _tokenizer_of(library.to_str(), otherwise, f"the {type(tokenizer).__name__}")
-    return with_roles(made, given)
+    names_by_role = {role: getattr(tokenizer, f"{role}_token", None) for role in names}
+    overrides: dict[Role, str | None] = {
+        "bos": bos_token,
+        "eos": eos_token,
+        "pad": pad_token,
+        "unk": unk_token,
+    }
+    defaults = {role: str(name) for role, name in names_by_role.items() if name is not None}
+    loaded = _build_tokenizer(library.to_str(), defaults, f"the {type(tokenizer).__name__}")
+    return with_roles(loaded, overrides)
 
 
-def _tokenizer_of(
+def _build_tokenizer(
     definition: str, roles: Mapping[Role, str], where: str
 ) -> SegmentModel | HuggingFaceTokenizer:
     contents = parse_json_object(definition, where)
@@ -114,11 +130,11 @@ def _tokenizer_of(
         raise TokenizerFormatError(f"{where}: version {contents['version']!r} is not known; {_VERSION!r} is")
     try:
         with as_format_errors(where):
-            made = model_of(contents, roles)
-            check_comparisons(made.vocabulary.parting)
-            return made
-    except NotOursError as error:
+            loaded = build_builtin_tokenizer(contents, roles)
+            check_comparisons(loaded.vocabulary.split_token_names)
+            return loaded
+    except RequiresLibraryError as error:
         reason = str(error)
     logger.info("%s runs on the tokenizers library: %s", where, reason)
     with as_format_errors(where):
-        return huggingface_tokenizer(definition, reason, roles, contents)
+        return build_huggingface_tokenizer(definition, reason, roles, contents)

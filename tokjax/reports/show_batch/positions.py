@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Places(NamedTuple):
+class BatchPositions(NamedTuple):
     """All places of a batch, its rows end to end: columns of shape `(n,)`, `None` where it has none.
 
     Attributes:
         ids: token ids.
         splits: where each row starts, and the last one ends, shape `(rows + 1,)`.
         present: whether it is a token, and no padding.
-        padding_is_known: whether the batch tells padding from tokens; if not, all places are `present`.
+        has_padding_info: whether the batch tells padding from tokens; if not, all places are `present`.
         segments: its segment.
         labels: its label.
         counted: whether that is not ignored.
@@ -33,7 +33,7 @@ class Places(NamedTuple):
     ids: NDArray[np.int32]
     splits: NDArray[Any]
     present: NDArray[np.bool_]
-    padding_is_known: bool
+    has_padding_info: bool
     segments: NDArray[Any] | None
     labels: NDArray[Any] | None
     counted: NDArray[np.bool_] | None
@@ -45,17 +45,17 @@ class Places(NamedTuple):
         """How many rows there are."""
         return len(self.splits) - 1
 
-    def kinds(self, start: int, stop: int) -> Iterator[Kind]:
+    def iter_statuses(self, start: int, stop: int) -> Iterator[TokenStatus]:
         """Of which kind each of some places is; all padding is of one."""
         present = self.present[start:stop]
         columns = (
             present if column is None else present * column[start:stop]
             for column in (None, self.segments, self.counted, self.in_loss)
         )
-        return map(Kind, *(column.tolist() for column in columns))
+        return map(TokenStatus, *(column.tolist() for column in columns))
 
 
-class Kind(NamedTuple):
+class TokenStatus(NamedTuple):
     """What the signs around a token tell.
 
     Attributes:
@@ -71,25 +71,25 @@ class Kind(NamedTuple):
     in_loss: bool
 
 
-def places_of(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> Places:
+def read_positions(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> BatchPositions:
     """The places of a batch; the arguments are those of `show_batch`."""
     columns = read_columns(batch, labels, loss_mask)
     present, segments = columns.flags("attention_mask"), columns.numbers("segment_ids")
     if present is None and segments is not None:
         # Levanter counts segments from 0, and has -1 on padding.
         present = segments != (-1 if (segments < 0).any() else 0)
-    known = columns.are_ragged or present is not None or isinstance(batch, TokenChunks)
+    has_padding_info = columns.are_ragged or present is not None or isinstance(batch, TokenChunks)
     if present is None:
         present = np.ones(columns.ids.size, np.bool_)
     positions, targets = columns.numbers("positions"), columns.numbers("labels")
     if segments is None and positions is not None:
-        segments = _segments_by_position(positions, columns.splits, present)
+        segments = _find_segments(positions, columns.splits, present)
     label_mask = columns.flags("label_mask")
-    return Places(
+    return BatchPositions(
         ids=columns.ids.reshape(-1),
         splits=columns.splits,
         present=present,
-        padding_is_known=known,
+        has_padding_info=has_padding_info,
         segments=segments,
         labels=targets,
         counted=None if targets is None else (targets != ignore_index) & (label_mask is None or label_mask),
@@ -98,9 +98,7 @@ def places_of(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> Pla
     )
 
 
-def _segments_by_position(
-    positions: NDArray[Any], splits: NDArray[Any], present: NDArray[np.bool_]
-) -> NDArray[Any]:
+def _find_segments(positions: NDArray[Any], splits: NDArray[Any], present: NDArray[np.bool_]) -> NDArray[Any]:
     """Segments from 1 on in each row, as models find them that are told positions alone; 0 on padding.
 
     One begins wherever a token's position is not the next after that of the token before.

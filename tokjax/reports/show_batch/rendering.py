@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
-from tokjax._util.display import SHADES, token_box
+from tokjax._util.display import SHADES, render_token_box
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +32,7 @@ _PADDING_BACKGROUND = "#e4e4e4"
 
 
 @dataclass(frozen=True, repr=False)
-class ShownBatch:
+class RenderedBatch:
     """What `show_batch` gives: text, a `rich` renderable, and HTML for a notebook.
 
     Attributes:
@@ -44,9 +44,9 @@ class ShownBatch:
     """
 
     title: str
-    rows: tuple[ShownRow, ...]
+    rows: tuple[RenderedRow, ...]
     notes: tuple[str, ...]
-    legend: tuple[Piece, ...]
+    legend: tuple[RenderedToken, ...]
     color: bool | None
 
     def __str__(self) -> str:
@@ -79,64 +79,65 @@ class ShownBatch:
         table.add_column("tokens", overflow="fold")
         table.add_column("padding", justify="right", no_wrap=True)
         for row in self.rows:
-            table.add_row(str(row.number), self._text_of(row.pieces), row.waste)
-        legend = [Text(_LEGEND).append_text(self._text_of(self.legend))] if self.legend else []
+            table.add_row(str(row.number), self._make_text(row.pieces), row.padding_text)
+        legend = [Text(_LEGEND).append_text(self._make_text(self.legend))] if self.legend else []
         return Group(Text(self.title), table, *map(Text, self.notes), *legend)
 
-    def _text_of(self, pieces: tuple[Piece, ...]) -> Text:
+    def _make_text(self, pieces: tuple[RenderedToken, ...]) -> Text:
         from rich.text import Text  # noqa: PLC0415 (slow to import)
 
-        runs = itertools.groupby(pieces, self._style)  # (rich takes its time for each piece)
+        runs = itertools.groupby(pieces, self._get_style)  # (rich takes its time for each piece)
         return Text(" ").join(Text(" ".join(piece.text for piece in run), style) for style, run in runs)
 
-    def _style(self, piece: Piece) -> str:
+    def _get_style(self, piece: RenderedToken) -> str:
         if self.color is False:
             return ""
         style = "" if piece.shade in {None, PADDING_SHADE} else _STYLES[piece.shade % len(_STYLES)]
         return f"{style} dim" if piece.faint else style
 
     def _repr_html_(self) -> str:
-        rows = "".join(map(self._html_of_row, self.rows))
+        rows = "".join(map(self._render_row_html, self.rows))
         notes = "".join(f"<div>{escape(note)}</div>" for note in self.notes)
         if self.legend:
-            notes += f"<div>{_LEGEND}{self._boxes(self.legend)}</div>"
+            notes += f"<div>{_LEGEND}{self._render_boxes(self.legend)}</div>"
         head = "".join(f'<th style="text-align:left">{name}</th>' for name in ("row", "tokens", "padding"))
         return (
             f'<div style="font-family:monospace"><div>{escape(self.title)}</div>'
             f"<table><tr>{head}</tr>{rows}</table>{notes}</div>"
         )
 
-    def _html_of_row(self, row: ShownRow) -> str:
-        boxes = self._boxes(row.pieces)
+    def _render_row_html(self, row: RenderedRow) -> str:
+        boxes = self._render_boxes(row.pieces)
         tokens = f'<td style="text-align:left;white-space:normal;line-height:1.8">{boxes}</td>'
-        return f'<tr style="vertical-align:top"><td>{row.number}</td>{tokens}<td>{row.waste}</td></tr>'
+        return f'<tr style="vertical-align:top"><td>{row.number}</td>{tokens}<td>{row.padding_text}</td></tr>'
 
-    def _boxes(self, pieces: tuple[Piece, ...]) -> str:
+    def _render_boxes(self, pieces: tuple[RenderedToken, ...]) -> str:
         return " ".join(
-            token_box(piece.text, self._shade(piece), piece.title, faint=piece.faint) for piece in pieces
+            render_token_box(piece.text, self._get_shade(piece), piece.title, faint=piece.faint)
+            for piece in pieces
         )
 
-    def _shade(self, piece: Piece) -> str | None:
+    def _get_shade(self, piece: RenderedToken) -> str | None:
         if self.color is False or piece.shade is None:
             return None
         return _PADDING_BACKGROUND if piece.shade == PADDING_SHADE else _SHADES[piece.shade % len(_SHADES)]
 
 
-class ShownRow(NamedTuple):
+class RenderedRow(NamedTuple):
     """A row of a batch.
 
     Attributes:
         number: which row, from 0.
         pieces: its tokens, and runs of padding.
-        waste: how much of it is padding.
+        padding_text: how much of it is padding.
     """
 
     number: int
-    pieces: tuple[Piece, ...]
-    waste: str
+    pieces: tuple[RenderedToken, ...]
+    padding_text: str
 
 
-class Piece(NamedTuple):
+class RenderedToken(NamedTuple):
     """A token, or a run of padding.
 
     Attributes:

@@ -6,20 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.checks import checked_int
-from tokjax.batching.alignment.tagset import known_as_tagset
+from tokjax._util.checks import check_int
+from tokjax.batching.alignment.tagset import check_is_tagset
 from tokjax.core import protocol
 from tokjax.core.errors import InvalidArgumentError
-from tokjax.reports.show_batch.positions import places_of
-from tokjax.reports.show_batch.rendering import ShownBatch
-from tokjax.reports.show_batch.token_text import (
+from tokjax.reports.show_batch.positions import read_positions
+from tokjax.reports.show_batch.rendering import RenderedBatch
+from tokjax.reports.show_batch.row_renderer import (
     IGNORED,
     NOT_IN_LOSS,
     PADDING,
     SEGMENT,
     TAGGED,
-    Reader,
-    count_of,
+    RowRenderer,
+    format_count,
 )
 
 if TYPE_CHECKING:
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
     from tokjax._util.array_namespace import Array
     from tokjax.batching.alignment.tagset import TagSet
-    from tokjax.reports.show_batch.positions import Places
+    from tokjax.reports.show_batch.positions import BatchPositions
 
-_MOST_PLACES = 512
+_MAX_POSITIONS_PER_ROW = 512
 """How many places of a row are shown."""
-_MOST_IN_ALL = 65_536
+_MAX_POSITIONS = 65_536
 """How many places are shown: of many rows, fewer of each."""
-_MOST_ROWS = 4096
+_MAX_ROWS = 4096
 """How many rows are shown: 16 places of each."""
 
 
@@ -47,7 +47,7 @@ def show_batch(
     ignore_index: int = -100,
     max_rows: int = 8,
     color: bool | None = None,
-) -> ShownBatch:
+) -> RenderedBatch:
     """A batch for a person: `print` it, `rich.print` it in colour, or let a notebook show it.
 
     Each token is shown in its readable form, white space as signs; a space parts two tokens. What a token is
@@ -98,54 +98,54 @@ def show_batch(
     x→T tag T   x tag O   ⟨x⟩ label ignored   ▯ padding
     classes: PER
     """
-    places = places_of(batch, labels, loss_mask, ignore_index)
+    positions = read_positions(batch, labels, loss_mask, ignore_index)
     if tagset is not None:
-        tagset = known_as_tagset(tagset)
-        _refuse_missing_labels(places)
-    reader = Reader(places, protocol.vocabulary_of(tokenizer), tagset)
-    shown = min(checked_int("max_rows", max_rows, least=0), places.num_rows, _MOST_ROWS)
-    most = min(_MOST_PLACES, _MOST_IN_ALL // max(shown, 1))
-    rows = tuple(reader.row(number, most) for number in range(shown))
-    notes = tuple(_notes(places, shown, tagset is not None))
-    return ShownBatch(_title(batch, places), rows, notes, reader.legend(), color)
+        tagset = check_is_tagset(tagset)
+        _check_labels_exist(positions)
+    reader = RowRenderer(positions, protocol.get_vocabulary(tokenizer), tagset)
+    shown = min(check_int("max_rows", max_rows, minimum=0), positions.num_rows, _MAX_ROWS)
+    max_positions = min(_MAX_POSITIONS_PER_ROW, _MAX_POSITIONS // max(shown, 1))
+    rows = tuple(reader.row(number, max_positions) for number in range(shown))
+    notes = tuple(_iter_notes(positions, shown, tagset is not None))
+    return RenderedBatch(_format_title(batch, positions), rows, notes, reader.legend(), color)
 
 
-def _refuse_missing_labels(places: Places) -> None:
-    if places.labels is None:
-        why = f": {places.left_out}" if places.left_out else ""
+def _check_labels_exist(positions: BatchPositions) -> None:
+    if positions.labels is None:
+        why = f": {positions.left_out}" if positions.left_out else ""
         raise InvalidArgumentError(f"the labels that tagset has tags for are missing{why}; pass labels=")
 
 
-def _title(batch: Any, places: Places) -> str:
+def _format_title(batch: Any, positions: BatchPositions) -> str:
     name = "array" if hasattr(batch, "__array__") else type(batch).__name__
-    lengths = np.unique(np.diff(places.splits))
-    of_length = f" of {count_of(int(lengths[0]), 'place')}" if len(lengths) == 1 else ""
-    return f"{name}: {count_of(places.num_rows, 'row')}{of_length}"
+    lengths = np.unique(np.diff(positions.splits))
+    length_note = f" of {format_count(int(lengths[0]), 'place')}" if len(lengths) == 1 else ""
+    return f"{name}: {format_count(positions.num_rows, 'row')}{length_note}"
 
 
-def _notes(places: Places, shown: int, tagged: bool) -> Iterator[str]:
+def _iter_notes(positions: BatchPositions, shown: int, tagged: bool) -> Iterator[str]:
     """What is counted, over all rows, and what the signs mean."""
-    if places.num_rows > shown:
-        yield f"and {count_of(places.num_rows - shown, 'row')} more"
-    tokens, total = int(np.count_nonzero(places.present)), len(places.ids)
+    if positions.num_rows > shown:
+        yield f"and {format_count(positions.num_rows - shown, 'row')} more"
+    tokens, total = int(np.count_nonzero(positions.present)), len(positions.ids)
     padding = total - tokens
-    all_tokens = count_of(tokens, "token" if places.padding_is_known else "place")
-    if places.padding_is_known:
-        yield f"padding {padding} of {count_of(total, 'place')} ({padding / max(total, 1):.1%})"
+    all_tokens = format_count(tokens, "token" if positions.padding_is_known else "place")
+    if positions.padding_is_known:
+        yield f"padding {padding} of {format_count(total, 'place')} ({padding / max(total, 1):.1%})"
     else:
         yield "padding is not known: the batch has no attention mask and no segment ids"
-    if places.left_out is not None:
-        yield places.left_out
-    signs = [f"n{SEGMENT} segment n"] if places.segments is not None else []
-    if places.counted is not None:
-        on_tokens = int(np.count_nonzero(places.counted & places.present))
-        on_padding = int(np.count_nonzero(places.counted & ~places.present))
-        also = f", and at {count_of(on_padding, 'place')} of padding" if on_padding else ""
+    if positions.left_out is not None:
+        yield positions.left_out
+    signs = [f"n{SEGMENT} segment n"] if positions.segments is not None else []
+    if positions.counted is not None:
+        on_tokens = int(np.count_nonzero(positions.counted & positions.present))
+        on_padding = int(np.count_nonzero(positions.counted & ~positions.present))
+        also = f", and at {format_count(on_padding, 'place')} of padding" if on_padding else ""
         yield f"labels count at {on_tokens} of {all_tokens}{also}"
         signs += [f"x{TAGGED}T tag T", "x tag O"] if tagged else []
         signs.append(f"{IGNORED[0]}x{IGNORED[1]} label ignored")
-    if places.in_loss is not None:
-        in_loss = int(np.count_nonzero(places.in_loss & places.present))
+    if positions.in_loss is not None:
+        in_loss = int(np.count_nonzero(positions.in_loss & positions.present))
         yield f"the loss mask has {in_loss} of {all_tokens}"
         signs.append(f"{NOT_IN_LOSS[0]}x{NOT_IN_LOSS[1]} loss mask 0")
     if padding:

@@ -16,32 +16,44 @@ from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer.bpe.heap_merging import RarePairs
-from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedWords, ids_of_key, key_of_pair, symbols_of
-from tokjax.trainer.bpe.pair_table import Best, Grouped, PairTable, grouped, grouped_pairs_of_bytes
-from tokjax.trainer.bpe.safe_batch import Ranked, SafeBatches, without_overlaps
+from tokjax.trainer.bpe.linked_symbols import (
+    RIGHT,
+    LinkedPretokens,
+    make_pair_key,
+    make_symbols,
+    split_pair_key,
+)
+from tokjax.trainer.bpe.pair_table import (
+    BestPairs,
+    GroupedPairs,
+    PairTable,
+    group_byte_pairs,
+    group_positions,
+)
+from tokjax.trainer.bpe.safe_batch import RankedPairs, SafeBatches, drop_overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from numpy.typing import NDArray
 
-    from tokjax._util.progress import Advance
-    from tokjax.trainer.bpe.linked_symbols import Places
+    from tokjax._util.progress import AdvanceProgress
+    from tokjax.trainer.bpe.linked_symbols import Positions
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
-_LEAST_WIDTH, _MOST_WIDTH = 16, 512
-_MOST_AT_ONCE = 512
-_MERGE, _PLACE = 100.0, 8.0
+_MIN_WIDTH, _MAX_WIDTH = 16, 512
+_MAX_BATCH = 512
+_MERGE_COST, _POSITION_COST = 100.0, 8.0
 """Microseconds that one at a time takes for a merge, and for each of its places."""
-_STEP, _PAIR, _LOOK = 1000.0, 4.0, 0.03
+_STEP_COST, _PAIR_COST, _LOOK_COST = 1000.0, 4.0, 0.03
 """Microseconds that a step of many takes, and more for each pair and each place that it looks at."""
 _SLOW_STEPS = 16
 """After so many steps in a row that were slower than one at a time, it is one at a time."""
 
 
-class Rules(NamedTuple):
+class TrainingRules(NamedTuple):
     """Which pair is merged next: of those that are frequent and short enough, the most frequent.
 
     Attributes:
@@ -58,7 +70,7 @@ class Rules(NamedTuple):
 
 
 @dataclass
-class Merged:
+class MergeResult:
     """What merging made.
 
     Attributes:
@@ -81,10 +93,10 @@ def train_merges(
     counts: PretokenCounts,
     *,
     num_tokens: int,
-    rules: Rules,
+    rules: TrainingRules,
     checkpoint: CheckpointFile | None,
-    advance: Advance,
-) -> Merged:
+    advance: AdvanceProgress,
+) -> MergeResult:
     """Merge until there are `num_tokens` new tokens, or no pair is frequent enough.
 
     Args:
@@ -94,15 +106,15 @@ def train_merges(
         checkpoint: where to go on from, and to write to now and then; `None` for nowhere.
         advance: reports new tokens.
     """
-    held = checkpoint.load() if checkpoint else None
-    merger = _Merger(held or Checkpoint((), symbols_of(counts)), rules)
+    previous = checkpoint.load() if checkpoint else None
+    merger = _Merger(previous or Checkpoint((), make_symbols(counts)), rules)
     done = merger.num_new
     if checkpoint and done > num_tokens:
         raise InvalidArgumentError(
             f"{checkpoint.path} holds {done} new tokens, more than the {num_tokens} asked for; pass another "
             "checkpoint, or a larger vocab_size"
         )
-    if checkpoint and not held:
+    if checkpoint and not previous:
         checkpoint.save(merger.checkpoint())  # where that is not possible, it is said now
     advance(done)
     try:
@@ -114,38 +126,39 @@ def train_merges(
             if checkpoint and checkpoint.is_due():
                 checkpoint.try_to_save(merger.checkpoint())
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_interrupted(merger.num_new, num_tokens, checkpoint)) from None
+        raise KeyboardInterrupt(_format_interruption(merger.num_new, num_tokens, checkpoint)) from None
     if checkpoint and merger.num_new > done:
         checkpoint.try_to_save(merger.checkpoint())
-    merger.merged.num_tokens = merger.words.num_tokens()
+    merger.merged.num_tokens = merger.pretokens.num_tokens()
     return merger.merged
 
 
-def _interrupted(done: int, asked: int, checkpoint: CheckpointFile | None) -> str:
-    said = f"training was interrupted after {done:,} of {asked:,} merges; "
+def _format_interruption(done: int, asked: int, checkpoint: CheckpointFile | None) -> str:
+    message = f"training was interrupted after {done:,} of {asked:,} merges; "
     if checkpoint is None:
-        return said + "nothing was saved; to be able to resume, pass checkpoint=PATH"
+        return message + "nothing was saved; to be able to resume, pass checkpoint=PATH"
     return (
-        said + f"{checkpoint.path} has {checkpoint.num_saved:,} of them; to resume, make the same call again"
+        message
+        + f"{checkpoint.path} has {checkpoint.num_saved:,} of them; to resume, make the same call again"
     )
 
 
 class _Merger:
     """The state of training."""
 
-    def __init__(self, begun: Checkpoint, rules: Rules) -> None:
-        self.words = LinkedWords(begun.symbols)
-        self.merged = Merged()
+    def __init__(self, start: Checkpoint, rules: TrainingRules) -> None:
+        self.pretokens = LinkedPretokens(start.symbols)
+        self.merged = MergeResult()
         self._rules = rules
         self._next_id = rules.first_id
         self._id_of = {token: id_ for id_, token in self.merged.token.items()}
-        for merge in begun.made:
+        for merge in start.made:
             self._record(*merge)
         self._tie_key = TIE_KEYS[rules.tie_break](self.merged.token)
-        self._width = _LEAST_WIDTH
+        self._width = _MIN_WIDTH
         self._slow_steps = 0
-        self._pairs = PairTable(self.words, self._all_pairs())
-        self._batches = SafeBatches(self.words)
+        self._pairs = PairTable(self.pretokens, self._group_all_pairs())
+        self._batches = SafeBatches(self.pretokens)
 
     @property
     def num_new(self) -> int:
@@ -154,74 +167,74 @@ class _Merger:
 
     def checkpoint(self) -> Checkpoint:
         """All that is needed to go on from here."""
-        return Checkpoint(self.merged.made, self.words.as_symbols())
+        return Checkpoint(self.merged.made, self.pretokens.as_symbols())
 
-    def advance(self, most: int) -> int | None:
+    def advance(self, limit: int) -> int | None:
         """Merge some pairs: how many tokens they make; `None` if no pair is frequent enough.
 
         Args:
-            most: how many tokens to make at most.
+            limit: how many tokens to make at most.
         """
-        return self._step(most) if self._slow_steps < _SLOW_STEPS else self._merge_one()
+        return self._step(limit) if self._slow_steps < _SLOW_STEPS else self._merge_one()
 
-    def _step(self, most: int) -> int | None:
+    def _step(self, limit: int) -> int | None:
         """Merge as many as is safe."""
         best = self._pairs.best(self._width)
         if best is None:
             return None
-        ranked, rows = self._ranked(best, min(most, _MOST_AT_ONCE))
+        ranked, rows = self._rank_pairs(best, min(limit, _MAX_BATCH))
         if not len(rows):
             return None
-        around = self._batches.surroundings(best.places_of(rows))
-        batch = self._batches.find(ranked, around)
-        made, new = self._named([ranked.keys[rank] for rank in batch])
+        context = self._batches.find_context(best.get_positions(rows))
+        batch = self._batches.find(ranked, context)
+        made, new = self._assign_ids([ranked.keys[rank] for rank in batch])
         del batch[len(made) :]
-        places = around.undisputed(len(rows), batch)
-        places = without_overlaps(places, np.array(ranked.is_double)[batch])
+        positions = context.select_undisputed(len(rows), batch)
+        positions = drop_overlaps(positions, np.array(ranked.is_double)[batch])
         self._pairs.drop(best.rows[rows[batch]])
-        keys, born_at = self.words.merge(places, np.array(made, np.int32))
-        known_again = new < len(made)
-        self._pairs.add(*self._short_enough(keys, born_at), may_be_known=known_again)
-        if known_again:
-            self._batches.forget()
-        self._adapt(len(made), len(best.rows))
-        one_by_one = _MERGE * len(made) + _PLACE * len(places.at)
-        is_worth_it = one_by_one > _STEP + _PAIR * len(best.rows) + _LOOK * best.looked_at
+        keys, new_positions = self.pretokens.merge(positions, np.array(made, np.int32))
+        has_existing = new < len(made)
+        self._pairs.add(*self._select_short_pairs(keys, new_positions), may_exist=has_existing)
+        if has_existing:
+            self._batches.reset_newcomers()
+        self._adapt_width(len(made), len(best.rows))
+        one_by_one = _MERGE_COST * len(made) + _POSITION_COST * len(positions.at)
+        is_worth_it = one_by_one > _STEP_COST + _PAIR_COST * len(best.rows) + _LOOK_COST * best.looked_at
         self._slow_steps = 0 if is_worth_it else self._slow_steps + 1
         return new
 
     def _merge_one(self) -> int | None:
         """Merge one pair."""
-        pair = self._rare.best(self._rules.min_frequency)
+        pair = self._rare_pairs.best(self._rules.min_frequency)
         if pair is None:
             return None
-        ids, new = self._named([pair])
-        self._rare.merge(pair, ids[0], is_known=not new)
+        ids, new = self._assign_ids([pair])
+        self._rare_pairs.merge(pair, ids[0], may_exist=not new)
         return new
 
     @cached_property
-    def _rare(self) -> RarePairs:
-        return RarePairs(self.words, self._pairs, self._tie_key, self._is_short_enough)
+    def _rare_pairs(self) -> RarePairs:
+        return RarePairs(self.pretokens, self._pairs, self._tie_key, self._is_short_enough)
 
-    def _ranked(self, best: Best, most: int) -> tuple[Ranked, NDArray[np.int64]]:
+    def _rank_pairs(self, best: BestPairs, limit: int) -> tuple[RankedPairs, NDArray[np.int64]]:
         """The pairs that may be merged next; and which of the best each is."""
         chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
-        if len(chosen) > most:
-            least = np.partition(best.counts[chosen], -most)[-most]
-            chosen = chosen[best.counts[chosen] >= least]
-        counts, (left, right) = best.counts[chosen].tolist(), ids_of_key(best.keys[chosen])
+        if len(chosen) > limit:
+            minimum = np.partition(best.counts[chosen], -limit)[-limit]
+            chosen = chosen[best.counts[chosen] >= minimum]
+        counts, (left, right) = best.counts[chosen].tolist(), split_pair_key(best.keys[chosen])
         ranking = sorted(
             (-count, self._tie_key(left_id), self._tie_key(right_id), i)
             for i, (count, left_id, right_id) in enumerate(
                 zip(counts, left.tolist(), right.tolist(), strict=True)
             )
-        )[:most]
+        )[:limit]
         order = np.fromiter((entry[-1] for entry in ranking), np.int64, len(ranking))
         rows = chosen[order]
         is_double = (left == right)[order].tolist()
-        return Ranked([entry[:-1] for entry in ranking], best.keys[rows].tolist(), is_double), rows
+        return RankedPairs([entry[:-1] for entry in ranking], best.keys[rows].tolist(), is_double), rows
 
-    def _named(self, pairs: list[int]) -> tuple[list[int], int]:
+    def _assign_ids(self, pairs: list[int]) -> tuple[list[int], int]:
         """Ids for what pairs become, and how many of them are new.
 
         Two merges that make the same bytes make one token. The second of them is the last of its step: pairs
@@ -248,14 +261,16 @@ class _Merger:
             self._id_of[token] = made
             self._next_id += 1
 
-    def _all_pairs(self) -> Grouped:
-        at = self.words.places_of_pairs()
+    def _group_all_pairs(self) -> GroupedPairs:
+        at = self.pretokens.find_pair_positions()
         if not self.merged.made and self._rules.max_token_length is None:
-            return grouped_pairs_of_bytes(self.words, at)
-        keys = key_of_pair(self.words.symbol[at], self.words.symbol[at + 1])
-        return grouped(self.words, *self._short_enough(keys, at))
+            return group_byte_pairs(self.pretokens, at)
+        keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
+        return group_positions(self.pretokens, *self._select_short_pairs(keys, at))
 
-    def _short_enough(self, keys: NDArray[np.int64], at: Places) -> tuple[NDArray[np.int64], Places]:
+    def _select_short_pairs(
+        self, keys: NDArray[np.int64], at: Positions
+    ) -> tuple[NDArray[np.int64], Positions]:
         """Pairs that may become tokens, and their places."""
         if self._rules.max_token_length is None:
             return keys, at
@@ -268,15 +283,15 @@ class _Merger:
         left, right = key >> ID_BITS, key & RIGHT
         return longest is None or len(token[left]) + len(token[right]) <= longest
 
-    def _adapt(self, merged: int, looked_at: int) -> None:
+    def _adapt_width(self, merged: int, looked_at: int) -> None:
         """Look at more pairs next time if most could be merged, and at fewer if few could."""
         if 2 * merged >= looked_at:
-            self._width = min(2 * self._width, _MOST_WIDTH)
+            self._width = min(2 * self._width, _MAX_WIDTH)
         elif merged < looked_at // 8:
-            self._width = max(self._width // 2, _LEAST_WIDTH)
+            self._width = max(self._width // 2, _MIN_WIDTH)
 
 
-def _lexicographic(token: dict[int, bytes]) -> Callable[[int], str]:
+def _make_lexicographic_key(token: dict[int, bytes]) -> Callable[[int], str]:
     """Keys that rise as byte strings fall: mirrored bytes, and an end that is above them all."""
     keys: dict[int, str] = {}
 
@@ -288,15 +303,15 @@ def _lexicographic(token: dict[int, bytes]) -> Callable[[int], str]:
     return key
 
 
-def _huggingface(_: dict[int, bytes]) -> Callable[[int], int]:
+def _make_huggingface_key(_: dict[int, bytes]) -> Callable[[int], int]:
     """Ids as that library gives them: bytes in the order of their printable stand-ins, then merges."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [i for i in range(256) if i not in set(printable)]
-    place = {byte: i for i, byte in enumerate(printable + others)}
-    return lambda id_: place.get(id_, id_)
+    position = {byte: i for i, byte in enumerate(printable + others)}
+    return lambda id_: position.get(id_, id_)
 
 
 TIE_KEYS: dict[TieBreak, Callable[[dict[int, bytes]], Callable[[int], Any]]] = {
-    "lexicographic": _lexicographic,
-    "huggingface": _huggingface,
+    "lexicographic": _make_lexicographic_key,
+    "huggingface": _make_huggingface_key,
 }

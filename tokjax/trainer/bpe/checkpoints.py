@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tokjax")
 _VERSION = 1
-_SECONDS_BETWEEN = 10.0
+_INTERVAL_SECONDS = 10.0
 
 
 class Checkpoint(NamedTuple):
@@ -54,7 +54,7 @@ class CheckpointFile:
 
     def is_due(self) -> bool:
         """Whether it was written long ago."""
-        return time.monotonic() - self._last >= _SECONDS_BETWEEN
+        return time.monotonic() - self._last >= _INTERVAL_SECONDS
 
     def try_to_save(self, checkpoint: Checkpoint) -> None:
         """Write a checkpoint; where that fails (a full disk?), training goes on, and the log says so."""
@@ -94,7 +94,7 @@ class CheckpointFile:
             made = [(left, right, id_) for left, right, id_ in arrays["made"].tolist()]
             ids, lengths, counts = (arrays[name] for name in ("ids", "lengths", "counts"))
             symbols = Symbols(ids, lengths, counts, int(arrays["num_single"]))
-            _check(symbols)
+            _check_symbols(symbols)
         except (ValueError, KeyError, TypeError, RecursionError, NotRegularFileError) as error:
             raise InvalidArgumentError(
                 f"{self.path} is no checkpoint, or damaged: {error}; pass another path, or delete it"
@@ -111,7 +111,7 @@ class CheckpointFile:
         return Checkpoint(made, symbols)
 
 
-def _check(symbols: Symbols) -> None:
+def _check_symbols(symbols: Symbols) -> None:
     columns = ((symbols.ids, np.int32), (symbols.lengths, np.int64), (symbols.counts, np.int64))
     if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
         raise ValueError("a column is of another type")

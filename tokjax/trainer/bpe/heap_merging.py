@@ -18,7 +18,7 @@ from tokjax.trainer.bpe.linked_symbols import RIGHT, SWALLOWED
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tokjax.trainer.bpe.linked_symbols import LinkedWords
+    from tokjax.trainer.bpe.linked_symbols import LinkedPretokens
     from tokjax.trainer.bpe.pair_table import PairTable
 
 
@@ -28,7 +28,7 @@ class RarePairs:
     A pair's count is an upper bound until it comes first; then it is counted anew.
 
     Args:
-        words: the corpus.
+        pretokens: the corpus.
         pairs: all pairs of it.
         tie_key: of an id, what rises as its pairs come later among equally frequent ones.
         may_merge: whether a pair may be merged at all.
@@ -36,37 +36,37 @@ class RarePairs:
 
     def __init__(
         self,
-        words: LinkedWords,
+        pretokens: LinkedPretokens,
         pairs: PairTable,
         tie_key: Callable[[int], Any],
         may_merge: Callable[[int], bool],
     ) -> None:
-        self._symbol, self._weight = words.symbol.data, words.weight.data
-        self._after, self._before = words.after.data, words.before.data
+        self._symbol, self._weight = pretokens.symbol.data, pretokens.weight.data
+        self._after, self._before = pretokens.after.data, pretokens.before.data
         self._tie_key = tie_key
         self._may_merge = may_merge
-        self._keys, bounds, self._places_of_row = pairs.most_frequent_first()
+        self._keys, bounds, self._get_row_positions = pairs.sort_by_frequency()
         self._negative_bounds = -bounds  # rising, to be searched
         self._by_key = np.argsort(self._keys)
         self._next_row = 0
-        self._places: dict[int, list[int]] = {}
+        self._positions: dict[int, list[int]] = {}
         self._heap: list[tuple[Any, ...]] = []
         self._later: dict[int, list[int]] = defaultdict(list)
         self._level = np.iinfo(np.int64).max
         """Every pair that may be so frequent is in the heap."""
 
     def best(self, min_frequency: int) -> int | None:
-        """The pair to merge next, as of `key_of_pair`, or `None` if none is as frequent as asked for."""
+        """The pair to merge next, as of `make_pair_key`, or `None` if none is as frequent as asked for."""
         while True:
             while not self._heap or -self._heap[0][0] < self._level:
                 if not self._lower_level():
                     return None
             negative, *_, key = heapq.heappop(self._heap)
-            places = self._standing(key)
-            count = sum(map(self._weight.__getitem__, places))
+            positions = self._find_current(key)
+            count = sum(map(self._weight.__getitem__, positions))
             if count > -negative:
                 continue  # it was pushed again since, when it got more frequent
-            self._places[key] = places
+            self._positions[key] = positions
             if count < -negative:
                 if count:
                     self._push(key, count)
@@ -75,35 +75,35 @@ class RarePairs:
             else:
                 return int(key)
 
-    def merge(self, pair: int, new: int, *, is_known: bool) -> None:
+    def merge(self, pair: int, new: int, *, may_exist: bool) -> None:
         """Merge a pair wherever it stands.
 
         Args:
-            pair: as of `key_of_pair`.
+            pair: as of `make_pair_key`.
             new: the id that it becomes.
-            is_known: whether there may be pairs with that id already.
+            may_exist: whether there may be pairs with that id already.
         """
         symbol, after, before = self._symbol, self._after, self._before
         left, right = pair >> ID_BITS, pair & RIGHT
-        born: dict[int, list[int]] = defaultdict(list)
-        for place in sorted(self._places.pop(pair)):
-            swallowed = after[place]
-            if symbol[place] != left or symbol[swallowed] != right:
+        new_pairs: dict[int, list[int]] = defaultdict(list)
+        for position in sorted(self._positions.pop(pair)):
+            swallowed = after[position]
+            if symbol[position] != left or symbol[swallowed] != right:
                 continue  # it overlaps the one before
-            following, preceding = after[swallowed], before[place]
-            symbol[place], symbol[swallowed] = new, SWALLOWED
-            after[place], before[following] = following, place
+            following, preceding = after[swallowed], before[position]
+            symbol[position], symbol[swallowed] = new, SWALLOWED
+            after[position], before[following] = following, position
             if symbol[preceding] >= 0:
-                born[symbol[preceding] << ID_BITS | new].append(preceding)
+                new_pairs[symbol[preceding] << ID_BITS | new].append(preceding)
             if symbol[following] >= 0:
-                born[new << ID_BITS | symbol[following]].append(place)
-        for key, places in born.items():
+                new_pairs[new << ID_BITS | symbol[following]].append(position)
+        for key, positions in new_pairs.items():
             if not self._may_merge(key):
                 continue
-            if is_known:
-                places.extend(self._standing(key, but=set(places)))
-            self._places[key] = places
-            self._push(key, sum(map(self._weight.__getitem__, places)))
+            if may_exist:
+                positions.extend(self._find_current(key, but=set(positions)))
+            self._positions[key] = positions
+            self._push(key, sum(map(self._weight.__getitem__, positions)))
 
     def _push(self, key: int, bound: int) -> None:
         if bound < self._level:
@@ -125,17 +125,17 @@ class RarePairs:
             self._push(key, self._level)
         return True
 
-    def _standing(self, key: int, but: set[int] | None = None) -> list[int]:
+    def _find_current(self, key: int, but: set[int] | None = None) -> list[int]:
         """Where a pair stands still."""
         left, right = key >> ID_BITS, key & RIGHT
-        places = self._places.get(key)
-        if places is None:
+        positions = self._positions.get(key)
+        if positions is None:
             at = self._by_key[np.searchsorted(self._keys, key, sorter=self._by_key) :][:1]
-            known = len(at) and self._keys[at[0]] == key
-            places = self._places_of_row(int(at[0])).tolist() if known else []
+            is_present = len(at) and self._keys[at[0]] == key
+            positions = self._get_row_positions(int(at[0])).tolist() if is_present else []
         symbol, after = self._symbol, self._after
         return [
-            place
-            for place in places
-            if symbol[place] == left and symbol[after[place]] == right and not (but and place in but)
+            position
+            for position in positions
+            if symbol[position] == left and symbol[after[position]] == right and not (but and position in but)
         ]

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from tokjax._util.checks import checked_int
-from tokjax._util.progress import progress_bar
+from tokjax._util.checks import check_int
+from tokjax._util.progress import show_progress_bar
 from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
-from tokjax.trainer.bpe.batched_merging import Merged, Rules, TieBreak, train_merges
+from tokjax.trainer.bpe.batched_merging import MergeResult, TieBreak, TrainingRules, train_merges
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
-from tokjax.trainer.counting import counts_of, special_of
-from tokjax.trainer.records import Trained, TrainingStats, exhausted_by
+from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
+from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
 
 if TYPE_CHECKING:
     import os
@@ -101,9 +101,9 @@ def train_bpe(
     >>> trained.merges
     ((b'o', b'w'), (b'l', b'ow'), (b' ', b'low'))
     """
-    special = special_of(source, special_tokens)
-    rules = _checked_rules(256 + len(special), min_frequency, max_token_length, tie_break)
-    num_merges = _checked_num_merges(vocab_size, len(special))
+    special = resolve_special_tokens(source, special_tokens)
+    rules = _make_rules(256 + len(special), min_frequency, max_token_length, tie_break)
+    num_merges = _compute_num_merges(vocab_size, len(special))
     special_ids = {name: 256 + i for i, name in enumerate(special)}
     if eos_token is None and END_OF_TEXT in special:
         eos_token = END_OF_TEXT
@@ -114,9 +114,9 @@ def train_bpe(
         "unk": unk_token,
     }
     make_vocabulary({}, special_ids, roles)  # an error now, rather than when all is done
-    file = None if checkpoint is None else _checked_place(checkpoint)
+    file = None if checkpoint is None else _check_checkpoint_path(checkpoint)
     begin = time.perf_counter()
-    counts = counts_of(
+    counts = resolve_counts(
         source,
         special_tokens=special_tokens,
         pattern=pattern,
@@ -127,7 +127,7 @@ def train_bpe(
     )
     counted = time.perf_counter()
     training = {"counts": counts.fingerprint, **rules._asdict()}
-    with progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
+    with show_progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
         merged = train_merges(
             counts,
             num_tokens=num_merges,
@@ -146,10 +146,10 @@ def train_bpe(
         unk_token=unk_token,
     )
     size = rules.first_id + num_merges
-    exhausted = exhausted_by(tokenizer.vocabulary, size, _such_pairs(rules))
+    exhausted = is_exhausted(tokenizer.vocabulary, size, _describe_pairs(rules))
     return TrainedBPE(
         tokenizer,
-        _stats(counts, merged, seconds, exhausted=exhausted),
+        _build_stats(counts, merged, seconds, exhausted=exhausted),
         {
             "trainer": "bpe",
             "vocab_size": size,
@@ -163,8 +163,8 @@ def train_bpe(
     )
 
 
-def _stats(
-    counts: PretokenCounts, merged: Merged, seconds: Mapping[str, float], *, exhausted: bool
+def _build_stats(
+    counts: PretokenCounts, merged: MergeResult, seconds: Mapping[str, float], *, exhausted: bool
 ) -> TrainingStats:
     return TrainingStats(
         documents=counts.documents,
@@ -178,13 +178,13 @@ def _stats(
     )
 
 
-def _such_pairs(rules: Rules) -> str:
+def _describe_pairs(rules: TrainingRules) -> str:
     """What merging has no more of when it ends early."""
     short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
     return f"pair left that stands {rules.min_frequency} or more times{short}"
 
 
-def _checked_place(checkpoint: str | os.PathLike[str]) -> Path:
+def _check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:
     path = Path(checkpoint)
     if not path.parent.is_dir() or path.is_dir():
         raise InvalidArgumentError(
@@ -193,24 +193,24 @@ def _checked_place(checkpoint: str | os.PathLike[str]) -> Path:
     return path
 
 
-def _checked_num_merges(vocab_size: int, num_special: int) -> int:
-    least = 256 + num_special
-    vocab_size = checked_int("vocab_size", vocab_size)
-    if vocab_size < least:
+def _compute_num_merges(vocab_size: int, num_special: int) -> int:
+    minimum = 256 + num_special
+    vocab_size = check_int("vocab_size", vocab_size)
+    if vocab_size < minimum:
         raise InvalidArgumentError(
-            f"vocab_size is {vocab_size}; 256 bytes and {num_special} special tokens need at least {least}"
+            f"vocab_size is {vocab_size}; 256 bytes and {num_special} special tokens need at least {minimum}"
         )
     if vocab_size > MAX_ID + 1:
         raise InvalidArgumentError(f"vocab_size is {vocab_size}; there are at most {MAX_ID + 1} ids")
-    return vocab_size - least
+    return vocab_size - minimum
 
 
-def _checked_rules(
+def _make_rules(
     first_id: int, min_frequency: int, max_token_length: int | None, tie_break: TieBreak
-) -> Rules:
-    least = checked_int("min_frequency", min_frequency, least=1)
+) -> TrainingRules:
+    minimum = check_int("min_frequency", min_frequency, minimum=1)
     if max_token_length is not None:
-        max_token_length = checked_int("max_token_length", max_token_length, least=1)
+        max_token_length = check_int("max_token_length", max_token_length, minimum=1)
     if tie_break not in get_args(TieBreak):
         raise InvalidArgumentError(f"tie_break must be 'lexicographic' or 'huggingface', not {tie_break!r}")
-    return Rules(first_id, least, tie_break, max_token_length)
+    return TrainingRules(first_id, minimum, tie_break, max_token_length)

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from tokjax.core.utf8 import is_encodable, to_characters, to_utf8
-from tokjax.corpus.sources import corpus_of
-from tokjax.pretokenize.special_tokens import between_special
+from tokjax.corpus.sources import open_corpus
+from tokjax.pretokenize.special_tokens import split_ordinary_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokjax._util.progress import Advance
+    from tokjax._util.progress import AdvanceProgress
     from tokjax.core.utf8 import Text
     from tokjax.corpus.readers import Chunk
     from tokjax.corpus.sources import Corpus, Source
@@ -54,18 +54,18 @@ class Tally:
     def notes(self, longest: int) -> list[str]:
         """All that was changed or left out, in words; `longest` is the limit of lines, in bytes."""
         done = f"split into {self.parts:,} sentences" if self.parts else "left out"
-        told = {
+        note_counts = {
             f"lines over {longest:,} bytes, {done} ({self.long_bytes:,} bytes)": self.long_lines,
             "lone surrogates and bytes that are no UTF-8, made U+FFFD": self.replaced,
             "characters U+0000, which can be in no piece": self.nuls,
             "characters U+2585, which the library reserves, made ends of lines": self.reserved,
         }
-        return [f"{what}: {count:,}" for what, count in told.items() if count]
+        return [f"{what}: {count:,}" for what, count in note_counts.items() if count]
 
 
-def lines_of_corpus(source: Source, special_tokens: tuple[str, ...]) -> Corpus:
+def open_line_corpus(source: Source, special_tokens: tuple[str, ...]) -> Corpus:
     """The corpus in chunks that end where a line or a document does."""
-    return corpus_of(source, ("\n", *special_tokens), _CHUNK_BYTES, safe_cuts=False)
+    return open_corpus(source, ("\n", *special_tokens), _CHUNK_BYTES, safe_splits=False)
 
 
 def read_sentences(
@@ -74,7 +74,7 @@ def read_sentences(
     longest: int,
     long_lines: LongLines,
     tally: Tally,
-    advance: Advance,
+    advance: AdvanceProgress,
 ) -> Iterator[bytes]:
     """The lines of a corpus that are not empty, in UTF-8, some megabytes in memory at a time.
 
@@ -89,35 +89,35 @@ def read_sentences(
     names = frozenset(special_tokens)
     for chunk in chunks:
         for text, starts_document in chunk.read():
-            stretches = between_special(text, names)
-            tally.documents -= bool(stretches[0]) and not starts_document  # it goes on from the chunk before
-            for stretch in stretches:
-                if not stretch:
+            segments = split_ordinary_text(text, names)
+            tally.documents -= bool(segments[0]) and not starts_document  # it goes on from the chunk before
+            for segment in segments:
+                if not segment:
                     continue
                 tally.documents += 1
-                yield from _lines_of(_cleaned(stretch, tally), longest, long_lines, tally)
+                yield from _iter_lines(_clean_text(segment, tally), longest, long_lines, tally)
         advance(chunk.read_nbytes)
 
 
-def sampled(sentences: Iterable[bytes], most: int, seed: int) -> list[bytes]:
+def sample_sentences(sentences: Iterable[bytes], maximum: int, seed: int) -> list[bytes]:
     """Some of the sentences, each as likely to be among them as any other; the same for the same seed."""
-    kept: list[bytes] = []
+    sample: list[bytes] = []
     chance = random.Random(seed)
     for i, sentence in enumerate(sentences):
-        if i < most:
-            kept.append(sentence)
-        elif (place := chance.randrange(i + 1)) < most:
-            kept[place] = sentence
-    return kept
+        if i < maximum:
+            sample.append(sentence)
+        elif (index := chance.randrange(i + 1)) < maximum:
+            sample[index] = sentence
+    return sample
 
 
-def cut_line(line: bytes, longest: int) -> Iterator[bytes]:
+def split_line(line: bytes, longest: int) -> Iterator[bytes]:
     r"""Parts of a line, none longer than `longest` bytes.
 
     They are cut at blanks, which are left out as the ends of lines are; where the second half of what fits
     has no blank, between two characters.
 
-    >>> list(cut_line(b"one two three", 8)), list(cut_line("ééé".encode(), 5))
+    >>> list(split_line(b"one two three", 8)), list(split_line("ééé".encode(), 5))
     ([b'one two', b'three'], [b'\xc3\xa9\xc3\xa9', b'\xc3\xa9'])
     """
     start = 0
@@ -136,7 +136,7 @@ def cut_line(line: bytes, longest: int) -> Iterator[bytes]:
     yield line[start:]
 
 
-def _cleaned(text: Text, tally: Tally) -> bytes:
+def _clean_text(text: Text, tally: Tally) -> bytes:
     """The text in valid UTF-8."""
     data = to_utf8(text)
     tally.nbytes += len(data)
@@ -153,7 +153,7 @@ def _cleaned(text: Text, tally: Tally) -> bytes:
     return data
 
 
-def _lines_of(text: bytes, longest: int, long_lines: LongLines, tally: Tally) -> Iterator[bytes]:
+def _iter_lines(text: bytes, longest: int, long_lines: LongLines, tally: Tally) -> Iterator[bytes]:
     tally.nuls += text.count(b"\0")
     tally.reserved += text.count(_RESERVED)
     for line in filter(None, _LINE_ENDS.split(text)):
@@ -163,6 +163,6 @@ def _lines_of(text: bytes, longest: int, long_lines: LongLines, tally: Tally) ->
         tally.long_lines += 1
         tally.long_bytes += len(line)
         if long_lines == "split":
-            for part in filter(None, cut_line(line, longest)):
+            for part in filter(None, split_line(line, longest)):
                 tally.parts += 1
                 yield part

@@ -9,17 +9,23 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tokjax._util.checks import checked_float, checked_int
-from tokjax._util.progress import progress_bar, spinner
+from tokjax._util.checks import check_float, check_int
+from tokjax._util.progress import show_progress_bar, show_spinner
 from tokjax.bpe.chunks import as_segments
 from tokjax.core.errors import InvalidArgumentError, TrainingError
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import MAX_ID
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import ModelType
-from tokjax.pretokenize.special_tokens import checked_special
-from tokjax.trainer.records import Trained, TrainingStats, exhausted_by
-from tokjax.trainer.sentencepiece.sentences import LongLines, Tally, lines_of_corpus, read_sentences, sampled
+from tokjax.pretokenize.special_tokens import check_special_names
+from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
+from tokjax.trainer.sentencepiece.sentences import (
+    LongLines,
+    Tally,
+    open_line_corpus,
+    read_sentences,
+    sample_sentences,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -126,14 +132,14 @@ def train_sentencepiece(
     mappingproxy({'<unk>': 0, '</s>': 1})
     """
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
-    workers = _WORKERS if workers is None else checked_int("workers", workers, least=1)
-    special = tuple(checked_special(special_tokens))
-    named = _named_pieces(roles, special, user_defined_symbols)
+    workers = _WORKERS if workers is None else check_int("workers", workers, minimum=1)
+    special = tuple(check_special_names(special_tokens))
+    named = _collect_named_pieces(roles, special, user_defined_symbols)
     _check_choices(model_type=model_type, normalization=normalization, long_lines=long_lines)
     _check_vocab_size(vocab_size, len(named), byte_fallback)
     vocab_size = int(vocab_size)
-    coverage = checked_float("character_coverage", character_coverage, least=0.98, most=1)
-    longest = checked_int("max_sentence_bytes", max_sentence_bytes, least=16)
+    coverage = check_float("character_coverage", character_coverage, minimum=0.98, maximum=1)
+    longest = check_int("max_sentence_bytes", max_sentence_bytes, minimum=16)
     options = {
         "model_type": model_type,
         "vocab_size": vocab_size,
@@ -144,31 +150,33 @@ def train_sentencepiece(
         "split_digits": bool(split_digits),
         "user_defined_symbols": list(user_defined_symbols),
     }
-    told = {
+    library_options = {
         "normalization_rule_name": normalization,
         "control_symbols": [name for name in special if name not in roles.values()],
         "max_sentence_length": longest,
         "num_threads": workers,
         "hard_vocab_limit": False,
-        **_ids_of_roles(roles),
+        **_build_role_options(roles),
     }
-    most = None if max_sentences is None else checked_int("max_sentences", max_sentences, least=1)
-    seed = checked_int("seed", seed)
+    maximum = None if max_sentences is None else check_int("max_sentences", max_sentences, minimum=1)
+    seed = check_int("seed", seed)
     tally, begin = Tally(), time.perf_counter()
-    corpus = lines_of_corpus(source, special)
+    corpus = open_line_corpus(source, special)
     with ExitStack() as shown:
-        advance = shown.enter_context(progress_bar("reading", corpus.nbytes, unit="bytes", enabled=progress))
+        advance = shown.enter_context(
+            show_progress_bar("reading", corpus.nbytes, unit="bytes", enabled=progress)
+        )
 
         def begin_training() -> None:
             shown.close()
-            shown.enter_context(spinner("training", enabled=progress))
+            shown.enter_context(show_spinner("training", enabled=progress))
 
         sentences = read_sentences(corpus.chunks, special, longest, long_lines, tally, advance)
-        if most is not None:
-            sentences = iter(sampled(sentences, most, seed))
-        feed = _Feed(sentences, begin_training)
-        proto = _train_by_library(feed, options | told)
-    seconds = {"reading": feed.read_at - begin, "training": time.perf_counter() - feed.read_at}
+        if maximum is not None:
+            sentences = iter(sample_sentences(sentences, maximum, seed))
+        stream = _SentenceStream(sentences, begin_training)
+        proto = _train_with_library(stream, options | library_options)
+    seconds = {"reading": stream.read_at - begin, "training": time.perf_counter() - stream.read_at}
     tokenizer = sentencepiece(proto, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
     described = {
         "trainer": "sentencepiece",
@@ -177,22 +185,24 @@ def train_sentencepiece(
         "normalization": normalization,
         "max_sentence_bytes": longest,
         "long_lines": long_lines,
-        "max_sentences": most,
+        "max_sentences": maximum,
         "seed": seed,
         "workers": workers,
         **{f"{role}_token": name for role, name in roles.items()},
     }
-    stats = _stats_of(tokenizer, feed, tally, seconds, corpus.files, vocab_size=vocab_size, longest=longest)
+    stats = _build_stats(
+        tokenizer, stream, tally, seconds, corpus.files, vocab_size=vocab_size, longest=longest
+    )
     return TrainedSentencePiece(tokenizer, stats, described)
 
 
-class _Feed:
+class _SentenceStream:
     """Gives the library its sentences.
 
     Attributes:
         count: how many were given.
         nbytes: how many bytes they have.
-        words: the hashes of all different words.
+        word_hashes: the hashes of all different words.
         measured: the first of the sentences.
         measured_bytes: how many bytes these have.
         failure: the error that ended the reading: the library may hide it, and go on with what was read.
@@ -201,7 +211,7 @@ class _Feed:
 
     def __init__(self, sentences: Iterator[bytes], at_end: Callable[[], None]) -> None:
         self.count = self.nbytes = self.measured_bytes = 0
-        self.words: set[int] = set()
+        self.word_hashes: set[int] = set()
         self.measured: list[bytes] = []
         self.failure: BaseException | None = None
         self.read_at = 0.0
@@ -211,7 +221,7 @@ class _Feed:
     def __iter__(self) -> Iterator[bytes]:
         try:
             for sentence in self._sentences:
-                self._take_in(sentence)
+                self._add_sentence(sentence)
                 yield sentence
             self.read_at = time.perf_counter()
             self._at_end()
@@ -219,35 +229,35 @@ class _Feed:
             self.failure = error
             raise
 
-    def _take_in(self, sentence: bytes) -> None:
+    def _add_sentence(self, sentence: bytes) -> None:
         self.count += 1
         self.nbytes += len(sentence)
-        self.words.update(map(hash, sentence.split()))
+        self.word_hashes.update(map(hash, sentence.split()))
         if self.measured_bytes < _MEASURED_BYTES:
             self.measured.append(sentence)
             self.measured_bytes += len(sentence)
 
 
-def _train_by_library(feed: _Feed, options: dict[str, Any]) -> bytes:
+def _train_with_library(stream: _SentenceStream, options: dict[str, Any]) -> bytes:
     """The model, serialized."""
     from sentencepiece import SentencePieceTrainer  # noqa: PLC0415 (slow to import)
 
     model = io.BytesIO()
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=iter(feed), model_writer=model, minloglevel=_ERRORS_ONLY, **options
+            sentence_iterator=iter(stream), model_writer=model, minloglevel=_ERRORS_ONLY, **options
         )
     except Exception as error:
-        if feed.failure is None:
-            raise _clear_error(error, feed, options) from error
-    if feed.failure is not None:
-        raise feed.failure
+        if stream.failure is None:
+            raise _translate_error(error, stream, options) from error
+    if stream.failure is not None:
+        raise stream.failure
     return model.getvalue()
 
 
-def _clear_error(error: Exception, feed: _Feed, options: dict[str, Any]) -> Exception:
+def _translate_error(error: Exception, stream: _SentenceStream, options: dict[str, Any]) -> Exception:
     """What to raise for an error of the library."""
-    if not feed.count:
+    if not stream.count:
         return TrainingError("the source has no text to train on: no line, or none that was not left out")
     too_small = re.search(r"smaller than required_chars\. (\d+) vs (\d+)", str(error))
     if too_small:
@@ -259,13 +269,13 @@ def _clear_error(error: Exception, feed: _Feed, options: dict[str, Any]) -> Exce
         )
     if "(all_chars_count) > (0)" in str(error):
         return TrainingError("the source has no text to train on: it has white space only")
-    said = _INTERNAL.sub("", str(error)).strip() or str(error)
-    return TrainingError(f"the sentencepiece library could not train: {said}")
+    message = _INTERNAL.sub("", str(error)).strip() or str(error)
+    return TrainingError(f"the sentencepiece library could not train: {message}")
 
 
-def _stats_of(
+def _build_stats(
     tokenizer: SentencePieceTokenizer,
-    feed: _Feed,
+    stream: _SentenceStream,
     tally: Tally,
     seconds: dict[str, float],
     files: tuple[SourceFile, ...],
@@ -273,23 +283,23 @@ def _stats_of(
     vocab_size: int,
     longest: int,
 ) -> TrainingStats:
-    notes = [f"sentences trained on: {feed.count:,} ({feed.nbytes:,} bytes)", *tally.notes(longest)]
-    if feed.measured_bytes < feed.nbytes:
-        notes.append(f"bytes_per_token is of the first {feed.measured_bytes:,} bytes of them")
-    num_tokens = len(tokenizer.encode_segments(as_segments(feed.measured), sources=False).ids)
+    notes = [f"sentences trained on: {stream.count:,} ({stream.nbytes:,} bytes)", *tally.notes(longest)]
+    if stream.measured_bytes < stream.nbytes:
+        notes.append(f"bytes_per_token is of the first {stream.measured_bytes:,} bytes of them")
+    num_tokens = len(tokenizer.encode_segments(as_segments(stream.measured), sources=False).ids)
     return TrainingStats(
         documents=tally.documents,
         bytes=tally.nbytes,
-        unique_words=len(feed.words),
+        unique_words=len(stream.word_hashes),
         seconds=seconds,
-        bytes_per_token=feed.measured_bytes / num_tokens if num_tokens else 0.0,
-        exhausted=exhausted_by(tokenizer.vocabulary, vocab_size, "more pieces"),
+        bytes_per_token=stream.measured_bytes / num_tokens if num_tokens else 0.0,
+        exhausted=is_exhausted(tokenizer.vocabulary, vocab_size, "more pieces"),
         files=files,
         notes=tuple(notes),
     )
 
 
-def _named_pieces(
+def _collect_named_pieces(
     roles: dict[str, str | None], special_tokens: tuple[str, ...], symbols: Sequence[str]
 ) -> list[str]:
     """All pieces that are not learned, each once."""
@@ -320,7 +330,7 @@ def _named_pieces(
     return list(reserved)
 
 
-def _ids_of_roles(roles: dict[str, str | None]) -> dict[str, int | str]:
+def _build_role_options(roles: dict[str, str | None]) -> dict[str, int | str]:
     """The library's options for the pieces with a role; of two roles for one piece it knows the first."""
     options: dict[str, int | str] = {}
     pieces: list[str] = []
@@ -333,18 +343,18 @@ def _ids_of_roles(roles: dict[str, str | None]) -> dict[str, int | str]:
     return options
 
 
-def _check_choices(**given: str) -> None:
-    for (name, value), choices in zip(given.items(), (ModelType, Normalization, LongLines), strict=True):
+def _check_choices(**chosen: str) -> None:
+    for (name, value), choices in zip(chosen.items(), (ModelType, Normalization, LongLines), strict=True):
         if value not in get_args(choices):
             raise InvalidArgumentError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r}")
 
 
 def _check_vocab_size(vocab_size: int, num_named: int, byte_fallback: bool) -> None:
-    least = num_named + 256 * byte_fallback + 1
-    if checked_int("vocab_size", vocab_size) > MAX_ID + 1:
+    minimum = num_named + 256 * byte_fallback + 1
+    if check_int("vocab_size", vocab_size) > MAX_ID + 1:
         raise InvalidArgumentError(f"vocab_size must be at most {MAX_ID + 1}, not {vocab_size}")
-    if vocab_size < least:
+    if vocab_size < minimum:
         raise InvalidArgumentError(
             f"vocab_size is {vocab_size}; {num_named} special tokens and symbols, "
-            f"{'256 bytes' if byte_fallback else 'no bytes'} and one piece need at least {least}"
+            f"{'256 bytes' if byte_fallback else 'no bytes'} and one piece need at least {minimum}"
         )

@@ -1,0 +1,230 @@
+"""Every batching function that runs under `jax.jit`, with arrays of the size of a large batch."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import tokjax
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from numpy.typing import NDArray
+
+    Cases = dict[str, tuple[Callable[..., Any], tuple[Any, ...]]]
+    """Functions by name, with their arguments."""
+
+VOCAB_SIZE = 50_257
+SENTINELS = range(VOCAB_SIZE, VOCAB_SIZE + 1000)
+EOS, PAD, MASK = 1, 0, 2
+SEGMENTS = 8
+SPANS, WORDS = 16, 64
+BYTES_PER_TOKEN = 4
+TAGS = tokjax.TagSet(("PER", "LOC", "ORG"))
+MASKED_ROWS = 64
+"""Of so many rows one gets a mask of attention, which is as wide as it is long."""
+
+
+class Batch(NamedTuple):
+    """The arrays that functions are given: `(rows, length)`, on the host.
+
+    Attributes:
+        ids: random ones.
+        padded: 1 on tokens and 0 on padding, which is at the right.
+        holes: the same, with a tenth of the tokens marked as padding.
+        segments: from 1.
+        lengths: tokens a row.
+    """
+
+    ids: NDArray[np.int32]
+    padded: NDArray[np.int32]
+    holes: NDArray[np.int32]
+    segments: NDArray[np.int32]
+    lengths: NDArray[np.int32]
+
+
+def make_batch(rows: int, length: int) -> Batch:
+    """Random rows, from a quarter full to full."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(length // 4, length + 1, rows).astype(np.int32)
+    present = np.arange(length) < lengths[:, None]
+    return Batch(
+        rng.integers(3, VOCAB_SIZE, (rows, length), dtype=np.int32),
+        present.astype(np.int32),
+        (present & (rng.random((rows, length)) < 0.9)).astype(np.int32),
+        np.sort(rng.integers(1, SEGMENTS + 1, (rows, length), dtype=np.int32), axis=1),
+        lengths,
+    )
+
+
+def make_cases(rows: int, length: int) -> Iterator[tuple[str, tuple[Callable[..., Any], tuple[Any, ...]]]]:
+    """All of them; arrays are made of one kind of function at a time."""
+    batch = make_batch(rows, length)
+    for part in (
+        make_padding_cases,
+        make_label_cases,
+        make_packing_cases,
+        make_mask_cases,
+        make_objective_cases,
+        make_alignment_cases,
+    ):
+        yield from part(batch).items()
+
+
+def _make_ragged(batch: Batch) -> tokjax.Ragged:
+    return tokjax.ragged_from_rows([row[:n] for row, n in zip(batch.ids, batch.lengths, strict=True)])
+
+
+def _make_draws(*shape: int) -> Any:
+    return tokjax.draw_uniform(np.random.default_rng(0), shape)
+
+
+def make_padding_cases(batch: Batch) -> Cases:
+    length = batch.ids.shape[1]
+    pad = partial(tokjax.pad_ragged, length=length, pad_id=PAD)
+    of_rows = partial(tokjax.batch_pad_sequences, max_length=length, pad_value=PAD)
+    of_one = partial(tokjax.pad_sequence, max_length=2 * batch.ids.size, pad_value=PAD)
+    return {
+        "pad_ragged": (pad, (_make_ragged(batch),)),
+        "batch_pad_sequences": (of_rows, (batch.ids, batch.lengths)),
+        "pad_sequence": (of_one, (batch.ids.reshape(-1),)),
+    }
+
+
+def make_label_cases(batch: Batch) -> Cases:
+    labels = tokjax.causal_lm_labels
+    ends = partial(tokjax.find_document_boundaries, eos_token=EOS, max_documents=batch.ids.size // 64)
+    return {
+        "labels, right-padded": (labels, (batch.ids, batch.padded)),
+        "labels, segments": (
+            lambda i, m, s: labels(i, m, segment_ids=s),
+            (batch.ids, batch.padded, batch.segments),
+        ),
+        "labels, holes": (labels, (batch.ids, batch.holes)),
+        "labels, loss mask": (
+            lambda i, m, c: labels(i, m, loss_mask=c),
+            (batch.ids, batch.padded, batch.holes),
+        ),
+        "to_one_based": (tokjax.to_one_based, (batch.ids,)),
+        "to_zero_based": (tokjax.to_zero_based, (batch.ids,)),
+        "find_document_boundaries": (ends, (np.where(batch.ids % 97, batch.ids, EOS).reshape(-1),)),
+    }
+
+
+def make_packing_cases(batch: Batch) -> Cases:
+    ragged = _make_ragged(batch)
+    plan = tokjax.plan_packing(ragged.lengths, batch.ids.shape[1], "best_fit")
+    blocks = tokjax.apply_packing(plan, ragged, pad_id=PAD)
+    segments = (batch.segments,)
+    return {
+        "apply_packing": (partial(tokjax.apply_packing, pad_id=PAD), (plan, ragged)),
+        "segment_lengths": (partial(tokjax.segment_lengths, max_segments=SEGMENTS), segments),
+        "cu_seqlens": (partial(tokjax.cu_seqlens, max_segments=SEGMENTS), segments),
+        "cudnn_segments": (partial(tokjax.cudnn_segments, max_segments=SEGMENTS), segments),
+        "PackedBlocks.causal_lm_labels": (tokjax.PackedBlocks.causal_lm_labels, (blocks,)),
+        "PackedBlocks.to_maxtext": (tokjax.PackedBlocks.to_maxtext, (blocks,)),
+        "PackedBlocks.to_grain": (tokjax.PackedBlocks.to_grain, (blocks,)),
+        "PackedBlocks.to_levanter": (tokjax.PackedBlocks.to_levanter, (blocks,)),
+        "PackedBlocks.to_huggingface": (tokjax.PackedBlocks.to_huggingface, (blocks,)),
+    }
+
+
+def make_mask_cases(batch: Batch) -> Cases:
+    length = batch.ids.shape[1]
+    few = max(1, len(batch.ids) // MASKED_ROWS)
+    segments, padded, starts = batch.segments[:few], batch.padded[:few], batch.lengths[:few] // 2
+    prefixes = (np.arange(length) < starts[:, None]).astype(np.int32)
+    seen = np.asarray(tokjax.segment_mask(segments))
+    make = tokjax.make_attention_mask
+    named = f", {few} rows"
+    return {
+        "create_attention_mask": (partial(tokjax.create_attention_mask, max_length=length), (batch.lengths,)),
+        "padding_mask": (tokjax.padding_mask, (batch.padded,)),
+        f"attention mask{named}": (lambda s: make(segment_ids=s), (segments,)),
+        f"attention mask, padding{named}": (lambda m: make(attention_mask=m), (padded,)),
+        f"attention mask, window{named}": (lambda s: make(segment_ids=s, window=128), (segments,)),
+        f"attention mask, prefix{named}": (lambda p: make(in_prefix=p), (prefixes,)),
+        f"segment_mask{named}": (tokjax.segment_mask, (segments,)),
+        f"prefix_mask{named}": (tokjax.prefix_mask, (prefixes,)),
+        f"unmask_empty_rows{named}": (tokjax.unmask_empty_rows, (seen,)),
+        f"additive_mask{named}": (partial(tokjax.additive_mask, dtype="bfloat16"), (seen,)),
+    }
+
+
+def make_objective_cases(batch: Batch) -> Cases:
+    rows, length = batch.ids.shape
+    ids, mask, one_a_token = batch.ids, batch.padded, _make_draws(rows, length)
+    ragged = _make_ragged(batch)
+    hide = partial(tokjax.masked_lm, mask_id=MASK, vocab_size=VOCAB_SIZE)
+    corrupt = partial(tokjax.span_corruption, sentinel_ids=SENTINELS, eos_id=EOS, pad_id=PAD)
+    mix = partial(
+        tokjax.denoising_mixture,
+        denoisers=tokjax.UL2_DENOISERS,
+        sentinel_ids=SENTINELS,
+        eos_id=EOS,
+        pad_id=PAD,
+    )
+    size = len(ragged.ids) + 3 * rows
+    middle = partial(tokjax.fill_in_the_middle, prefix_id=3, middle_id=4, suffix_id=5, size=size)
+    answers = partial(tokjax.assistant_loss_mask, start_ids=[7, 8], end_ids=[9])
+    return {
+        "draw_uniform": (partial(tokjax.draw_uniform, shape=(rows, 3, length)), (jax.random.key(0),)),
+        "masked language modelling": (
+            lambda i, d, s: hide(i, d, special_tokens_mask=s),
+            (ids, _make_draws(rows, 3, length), 1 - mask),
+        ),
+        "span_corruption": (corrupt, (ids, mask, one_a_token)),
+        "denoising_mixture": (mix, (ids, mask, _make_draws(rows, length + 1))),
+        "prefix_lm": (tokjax.prefix_lm, (ids, mask, _make_draws(rows))),
+        "fill_in_the_middle": (middle, (ragged, _make_draws(rows, 4))),
+        "completion_loss_mask": (partial(tokjax.completion_loss_mask, length=length), (batch.lengths,)),
+        "assistant_loss_mask": (answers, (np.where(ids % 31, ids, 7),)),
+    }
+
+
+def make_alignment_cases(batch: Batch) -> Cases:
+    """Tokens of four bytes each, some words, and some entities a row."""
+    rows, length = batch.ids.shape
+    starts = 1 + BYTES_PER_TOKEN * np.arange(length, dtype=np.int32)
+    offsets = np.broadcast_to(np.stack([starts, starts + BYTES_PER_TOKEN], -1), (rows, length, 2))
+    offsets = offsets * batch.padded[..., None]
+    spans = np.concatenate([_make_spans(rows, length, SPANS), np.ones((rows, SPANS, 1), np.int32)], -1)
+    word_ids = np.where(batch.padded, np.arange(length) * WORDS // length, -1).astype(np.int32)
+    word_labels = np.ones((rows, WORDS), np.int32)
+    few = max(1, rows // MASKED_ROWS)
+    read = partial(tokjax.words_from_labels, num_words=WORDS)
+    return {
+        "align_span_arrays": (partial(tokjax.align_span_arrays, tagset=TAGS), (offsets, spans)),
+        "labels_from_words": (tokjax.labels_from_words, (word_ids, word_labels)),
+        "words_from_labels": (read, (word_ids, batch.padded)),
+        "words_from_labels, majority": (
+            partial(read, method="majority", tagset=TAGS),
+            (word_ids, batch.padded),
+        ),
+        f"word_ids_from_spans, {few} rows": (
+            tokjax.word_ids_from_spans,
+            (offsets[:few], _make_spans(few, length, WORDS)),
+        ),
+    }
+
+
+def _make_spans(rows: int, length: int, count: int) -> NDArray[np.int32]:
+    """Stretches of bytes, half as long as they are apart."""
+    step = BYTES_PER_TOKEN * length // count
+    starts = 1 + step * np.arange(count, dtype=np.int32)
+    return np.broadcast_to(np.stack([starts, starts + step // 2], -1), (rows, count, 2)).astype(np.int32)
+
+
+def put_on_device(arguments: Any) -> Any:
+    """The arrays, put on the default device."""
+    return jax.tree.map(jnp.asarray, arguments)
+
+
+def nbytes(*trees: Any) -> int:
+    """Bytes of all arrays."""
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(trees))

@@ -1,0 +1,434 @@
+"""Random `tokenizer.json` definitions, and texts that reach their vocabulary and special tokens.
+
+A definition is drawn around one of the layouts that are published (`_LAYOUTS`), and each of its parts may be
+exchanged for any other of the format. So some run on tokjax's own types, and others on the library.
+"""
+
+import base64
+import string
+from functools import cache
+
+from hypothesis import strategies as st
+
+from tests.train_sentencepiece_models import train_by_library
+from tokjax.models.sentencepiece_files import iter_fields
+from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
+from tokjax.pretokenize.patterns import PATTERNS
+
+flags = st.booleans()
+BYTES = [map_bytes_to_unicode(bytes([byte])) for byte in range(256)]
+BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
+CONTROL = ["[UNK]", "[CLS]", "[SEP]", "<s>"]
+LETTERS = [*"abcehilot", "é", "日", "x"]
+SPLITS = ["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]
+
+
+def one_of(*values):
+    return st.sampled_from(values)
+
+
+def step(kind, **options):
+    return st.fixed_dictionaries({"type": st.just(kind), **options})
+
+
+def optional_step(strategy):
+    """The strategy, or no such part."""
+    return st.none() | strategy
+
+
+def sequence(name, steps, maximum=3):
+    """Some steps in a row, or one of them."""
+    rows = st.lists(steps, max_size=maximum)
+    return steps | st.fixed_dictionaries({"type": st.just("Sequence"), name: rows})
+
+
+class CharacterMap(str):
+    """A table in base64, 300 kB long, whose `repr` is short enough for the report of a failing example."""
+
+    __slots__ = ()
+
+    def __repr__(self):
+        return "character_map()"
+
+
+@cache
+def character_map():
+    """SentencePiece's table of NMT and NFKC, as a `tokenizer.json` holds it."""
+    [rules] = [value for number, value in iter_fields(train_by_library(vocab_size=300)) if number == 3]
+    return CharacterMap(base64.b64encode(dict(iter_fields(rules))[2]).decode("ascii"))
+
+
+patterns = st.fixed_dictionaries({"String": one_of(" ", "a", "-", "▁", "é", "  ")}) | st.fixed_dictionaries(
+    {"Regex": one_of(r"\s+", r"[aé]", r"\d", *(PATTERNS[name] for name in ("llama3", "o200k")))}
+)
+normalizers = sequence(
+    "normalizers",
+    st.one_of(
+        step(
+            "BertNormalizer",
+            clean_text=flags,
+            handle_chinese_chars=flags,
+            strip_accents=st.none() | flags,
+            lowercase=flags,
+        ),
+        step("Strip", strip_left=flags, strip_right=flags),
+        one_of("StripAccents", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Nmt", "ByteLevel").flatmap(step),
+        step("Replace", pattern=patterns, content=one_of("", " ", "▁", "ab", "é")),
+        step("Prepend", prepend=one_of("▁", " ", "x", "ab")),
+        step("Precompiled", precompiled_charsmap=st.builds(character_map)),
+    ),
+)
+byte_level = step("ByteLevel", add_prefix_space=flags, trim_offsets=flags, use_regex=flags)
+metaspace = step(
+    "Metaspace",
+    replacement=one_of("▁", "▁", "▁", "_"),
+    prepend_scheme=one_of("always", "first", "never"),
+    split=flags,
+)
+split = step("Split", pattern=patterns, behavior=st.sampled_from(SPLITS), invert=flags)
+pre_tokenizers = sequence(
+    "pretokenizers",
+    st.one_of(
+        byte_level,
+        metaspace,
+        split,
+        one_of("BertPreTokenizer", "Whitespace", "WhitespaceSplit", "UnicodeScripts").flatmap(step),
+        step("CharDelimiterSplit", delimiter=one_of(" ", "-", "a")),
+        step("Punctuation", behavior=st.sampled_from(SPLITS)),
+        step("Digits", individual_digits=flags),
+        step("FixedLength", length=st.integers(1, 4)),
+    ),
+)
+decoders = sequence(
+    "decoders",
+    st.one_of(
+        byte_level,
+        metaspace,
+        step("WordPiece", prefix=one_of("##", "@@"), cleanup=flags),
+        step("BPEDecoder", suffix=one_of("</w>", "a")),
+        step("CTC", pad_token=one_of("<s>", "a"), word_delimiter_token=one_of("|", "▁"), cleanup=flags),
+        one_of("ByteFallback", "Fuse").flatmap(step),
+        step("Replace", pattern=patterns, content=one_of("", " ", "é")),
+        step("Strip", content=one_of(" ", "a"), start=st.integers(0, 2), stop=st.integers(0, 2)),
+    ),
+)
+
+
+@st.composite
+def words(draw, alphabet, minimum=0):
+    """Different words of some parts, to be tokens."""
+    of_parts = st.lists(st.sampled_from(alphabet), min_size=1, max_size=4).map("".join)
+    return draw(st.lists(of_parts, min_size=minimum, max_size=12, unique=True))
+
+
+def number_tokens(forms):
+    return {form: id_ for id_, form in enumerate(dict.fromkeys(forms))}
+
+
+@st.composite
+def merges(draw, alphabet, prefix):
+    """Merges of an alphabet, each of two tokens that there are, and all tokens; the second has the prefix."""
+    tokens, made = list(alphabet), []
+    for _ in range(draw(st.integers(0, 12))):
+        left, right = draw(st.sampled_from(tokens[-24:])), draw(st.sampled_from(tokens[-24:]))
+        token = left + right.removeprefix(prefix)
+        if right.startswith(prefix) and len(token) <= 12 and (left, right) not in made:
+            made.append((left, right))
+            tokens += [token] if token not in tokens else []
+    return tokens, [list(pair) for pair in made]
+
+
+@st.composite
+def bpe(draw, alphabet, more=(), **options):
+    prefix = options.get("continuing_subword_prefix", draw(one_of(None, None, None, "", "##")))
+    tokens, made = draw(merges(alphabet, prefix or ""))
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": draw(one_of(None, "[UNK]", "a")),
+        "continuing_subword_prefix": prefix,
+        "end_of_word_suffix": draw(one_of(None, None, None, "", "</w>")),
+        "fuse_unk": draw(flags),
+        "byte_fallback": draw(flags),
+        "ignore_merges": draw(flags),
+        "vocab": number_tokens([*CONTROL, *more, *tokens]),
+        "merges": made,
+    } | options
+
+
+PLAIN = {"unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None}
+byte_level_bpe = bpe([*BYTES, *"Ġab"], **PLAIN, byte_fallback=False)
+byte_fallback_bpe = bpe(
+    ["▁", *LETTERS],
+    BYTE_PIECES,
+    **PLAIN | {"unk_token": "[UNK]"},
+    byte_fallback=True,
+    fuse_unk=True,
+    ignore_merges=False,
+)
+any_bpe = bpe([*LETTERS, "▁", "Ġ", "_", " ", "</w>", "##a"]) | bpe(BYTES) | bpe([*BYTE_PIECES, *LETTERS])
+
+
+@st.composite
+def wordpiece(draw):
+    tokens = draw(words(LETTERS))
+    prefix = draw(one_of("##", "##", "##", "##", "@", ""))
+    going_on = [prefix + token for token in draw(words(LETTERS))]
+    return {
+        "type": "WordPiece",
+        "unk_token": "[UNK]",
+        "continuing_subword_prefix": prefix,
+        "max_input_chars_per_word": draw(one_of(100, 3)),
+        "vocab": number_tokens([*CONTROL, *LETTERS[:6], *tokens, *going_on, "!", "'"]),
+    }
+
+
+@st.composite
+def word_level(draw):
+    tokens = draw(words([*LETTERS, "!", "日"]))
+    unknown = draw(one_of("[UNK]", "[UNK]", "[UNK]", "[UNK]", "a", "missing"))
+    return {
+        "type": "WordLevel",
+        "unk_token": unknown,
+        "vocab": number_tokens([*CONTROL, *LETTERS[:6], *tokens]),
+    }
+
+
+@st.composite
+def unigram(draw):
+    forms = [*CONTROL, *draw(words([*LETTERS, "▁"])), "▁", *LETTERS[:6]]
+    forms += BYTE_PIECES if draw(flags) else []
+    score = st.integers(-9, -1).map(float)
+    return {
+        "type": "Unigram",
+        "unk_id": draw(one_of(0, 0, 3, None)),
+        "byte_fallback": draw(flags),
+        "vocab": [[form, draw(score)] for form in dict.fromkeys(forms)],
+    }
+
+
+def get_forms(model):
+    vocab = model["vocab"]
+    return number_tokens(form for form, _ in vocab) if model["type"] == "Unigram" else vocab
+
+
+@st.composite
+def added_tokens(draw, model):
+    """Some added tokens: of the model's vocabulary, and new ones, with ids as the library gives them."""
+    forms = get_forms(model)
+    contents = st.sampled_from(
+        [
+            *CONTROL,
+            "a",
+            "<new>",
+            "New",
+            "ab",
+            " ",
+            "\n",
+            "  a",
+            "b ",
+            "é",
+            "日本",
+            "Ġ",
+            "▁",
+            "<new",
+            "É",
+            "n-e",
+        ]
+    )
+    names = draw(st.lists(contents, max_size=4, unique=True))
+    usual = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
+    tokens, next_id = [], max(forms.values()) + 1
+    if draw(one_of(True, True, False)):  # (as most files have it)
+        names = [*CONTROL, *(name for name in names if name not in CONTROL)]
+        drawn = st.sampled_from([("lstrip",), ("rstrip",), (), (), ()]).map(dict.fromkeys)
+        drawn = drawn.map(lambda some: usual | dict.fromkeys(some, True))
+    else:
+        drawn = st.fixed_dictionaries(dict.fromkeys(usual, flags))
+    for name in names:
+        id_ = forms.get(name, next_id)
+        next_id += id_ == next_id
+        special = name in CONTROL or draw(flags)
+        tokens.append({"id": id_, "content": name, **draw(drawn), "special": special})
+    return tokens
+
+
+@st.composite
+def post_processors(draw, ids):
+    """Processors that insert control tokens."""
+    pair_of = [["[SEP]", ids["[SEP]"]], ["[CLS]", ids["[CLS]"]]]
+    types = st.integers(0, 2)
+    token = one_of("[CLS]", "[SEP]", "<s>").flatmap(
+        lambda name: st.fixed_dictionaries({"SpecialToken": st.just({"id": name, "type_id": draw(types)})})
+    )
+    around = st.lists(token, max_size=2)
+
+    def template(*texts):
+        pieces = [*draw(around)]
+        for name in texts:
+            pieces += [{"Sequence": {"id": name, "type_id": draw(types)}}, *draw(around)]
+        return pieces
+
+    pairs = one_of("AB", "AB", "AB", "BA", "A", "B", "AAB")
+    kinds = {
+        "ByteLevel": draw(byte_level),
+        "BertProcessing": {"type": "BertProcessing", "sep": pair_of[0], "cls": pair_of[1]},
+        "RobertaProcessing": draw(
+            step("RobertaProcessing", trim_offsets=flags, add_prefix_space=flags).map(
+                lambda part: part | {"sep": pair_of[0], "cls": pair_of[1]}
+            )
+        ),
+        "TemplateProcessing": {
+            "type": "TemplateProcessing",
+            "single": template("A"),
+            "pair": template(*draw(pairs)),
+            "special_tokens": {
+                name: {"id": name, "ids": [ids[name]], "tokens": [name]} for name in CONTROL if name in ids
+            },
+        },
+    }
+    processors = [kinds[draw(st.sampled_from(sorted(kinds)))]]
+    if draw(flags) and processors[0]["type"] != "ByteLevel":
+        processors.insert(draw(st.integers(0, 1)), kinds["ByteLevel"])
+    return processors[0] if len(processors) == 1 else {"type": "Sequence", "processors": processors}
+
+
+METASPACE_DECODERS = [
+    {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+    {"type": "ByteFallback"},
+    {"type": "Fuse"},
+]
+STRIP = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+TO_MARK = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+LLAMA = {"type": "Sequence", "normalizers": [{"type": "Prepend", "prepend": "▁"}, TO_MARK]}
+BERT = {
+    "type": "BertNormalizer",
+    "clean_text": True,
+    "handle_chinese_chars": True,
+    "strip_accents": None,
+    "lowercase": True,
+}
+
+
+def make_published_split(name):
+    steps = [
+        {"type": "Split", "pattern": {"Regex": PATTERNS[name]}, "behavior": "Isolated", "invert": False},
+        {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False},
+    ]
+    return {"type": "Sequence", "pretokenizers": steps}
+
+
+def chain_steps(*steps):
+    return st.just({"type": "Sequence", "decoders": list(steps)})
+
+
+_LAYOUTS = {
+    "byte level": (
+        byte_level_bpe,
+        st.none() | st.just({"type": "NFC"}),
+        byte_level | st.sampled_from(["llama3", "o200k", "cl100k", "qwen2"]).map(make_published_split),
+        byte_level,
+    ),
+    "metaspace": (
+        byte_fallback_bpe,
+        st.none(),
+        metaspace,
+        chain_steps(*METASPACE_DECODERS) | chain_steps(*METASPACE_DECODERS, STRIP),
+    ),
+    "llama": (
+        byte_fallback_bpe,
+        st.sampled_from([LLAMA, TO_MARK]),
+        st.none(),
+        chain_steps(*METASPACE_DECODERS) | chain_steps(*METASPACE_DECODERS, STRIP),
+    ),
+    "wordpiece": (
+        wordpiece(),
+        st.none() | normalizers.filter(lambda part: part["type"] == "BertNormalizer") | st.just(BERT),
+        step("BertPreTokenizer"),
+        step("WordPiece", prefix=st.just("##"), cleanup=flags),
+    ),
+    "word level": (
+        word_level(),
+        st.none() | st.just(dict.fromkeys(BERT, False) | {"type": "BertNormalizer", "lowercase": True}),
+        one_of("WhitespaceSplit", "BertPreTokenizer").flatmap(step),
+        st.none(),
+    ),
+    "unigram": (unigram(), st.none() | st.just({"type": "NFKC"}), metaspace, metaspace),
+}
+truncations = st.fixed_dictionaries(
+    {
+        "direction": one_of("Left", "Right"),
+        "max_length": st.integers(1, 9),
+        "strategy": one_of("LongestFirst", "OnlyFirst"),
+        "stride": st.just(0),
+    }
+)
+paddings = st.fixed_dictionaries(
+    {
+        "strategy": one_of("BatchLongest", {"Fixed": 12}),
+        "direction": one_of("Left", "Right"),
+        "pad_to_multiple_of": one_of(None, 8),
+        "pad_id": st.just(0),
+        "pad_type_id": st.just(0),
+        "pad_token": st.just("[UNK]"),
+    }
+)
+
+
+@st.composite
+def definitions(draw):
+    """The parts of a `tokenizer.json`."""
+    layout = _LAYOUTS[draw(st.sampled_from(sorted(_LAYOUTS)))]
+    any_model = st.one_of(any_bpe, byte_level_bpe, byte_fallback_bpe, wordpiece(), word_level(), unigram())
+    anything = (any_model, normalizers, pre_tokenizers, decoders)
+    exchanged = draw(one_of(*[[]] * 6, [0], [1], [2], [3], [1, 3], [0, 1, 2, 3]))
+    model, *steps = (
+        draw((anything if position in exchanged else layout)[position] if position == 0 else usual)
+        for position, usual in enumerate(
+            [None, *(optional_step(anything[i]) if i in exchanged else layout[i] for i in (1, 2, 3))]
+        )
+    )
+    forms = get_forms(model)
+    return {
+        "version": "1.0",
+        "truncation": draw(st.none() | truncations) if draw(flags) else None,
+        "padding": draw(st.none() | paddings) if draw(flags) else None,
+        "added_tokens": draw(added_tokens(model)),
+        "normalizer": steps[0],
+        "pre_tokenizer": steps[1],
+        "post_processor": draw(st.none() | post_processors(forms)),
+        "decoder": steps[2],
+        "model": model,
+    }
+
+
+SPACES = [" ", " ", "  ", "\n", "\t", "\xa0", "\u3000", "\u2028"]
+HARD = [
+    *"Zß½ﬁÉ日本🙂",
+    "e\u0301",
+    "\u0301",
+    "\x00",
+    "\u200b",
+    "\x85",
+    "\xad",
+    "İ",
+    "ｱ",
+    "'s",
+    "12",
+    "n't",
+    "<0x41>",
+]
+
+
+@st.composite
+def texts(draw, definition):
+    """A text of tokens of the definition, of white space and of characters that are hard to normalise."""
+    forms = [form for form in get_forms(definition["model"]) if form not in BYTE_PIECES]
+    added = [token["content"] for token in definition["added_tokens"]] or [""]
+    parts = st.one_of(
+        st.sampled_from(SPACES),
+        st.sampled_from(forms).map(lambda form: form.replace("Ġ", " ").replace("▁", " ").removeprefix("##")),
+        st.sampled_from(added),
+        st.sampled_from([*HARD, *string.punctuation, *"▁Ġ_", "New", "a"]),
+    )
+    return "".join(draw(st.lists(parts, max_size=8)))

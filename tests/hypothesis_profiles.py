@@ -1,0 +1,27 @@
+"""Hypothesis profiles: `fast`, and `thorough`, which CI loads by `pytest --hypothesis-profile thorough`."""
+
+from hypothesis import HealthCheck, settings
+
+_EXAMPLES = {"fast": 20, "thorough": 100}
+
+
+def load_profiles():
+    for name, count in _EXAMPLES.items():
+        settings.register_profile(
+            name,
+            max_examples=count,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=[HealthCheck.too_slow],
+        )
+    settings.load_profile("fast")
+
+
+def is_thorough():
+    """Returns whether the thorough profile is loaded. pytest loads it before it imports the tests."""
+    return settings.default.max_examples == _EXAMPLES["thorough"]
+
+
+def get_max_examples(count):
+    """Returns settings with `count` examples in the thorough profile, and a fifth of them in the fast one."""
+    return settings(max_examples=max(count * settings.default.max_examples // _EXAMPLES["thorough"], 1))

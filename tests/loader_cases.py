@@ -1,0 +1,61 @@
+"""Datasets of every field, and every loader of them."""
+
+import jax
+import numpy as np
+
+import tokjax
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)},
+    special_tokens={"<s>": 256, "</s>": 257, "<pad>": 258},
+    bos_token="<s>",
+    eos_token="</s>",
+    pad_token="<pad>",
+)
+PAD = 258
+TEXTS = [f"{i:03d}" + "x" * (i * 7 % 41) for i in range(97)]
+OTHER_TEXTS = [f"{i:03d}" + "y" * (i * 5 % 23) for i in range(500, 537)]
+FIELDS = {
+    "raw": tokjax.RawTextField(),
+    "tokenized": tokjax.TokenizedTextField(TOKENIZER, max_tokens=50),
+    "packed": tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16),
+    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[16, 32], max_tokens=50),
+}
+
+
+def write_datasets(directory):
+    """Of every field one dataset of the texts, and one of others."""
+    for name, field in FIELDS.items():
+        for texts, path in ((TEXTS, directory / name), (OTHER_TEXTS, directory / f"{name} others")):
+            tokjax.write_dataset(texts, field, path, shard_size=500)
+    return {path.name: tokjax.open_dataset(path, TOKENIZER) for path in directory.iterdir()}
+
+
+LOADERS = {
+    "packed": lambda data, **options: tokjax.PackedTokenLoader(data["packed"], batch_size=12, **options),
+    "chunks": lambda data, **options: tokjax.PackedTokenLoader(
+        data["packed"], batch_size=12, documents=False, **options
+    ),
+    "raw": lambda data, **options: tokjax.SequenceLoader(data["raw"], batch_size=12, length=20, **options),
+    "tokenized": lambda data, **options: tokjax.SequenceLoader(data["tokenized"], batch_size=12, **options),
+    "multiples": lambda data, **options: tokjax.SequenceLoader(
+        data["tokenized"], batch_size=12, multiple_of=8, **options
+    ),
+    "bucketed": lambda data, **options: tokjax.BucketedLoader(data["bucketed"], batch_size=12, **options),
+    "buckets": lambda data, **options: tokjax.BucketedLoader(
+        data["tokenized"], batch_size=12, bucket_boundaries=[20, 50], **options
+    ),
+    "budget": lambda data, **options: tokjax.TokenBudgetLoader(
+        data["tokenized"], budget=700, multiple_of=8, rows_multiple_of=12, **options
+    ),
+}
+
+
+def are_equal(one, other):
+    return jax.tree.all(jax.tree.map(lambda a, b: a.dtype == b.dtype and np.array_equal(a, b), one, other))
+
+
+def count_numbers(batch):
+    """The documents of a batch, by the three digits that each begins with."""
+    ids, mask = np.asarray(batch.ids), np.asarray(batch.attention_mask)
+    return [int(bytes(row[1:4].tolist())) for row, real in zip(ids, mask, strict=True) if real.any()]

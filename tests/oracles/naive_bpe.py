@@ -1,0 +1,50 @@
+"""Byte-pair training one merge at a time, recounting everything each time."""
+
+import math
+from collections import Counter
+
+import regex
+
+from tokjax.pretokenize.patterns import PATTERNS
+
+
+def split_pretokens(text, special_tokens, pattern):
+    """Words of the ordinary text, as bytes."""
+    pieces = [text]
+    for token in sorted(special_tokens, key=len, reverse=True):
+        pieces = [part for piece in pieces for part in piece.split(token)]
+    return [
+        pretoken.encode("utf-8", "surrogateescape")
+        for piece in pieces
+        for pretoken in regex.findall(PATTERNS.get(pattern, pattern), piece)
+    ]
+
+
+def train_naively(pretokens, num_tokens, min_frequency=1, max_token_length=None):
+    """The merges, ties going to the lexicographically greatest pair of byte strings."""
+    longest = max_token_length or math.inf
+    counts = Counter(pretokens)
+    split = {pretoken: [bytes([byte]) for byte in pretoken] for pretoken in counts}
+    vocabulary = {bytes([i]) for i in range(256)}
+    merges = []
+    wanted = len(vocabulary) + num_tokens
+    while len(vocabulary) < wanted:
+        pairs = Counter()
+        for pretoken, parts in split.items():
+            for pair in zip(parts, parts[1:], strict=False):
+                if len(pair[0] + pair[1]) <= longest:
+                    pairs[pair] += counts[pretoken]
+        if not pairs:
+            break
+        best = max(pairs, key=lambda pair: (pairs[pair], pair))
+        if pairs[best] < min_frequency:
+            break
+        merges.append(best)
+        vocabulary.add(best[0] + best[1])
+        for parts in split.values():
+            i = 0
+            while i < len(parts) - 1:
+                if (parts[i], parts[i + 1]) == best:
+                    parts[i : i + 2] = [parts[i] + parts[i + 1]]
+                i += 1
+    return merges

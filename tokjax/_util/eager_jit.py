@@ -1,0 +1,81 @@
+"""Runs functions of arrays as one compiled program where they are given JAX arrays."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+import numpy as np
+
+from tokjax._util.array_namespace import is_jax, is_traced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class _ArrayLeaf:
+    """The type that stands for the leaves which are JAX arrays, among those which are not."""
+
+
+def jit_eager(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """Makes an eager call with JAX arrays run as one program, as if the function had been jitted.
+
+    Operation by operation, eager JAX would compile each of them for each new shape, and move each constant to
+    the device, which `jax.transfer_guard("disallow")` forbids. The arrays of the call are traced; whatever
+    else it is given is static. A call with NumPy arrays, or with tracers, runs the function as it is, and so
+    does one that mixes NumPy and JAX arrays (their values are checked on the host).
+
+    Args:
+        function: a function of pytrees of arrays and of hashable options, whose checks look at no values of
+            JAX arrays.
+    """
+
+    @functools.wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        if not _has_jax_array((*args, *kwargs.values())):
+            return function(*args, **kwargs)
+        import jax  # noqa: PLC0415 (loaded already)
+
+        leaves, structure = jax.tree.flatten((args, kwargs))
+        if any(is_traced(leaf) or isinstance(leaf, np.ndarray) for leaf in leaves):
+            return function(*args, **kwargs)
+        # With its type: 1, 1.0 and True are equal, and options are checked by their types.
+        static = tuple((_ArrayLeaf, None) if is_jax(leaf) else (type(leaf), leaf) for leaf in leaves)
+        try:
+            hash(static)
+        except TypeError:
+            return function(*args, **kwargs)
+        arrays = [leaf for leaf in leaves if is_jax(leaf)]
+        result: Result = _get_jitted_call()(function, structure, static, arrays)
+        return result
+
+    return call
+
+
+def _has_jax_array(values: tuple[Any, ...]) -> bool:
+    """Whether a value is a JAX array, or a tuple (a batch) that has one."""
+    if "jax" not in sys.modules:
+        return False
+    return any(is_jax(value) or (isinstance(value, tuple) and _has_jax_array(value)) for value in values)
+
+
+@functools.cache
+def _get_jitted_call() -> Any:
+    import jax  # noqa: PLC0415 (loaded already)
+
+    def run(
+        function: Callable[..., Any],
+        structure: Any,
+        static: tuple[tuple[type, Hashable], ...],
+        arrays: list[Any],
+    ) -> Any:
+        traced = iter(arrays)
+        leaves = [next(traced) if kind is _ArrayLeaf else value for kind, value in static]
+        args, kwargs = jax.tree.unflatten(structure, leaves)
+        return function(*args, **kwargs)
+
+    return jax.jit(run, static_argnums=(0, 1, 2))
