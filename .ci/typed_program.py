@@ -13,7 +13,7 @@ TEXTS = ["the cat sat on the mat", "naïve café"]
 
 trained = train_bpe(TEXTS * 9, vocab_size=280, special_tokens=["<|endoftext|>"], progress=False)
 assert_type(trained, TrainedBPE)
-assert_type(trained.tokenizer, tokjax.ByteLevelBPE)
+assert_type(trained.tokenizer, tokjax.models.ByteLevelBPE)
 assert_type(trained.merges, tuple[tuple[bytes, bytes], ...])
 
 ids = tokjax.encode(trained.tokenizer, "the cat")
@@ -31,14 +31,14 @@ packed = tokjax.pack_blocks(batch, block_size=16, pad_id=0)
 assert_type(packed, tokjax.PackedBlocks)
 assert_type(packed.ids, np.ndarray[Any, Any] | jax.Array)
 labels = tokjax.causal_lm_labels(packed.ids, packed.attention_mask, segment_ids=packed.segment_ids)
-assert_type(tokjax.plan_packing(np.array([3, 4]), 8), tokjax.PackingPlan)
-assert_type(next(tokjax.batched(TEXTS, 2)), list[str])
+assert_type(tokjax.packing.plan_packing(np.array([3, 4]), 8), tokjax.packing.PackingPlan)
+assert_type(next(tokjax.pipelines.batched(TEXTS, 2)), list[str])
 
 
-def first(batches: tokjax.PackedTokenLoader) -> tokjax.PackedBlocks | tokjax.TokenChunks:
+def first(batches: tokjax.PackedTokenLoader) -> tokjax.PackedBlocks | tokjax.datasets.TokenChunks:
     """What a loader gives is known by its type."""
     for arrays in tokjax.prefetch_to_device(batches):
-        assert_type(arrays, tokjax.PackedBlocks | tokjax.TokenChunks)
+        assert_type(arrays, tokjax.PackedBlocks | tokjax.datasets.TokenChunks)
     return batches.batch_at(0)
 
 

@@ -22,12 +22,12 @@ def use_parquet(here):
         import pyarrow.parquet
 
         pyarrow.parquet.write_table(pyarrow.table({"text": TEXTS}), path)
-    assert list(tokjax.read_documents(path, None)) == TEXTS
+    assert list(tokjax.corpus.read_documents(path, None)) == TEXTS
 
 
 def use_report(here):
-    report = tokjax.vocabulary_report(tokjax.byte_level(), TEXTS, progress=False)
-    page = tokjax.save_report_html(report, here / "report.html").read_text("utf-8")
+    report = tokjax.reports.vocabulary_report(tokjax.byte_level(), TEXTS, progress=False)
+    page = tokjax.reports.save_report_html(report, here / "report.html").read_text("utf-8")
     assert "<svg" in page
 
 
@@ -51,11 +51,11 @@ def use_remote(here):
 
         with fsspec.open(url, "w") as file:
             file.write(TEXTS[1])
-    assert b"".join(tokjax.read_documents(url, None)).decode() == TEXTS[1]
+    assert b"".join(tokjax.corpus.read_documents(url, None)).decode() == TEXTS[1]
 
 
 def use_grain(here):
-    operation = tokjax.grain_map(str.upper)
+    operation = tokjax.pipelines.grain_map(str.upper)
     import grain.python as grain
 
     loader = grain.DataLoader(
@@ -73,7 +73,7 @@ def use_torch(here):
         import torch
 
         torch.save(torch.arange(100), path)
-    tokjax.convert_dataset(path, tokjax.byte_level(), here / "data")
+    tokjax.datasets.convert_dataset(path, tokjax.byte_level(), here / "data")
     assert tokjax.open_dataset(here / "data").read(0, 100).tolist() == list(range(100))
 
 
@@ -87,7 +87,7 @@ def error_of(extra):
     with tempfile.TemporaryDirectory() as here:
         try:
             USES[extra](Path(here))
-        except tokjax.MissingExtraError as error:
+        except tokjax.errors.MissingExtraError as error:
             return str(error)
 
 

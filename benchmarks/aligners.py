@@ -57,20 +57,20 @@ def measure_alignment(documents: list[str], ranks: Path) -> dict[str, Callable[[
     entities: Entities = [[(*match.span(), "NAME") for match in NAME.finditer(part)] for part in texts]
     tokenizer = load_ranks_tokenizer(ranks)
     batch = tokjax.encode_batch_result(tokenizer, texts, add_special_tokens=False, disallowed_special=())
-    spans = tokjax.spans_from_characters(texts, entities)
-    columns = tokjax.span_columns(spans, ["NAME"])
+    spans = tokjax.align.spans_from_characters(texts, entities)
+    columns = tokjax.align.span_columns(spans, ["NAME"])
     exported = Tokenizer.from_file(str(write_vocabulary_file(ranks, "huggingface") / "tokenizer.json"))
     encodings = exported.encode_batch(texts, add_special_tokens=False)
-    by_arrays = tokjax.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
+    by_arrays = tokjax.align.align_spans(batch, columns, labels=["NAME"]).labels.tolist()
     for loop in (align_characters, align_ends):
         if by_arrays != [tag for row in loop(encodings, entities) for tag in row]:
             raise InputError(f"the loop {loop.__name__} gives other labels than tokjax")
     return {
-        "tokjax": lambda: tokjax.align_spans(
-            batch, tokjax.spans_from_characters(texts, entities), labels=["NAME"]
+        "tokjax": lambda: tokjax.align.align_spans(
+            batch, tokjax.align.spans_from_characters(texts, entities), labels=["NAME"]
         ),
-        "tokjax, spans of bytes": lambda: tokjax.align_spans(batch, spans, labels=["NAME"]),
-        "tokjax, spans of bytes in arrays": lambda: tokjax.align_spans(batch, columns, labels=["NAME"]),
+        "tokjax, spans of bytes": lambda: tokjax.align.align_spans(batch, spans, labels=["NAME"]),
+        "tokjax, spans of bytes in arrays": lambda: tokjax.align.align_spans(batch, columns, labels=["NAME"]),
         "char_to_token of each character": lambda: align_characters(encodings, entities),
         "char_to_token of both ends": lambda: align_ends(encodings, entities),
     }

@@ -28,11 +28,13 @@ def write_ids(path: Path, ids: int) -> None:
             file.write(part.tobytes())
 
 
-def write_packed_dataset(directory: Path, ids: int) -> tokjax.PackedDataset:
+def write_packed_dataset(directory: Path, ids: int) -> tokjax.datasets.PackedDataset:
     """The ids in `DIRECTORY/ids.bin`, and the dataset made of them in `DIRECTORY/large`."""
     tokenizer = tokjax.byte_level_bpe(
         {bytes([i]): i for i in range(256)}, special_tokens={"</s>": VOCAB_SIZE - 1}, eos_token="</s>"
     )
     write_ids(directory / "ids.bin", ids)
-    tokjax.convert_dataset(directory / "ids.bin", tokenizer, directory / "large", chunk_tokens=LENGTH)
+    tokjax.datasets.convert_dataset(
+        directory / "ids.bin", tokenizer, directory / "large", chunk_tokens=LENGTH
+    )
     return tokjax.open_dataset(directory / "large", verify_on_touch=False)

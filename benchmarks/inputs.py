@@ -15,7 +15,7 @@ from benchmarks.record import Input
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from tokjax import ByteLevelBPE
+    from tokjax.models import ByteLevelBPE
 
 CACHE_VARIABLE = "BENCHMARKS_CACHE"
 SEPARATOR = "<|endoftext|>"
@@ -127,6 +127,6 @@ def write_vocabulary_file(ranks: Path, kind: str) -> Path:
 
         made = directory.with_name(f"{kind}.part")
         made.mkdir(parents=True, exist_ok=True)
-        tokjax.export_tokenizer(tokjax.byte_level_bpe(read_ranks(ranks)), made, kind)
+        tokjax.formats.export_tokenizer(tokjax.byte_level_bpe(read_ranks(ranks)), made, kind)
         made.rename(directory)
     return directory

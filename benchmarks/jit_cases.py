@@ -25,7 +25,7 @@ EOS, PAD, MASK = 1, 0, 2
 SEGMENTS = 8
 SPANS, WORDS = 16, 64
 BYTES_PER_TOKEN = 4
-TAGS = tokjax.TagSet(("PER", "LOC", "ORG"))
+TAGS = tokjax.align.TagSet(("PER", "LOC", "ORG"))
 MASKED_ROWS = 64
 """Of so many rows one gets a mask of attention, which is as wide as it is long."""
 
@@ -81,7 +81,7 @@ def _make_ragged(batch: Batch) -> tokjax.Ragged:
 
 
 def _make_draws(*shape: int) -> Any:
-    return tokjax.draw_uniform(np.random.default_rng(0), shape)
+    return tokjax.objectives.draw_uniform(np.random.default_rng(0), shape)
 
 
 def make_padding_cases(batch: Batch) -> Cases:
@@ -118,14 +118,14 @@ def make_label_cases(batch: Batch) -> Cases:
 
 def make_packing_cases(batch: Batch) -> Cases:
     ragged = _make_ragged(batch)
-    plan = tokjax.plan_packing(ragged.lengths, batch.ids.shape[1], "best_fit")
-    blocks = tokjax.apply_packing(plan, ragged, pad_id=PAD)
+    plan = tokjax.packing.plan_packing(ragged.lengths, batch.ids.shape[1], "best_fit")
+    blocks = tokjax.packing.apply_packing(plan, ragged, pad_id=PAD)
     segments = (batch.segments,)
     return {
-        "apply_packing": (partial(tokjax.apply_packing, pad_id=PAD), (plan, ragged)),
-        "segment_lengths": (partial(tokjax.segment_lengths, max_segments=SEGMENTS), segments),
-        "cu_seqlens": (partial(tokjax.cu_seqlens, max_segments=SEGMENTS), segments),
-        "cudnn_segments": (partial(tokjax.cudnn_segments, max_segments=SEGMENTS), segments),
+        "apply_packing": (partial(tokjax.packing.apply_packing, pad_id=PAD), (plan, ragged)),
+        "segment_lengths": (partial(tokjax.packing.segment_lengths, max_segments=SEGMENTS), segments),
+        "cu_seqlens": (partial(tokjax.packing.cu_seqlens, max_segments=SEGMENTS), segments),
+        "cudnn_segments": (partial(tokjax.packing.cudnn_segments, max_segments=SEGMENTS), segments),
         "PackedBlocks.causal_lm_labels": (tokjax.PackedBlocks.causal_lm_labels, (blocks,)),
         "PackedBlocks.to_maxtext": (tokjax.PackedBlocks.to_maxtext, (blocks,)),
         "PackedBlocks.to_grain": (tokjax.PackedBlocks.to_grain, (blocks,)),
@@ -139,20 +139,20 @@ def make_mask_cases(batch: Batch) -> Cases:
     few = max(1, len(batch.ids) // MASKED_ROWS)
     segments, padded, starts = batch.segments[:few], batch.padded[:few], batch.lengths[:few] // 2
     prefixes = (np.arange(length) < starts[:, None]).astype(np.int32)
-    seen = np.asarray(tokjax.segment_mask(segments))
-    make = tokjax.make_attention_mask
+    seen = np.asarray(tokjax.masks.segment_mask(segments))
+    make = tokjax.masks.make_attention_mask
     named = f", {few} rows"
     return {
         "create_attention_mask": (partial(tokjax.create_attention_mask, max_length=length), (batch.lengths,)),
-        "padding_mask": (tokjax.padding_mask, (batch.padded,)),
+        "padding_mask": (tokjax.masks.padding_mask, (batch.padded,)),
         f"attention mask{named}": (lambda s: make(segment_ids=s), (segments,)),
         f"attention mask, padding{named}": (lambda m: make(attention_mask=m), (padded,)),
         f"attention mask, window{named}": (lambda s: make(segment_ids=s, window=128), (segments,)),
         f"attention mask, prefix{named}": (lambda p: make(in_prefix=p), (prefixes,)),
-        f"segment_mask{named}": (tokjax.segment_mask, (segments,)),
-        f"prefix_mask{named}": (tokjax.prefix_mask, (prefixes,)),
-        f"unmask_empty_rows{named}": (tokjax.unmask_empty_rows, (seen,)),
-        f"additive_mask{named}": (partial(tokjax.additive_mask, dtype="bfloat16"), (seen,)),
+        f"segment_mask{named}": (tokjax.masks.segment_mask, (segments,)),
+        f"prefix_mask{named}": (tokjax.masks.prefix_mask, (prefixes,)),
+        f"unmask_empty_rows{named}": (tokjax.masks.unmask_empty_rows, (seen,)),
+        f"additive_mask{named}": (partial(tokjax.masks.additive_mask, dtype="bfloat16"), (seen,)),
     }
 
 
@@ -160,29 +160,35 @@ def make_objective_cases(batch: Batch) -> Cases:
     rows, length = batch.ids.shape
     ids, mask, one_a_token = batch.ids, batch.padded, _make_draws(rows, length)
     ragged = _make_ragged(batch)
-    hide = partial(tokjax.masked_lm, mask_id=MASK, vocab_size=VOCAB_SIZE)
-    corrupt = partial(tokjax.span_corruption, sentinel_ids=SENTINELS, eos_id=EOS, pad_id=PAD)
+    hide = partial(tokjax.objectives.masked_lm, mask_id=MASK, vocab_size=VOCAB_SIZE)
+    corrupt = partial(tokjax.objectives.span_corruption, sentinel_ids=SENTINELS, eos_id=EOS, pad_id=PAD)
     mix = partial(
-        tokjax.denoising_mixture,
-        denoisers=tokjax.UL2_DENOISERS,
+        tokjax.objectives.denoising_mixture,
+        denoisers=tokjax.objectives.UL2_DENOISERS,
         sentinel_ids=SENTINELS,
         eos_id=EOS,
         pad_id=PAD,
     )
     size = len(ragged.ids) + 3 * rows
-    middle = partial(tokjax.fill_in_the_middle, prefix_id=3, middle_id=4, suffix_id=5, size=size)
-    answers = partial(tokjax.assistant_loss_mask, start_ids=[7, 8], end_ids=[9])
+    middle = partial(tokjax.objectives.fill_in_the_middle, prefix_id=3, middle_id=4, suffix_id=5, size=size)
+    answers = partial(tokjax.objectives.assistant_loss_mask, start_ids=[7, 8], end_ids=[9])
     return {
-        "draw_uniform": (partial(tokjax.draw_uniform, shape=(rows, 3, length)), (jax.random.key(0),)),
+        "draw_uniform": (
+            partial(tokjax.objectives.draw_uniform, shape=(rows, 3, length)),
+            (jax.random.key(0),),
+        ),
         "masked language modelling": (
             lambda i, d, s: hide(i, d, special_tokens_mask=s),
             (ids, _make_draws(rows, 3, length), 1 - mask),
         ),
         "span_corruption": (corrupt, (ids, mask, one_a_token)),
         "denoising_mixture": (mix, (ids, mask, _make_draws(rows, length + 1))),
-        "prefix_lm": (tokjax.prefix_lm, (ids, mask, _make_draws(rows))),
+        "prefix_lm": (tokjax.objectives.prefix_lm, (ids, mask, _make_draws(rows))),
         "fill_in_the_middle": (middle, (ragged, _make_draws(rows, 4))),
-        "completion_loss_mask": (partial(tokjax.completion_loss_mask, length=length), (batch.lengths,)),
+        "completion_loss_mask": (
+            partial(tokjax.objectives.completion_loss_mask, length=length),
+            (batch.lengths,),
+        ),
         "assistant_loss_mask": (answers, (np.where(ids % 31, ids, 7),)),
     }
 
@@ -197,17 +203,17 @@ def make_alignment_cases(batch: Batch) -> Cases:
     word_ids = np.where(batch.padded, np.arange(length) * WORDS // length, -1).astype(np.int32)
     word_labels = np.ones((rows, WORDS), np.int32)
     few = max(1, rows // MASKED_ROWS)
-    read = partial(tokjax.words_from_labels, num_words=WORDS)
+    read = partial(tokjax.align.words_from_labels, num_words=WORDS)
     return {
-        "align_span_arrays": (partial(tokjax.align_span_arrays, tagset=TAGS), (offsets, spans)),
-        "labels_from_words": (tokjax.labels_from_words, (word_ids, word_labels)),
+        "align_span_arrays": (partial(tokjax.align.align_span_arrays, tagset=TAGS), (offsets, spans)),
+        "labels_from_words": (tokjax.align.labels_from_words, (word_ids, word_labels)),
         "words_from_labels": (read, (word_ids, batch.padded)),
         "words_from_labels, majority": (
             partial(read, method="majority", tagset=TAGS),
             (word_ids, batch.padded),
         ),
         f"word_ids_from_spans, {few} rows": (
-            tokjax.word_ids_from_spans,
+            tokjax.align.word_ids_from_spans,
             (offsets[:few], _make_spans(few, length, WORDS)),
         ),
     }

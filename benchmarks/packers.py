@@ -28,8 +28,8 @@ STRATEGIES = ("concat", "first_fit", "best_fit")
 def measure_planning(bench: Bench, lengths: NDArray[np.int64]) -> None:
     """Plans for many documents, and how full the blocks are."""
 
-    def of(strategy: Any) -> Callable[[], tokjax.PackingPlan]:
-        return lambda: tokjax.plan_packing(lengths, BLOCK, strategy, overlong="split")
+    def of(strategy: Any) -> Callable[[], tokjax.packing.PackingPlan]:
+        return lambda: tokjax.packing.plan_packing(lengths, BLOCK, strategy, overlong="split")
 
     bench.settings[FULLEST_PLAN] = compute_fullest_plan(lengths)
     plans: Contenders = {strategy: of(strategy) for strategy in STRATEGIES}
@@ -69,7 +69,7 @@ def measure_planning_beside_trl(bench: Bench, lengths: NDArray[np.int64]) -> Non
     tokens = pa.array(np.zeros(int(splits[-1]), np.int8))
     table = pa.table({"input_ids": pa.LargeListArray.from_arrays(splits, tokens)})
     contenders: Contenders = {
-        "tokjax": lambda: tokjax.plan_packing(lengths, BLOCK, "best_fit", overlong="split"),
+        "tokjax": lambda: tokjax.packing.plan_packing(lengths, BLOCK, "best_fit", overlong="split"),
         "TRL": lambda: _pack_bfd(table, BLOCK, "split"),
     }
     bench.compare(task, contenders, bench.rounds(5))

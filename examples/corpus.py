@@ -33,7 +33,9 @@ def find_standard_library():
 
 def count_nbytes(megabytes):
     if not 0 < megabytes < 1e9:
-        raise tokjax.InvalidArgumentError(f"megabytes is {megabytes}; pass how much text to read, such as 8")
+        raise tokjax.errors.InvalidArgumentError(
+            f"megabytes is {megabytes}; pass how much text to read, such as 8"
+        )
     return int(megabytes * 1e6)
 
 
@@ -47,7 +49,7 @@ def read_corpus(paths, megabytes):
     nbytes = count_nbytes(megabytes)
     texts = [
         text.decode("utf-8", "replace")
-        for text in tokjax.read_documents(paths or find_standard_library(), SEPARATOR)
+        for text in tokjax.corpus.read_documents(paths or find_standard_library(), SEPARATOR)
     ]
     if len(texts) < 20:  # a few long ones: cut them up
         texts = [text[i : i + 20_000] for text in texts for i in range(0, len(text), 20_000)]
@@ -58,7 +60,7 @@ def read_corpus(paths, megabytes):
             size += len(text.encode("utf-8", "replace"))
     held_out = [text[:20_000] for text in texts[::20][:50]]
     if not train or not held_out:
-        raise tokjax.InvalidArgumentError("the corpus is too small: it needs at least two documents")
+        raise tokjax.errors.InvalidArgumentError("the corpus is too small: it needs at least two documents")
     return train, held_out
 
 

@@ -37,7 +37,7 @@ def encode_conversations(tokenizer, texts, length):
     chats = [tokjax.encode_chat(tokenizer, talk, TEMPLATE) for talk in talks]
     fitting = [chat for chat in chats if len(chat.result) <= length]
     if not fitting:
-        raise tokjax.InvalidArgumentError(
+        raise tokjax.errors.InvalidArgumentError(
             f"the corpus is too small: it has {len(chats)} functions with docstrings, and no "
             f"conversation about one has {length} tokens or fewer"
         )
@@ -47,14 +47,16 @@ def encode_conversations(tokenizer, texts, length):
 
 def pack_conversations(ids, assistant_mask, length, max_segments=None):
     """Blocks of whole conversations, and where in them the assistant speaks."""
-    plan = tokjax.plan_packing(ids.lengths, length, "best_fit", max_segments=max_segments)
-    return tokjax.apply_packing(plan, ids, pad_id=0), tokjax.apply_packing(plan, assistant_mask, pad_id=0).ids
+    plan = tokjax.packing.plan_packing(ids.lengths, length, "best_fit", max_segments=max_segments)
+    return tokjax.packing.apply_packing(plan, ids, pad_id=0), tokjax.packing.apply_packing(
+        plan, assistant_mask, pad_id=0
+    ).ids
 
 
 def compute_total_loss(params, batch):
     """Each token sees those before it in its own conversation; answers are what is to be said."""
     blocks, loss_mask = batch
-    mask = tokjax.make_attention_mask(segment_ids=blocks.segment_ids)
+    mask = tokjax.masks.make_attention_mask(segment_ids=blocks.segment_ids)
     logits = compute_logits(params, blocks.ids, blocks.positions, mask)
     return compute_cross_entropy(logits, blocks.causal_lm_labels(loss_mask=loss_mask))
 

@@ -25,7 +25,7 @@ from tokjax.trainer import train_bpe
 
 def compute_total_loss(params, padded):
     ids, present = padded.ids, padded.attention_mask
-    mask = tokjax.make_attention_mask(attention_mask=present)
+    mask = tokjax.masks.make_attention_mask(attention_mask=present)
     logits = compute_logits(params, ids, np.arange(ids.shape[1]), mask)
     return compute_cross_entropy(logits, tokjax.causal_lm_labels(ids, present))
 
@@ -33,7 +33,7 @@ def compute_total_loss(params, padded):
 def make_loader(dataset, tokens, to_batch, batch_size):
     """Batches without end, in an order of their own each epoch."""
     sampler = grain.samplers.IndexSampler(len(dataset), seed=0, shuffle=True)
-    steps = [tokjax.grain_map(tokens), grain.transforms.Batch(batch_size, True, to_batch)]
+    steps = [tokjax.pipelines.grain_map(tokens), grain.transforms.Batch(batch_size, True, to_batch)]
     return grain.DataLoader(data_source=dataset, sampler=sampler, operations=steps)
 
 

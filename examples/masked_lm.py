@@ -39,18 +39,18 @@ def collate_texts(tokenizer, texts, length):
 def mask_words(rows, draws, **options):
     """Rows in which words are chosen as a whole, and the labels of these."""
     masks = {"special_tokens_mask": rows.special_tokens_mask, "word_ids": rows.word_ids}
-    hidden = tokjax.masked_lm(rows.ids, draws, probability=SELECTED_SHARE, **masks, **options)
+    hidden = tokjax.objectives.masked_lm(rows.ids, draws, probability=SELECTED_SHARE, **masks, **options)
     return rows._replace(ids=hidden.ids), hidden.labels
 
 
 def compute_masked_logits(params, rows):
-    mask = tokjax.make_attention_mask(attention_mask=rows.attention_mask, causal=False)
+    mask = tokjax.masks.make_attention_mask(attention_mask=rows.attention_mask, causal=False)
     return compute_logits(params, rows.ids, jnp.arange(rows.ids.shape[1]), mask)
 
 
 def compute_total_loss(params, batch, **options):
     rows, key = batch
-    draws = tokjax.draw_uniform(key, (len(rows.ids), 3, rows.ids.shape[1]))
+    draws = tokjax.objectives.draw_uniform(key, (len(rows.ids), 3, rows.ids.shape[1]))
     hidden, labels = mask_words(rows, draws, **options)
     return compute_cross_entropy(compute_masked_logits(params, hidden), labels)
 
@@ -82,7 +82,7 @@ def main(
     params = init_params(jax.random.key(0), vocab_size, length)
     params = fit(params, partial(compute_total_loss, **options), batches, steps, 4e-3)
 
-    draws = tokjax.draw_uniform(np.random.default_rng(0), (len(held.ids), 3, length))
+    draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), (len(held.ids), 3, length))
     hidden, labels = mask_words(held, draws, mask_share=1, random_share=0, **options)
     right, count = sum_over_batches(count_correct, params, iter_batches((hidden, labels), batch_size))
     baseline = (labels == np.bincount(rows.ids[rows.special_tokens_mask == 0]).argmax()).sum()

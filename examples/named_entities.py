@@ -24,12 +24,12 @@ def read_marked(path, limit):
     if path is None:
         found = iter_marked_docstrings(Path(sysconfig.get_path("purelib")), limit)
         texts, spans, sources = ([row[i] for row in found] for i in range(3))
-        return texts, tokjax.spans_from_characters(texts, spans), sources
+        return texts, tokjax.align.spans_from_characters(texts, spans), sources
     if path.suffix in (".json", ".jsonl"):
-        found = tokjax.read_spacy(path)
+        found = tokjax.corpus.read_spacy(path)
     else:
-        documents = tokjax.read_conll(path, unit="document")
-        found = documents if len(documents) > 1 else tokjax.read_conll(path)
+        documents = tokjax.corpus.read_conll(path, unit="document")
+        found = documents if len(documents) > 1 else tokjax.corpus.read_conll(path)
     found = found[:limit]
     return [row.text for row in found], [row.spans for row in found], range(len(found))
 
@@ -44,7 +44,7 @@ def find_split(sources):
 
 def find_seen_names(texts, spans, held_out):
     """The baseline: what is marked in the training texts, as it mostly is there; the longest first."""
-    rows, votes = tokjax.spans_to_characters(texts, spans), defaultdict(Counter)
+    rows, votes = tokjax.align.spans_to_characters(texts, spans), defaultdict(Counter)
     for text, row in zip(texts, rows, strict=True):
         for start, stop, label in row:
             votes[text[start:stop]][label] += 1
@@ -55,7 +55,7 @@ def find_seen_names(texts, spans, held_out):
             votes[match[0]][None] += match.span() not in marked
     best = {name: counts.most_common(1)[0][0] for name, counts in votes.items()}
     remaining = (filter(lambda match: best.get(match[0]), find(text)) for text in held_out)
-    return tokjax.spans_from_characters(
+    return tokjax.align.spans_from_characters(
         held_out, [[(*m.span(), best[m[0]]) for m in row] for row in remaining]
     )
 

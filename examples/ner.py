@@ -36,7 +36,9 @@ def encode_texts_as_windows(tokenizer, texts):
 def compute_tags(windows, texts, spans, labels):
     """The tag of the first token of each word, `(windows, LENGTH)`; elsewhere -100."""
     texts, spans = ([rows[i] for i in windows.text_ids] for rows in (texts, spans))
-    aligned = tokjax.align_spans(windows.batch, spans, labels=labels, texts=texts, first_subword_only=True)
+    aligned = tokjax.align.align_spans(
+        windows.batch, spans, labels=labels, texts=texts, first_subword_only=True
+    )
     ragged = tokjax.make_ragged(aligned.labels, windows.batch.row_splits)
     return tokjax.collate_padded_batch(ragged, pad_id=-100, length=LENGTH).ids
 
@@ -57,9 +59,9 @@ def find_spans(params, tokenizer, texts, tagset):
     windows, padded = encode_texts_as_windows(tokenizer, texts)
     tags = jax.jit(compute_tag_logits)(params, padded.ids, padded.attention_mask).argmax(axis=-1)
     of_tokens = np.asarray(tags)[padded.attention_mask == 1]
-    merged = tokjax.merge_windows(windows, of_tokens, stride=STRIDE)
+    merged = tokjax.align.merge_windows(windows, of_tokens, stride=STRIDE)
     batch = tokjax.encode_batch_result(tokenizer, texts, **OPTIONS)
-    return tokjax.spans_from_labels(batch, merged.values, tagset, texts=texts, first_subword_only=True)
+    return tokjax.align.spans_from_labels(batch, merged.values, tagset, texts=texts, first_subword_only=True)
 
 
 def main(
@@ -78,7 +80,7 @@ def main(
     tags = compute_tags(windows, train, spans, labels)
     print(f"{len(train)} texts, {sum(map(len, spans))} spans; held out {len(held)}")
 
-    tagset = tokjax.TagSet(labels)
+    tagset = tokjax.align.TagSet(labels)
     params = init_tagger(jax.random.key(0), tokjax.vocab_size(tokenizer), len(tagset))
     params = fit(params, compute_total_loss, iter_epoch_batches(padded, tags, steps), steps, LEARNING_RATE)
     marked, baseline = find_spans(params, tokenizer, held, tagset), find_seen_names(train, spans, held)

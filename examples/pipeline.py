@@ -38,7 +38,7 @@ def make_batch_pipeline(tokenizer, lists):
         "truncation": "right",
         "columns": (),
     }
-    to_batch = tokjax.pipeline(
+    to_batch = tokjax.pipelines.pipeline(
         ("tokens", tokens),
         ("padded", partial(tokjax.collate_padded_batch, **options)),
         ("labels", add_labels),
@@ -51,15 +51,15 @@ def group_by_length(tokenizer, texts, size):
     """Lists of texts that have about as many tokens, in mixed order."""
     counts = tokjax.count_tokens(tokenizer, texts, disallowed_special=())
     by_tokens = [texts[i] for i in np.argsort(counts, kind="stable")]
-    lists = list(tokjax.batched(by_tokens, size, drop_last=True))
+    lists = list(tokjax.pipelines.batched(by_tokens, size, drop_last=True))
     if not lists:
-        raise tokjax.InvalidArgumentError(f"the corpus is too small: a batch takes {size} paragraphs")
+        raise tokjax.errors.InvalidArgumentError(f"the corpus is too small: a batch takes {size} paragraphs")
     random.Random(0).shuffle(lists)
     return lists
 
 
 def compute_total_loss(params, batch):
-    mask = tokjax.make_attention_mask(attention_mask=batch.attention_mask)
+    mask = tokjax.masks.make_attention_mask(attention_mask=batch.attention_mask)
     logits = compute_logits(params, batch.ids, jnp.arange(batch.ids.shape[1]), mask)
     return compute_cross_entropy(logits, batch.labels)
 

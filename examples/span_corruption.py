@@ -32,9 +32,9 @@ def chunks(tokenizer, texts, length):
 
 def corrupt_chunks(tokenizer, chunks, random):
     """Inputs and targets, with other spans each time; and the targets as labels."""
-    batch = tokjax.span_corruption(
+    batch = tokjax.objectives.span_corruption(
         *chunks,
-        tokjax.draw_uniform(random, chunks[0].shape),
+        tokjax.objectives.draw_uniform(random, chunks[0].shape),
         sentinel_ids=[tokjax.token_to_id(tokenizer, name) for name in SENTINELS],
         eos_id=tokjax.eos_id(tokenizer),
         pad_id=tokjax.pad_id(tokenizer),
@@ -48,7 +48,7 @@ def compute_total_loss(params, batch):
     ids = jnp.concatenate([rows.inputs, rows.decoder_inputs], axis=1)
     present = jnp.concatenate([rows.inputs_mask, rows.targets_mask], axis=1)
     in_prefix = jnp.concatenate([rows.inputs_mask, jnp.zeros_like(rows.targets_mask)], axis=1)
-    mask = tokjax.make_attention_mask(attention_mask=present, in_prefix=in_prefix)
+    mask = tokjax.masks.make_attention_mask(attention_mask=present, in_prefix=in_prefix)
     logits = compute_logits(params, ids, jnp.arange(ids.shape[1]), mask)
     return compute_cross_entropy(logits[:, -labels.shape[1] :], labels)
 
@@ -64,7 +64,7 @@ def main(
     texts, held_out = read_corpus(corpus, megabytes)
     options = {"special_tokens": ["<pad>", "</s>", *SENTINELS], "pad_token": "<pad>", "eos_token": "</s>"}
     tokenizer = train_bpe(texts, vocab_size=vocab_size, pattern="cl100k", **options).tokenizer
-    tokens_length, inputs_length, targets_length = tokjax.compute_input_and_target_lengths(length)
+    tokens_length, inputs_length, targets_length = tokjax.objectives.compute_input_and_target_lengths(length)
     rows, held = (chunks(tokenizer, part, tokens_length) for part in (texts, held_out))
 
     random = np.random.default_rng(0)

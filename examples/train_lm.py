@@ -39,7 +39,7 @@ def prepare_datasets(directory, texts, vocab_size, length):
 
 def compute_next_token_logits(params, blocks):
     """Each token sees the tokens before it in its own document, and no other document of the block."""
-    mask = tokjax.make_attention_mask(segment_ids=blocks.segment_ids)
+    mask = tokjax.masks.make_attention_mask(segment_ids=blocks.segment_ids)
     return compute_logits(params, blocks.ids, blocks.positions, mask)
 
 

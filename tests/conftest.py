@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.hypothesis_profiles import is_thorough, load_profiles
+from tests.support.hypothesis_profiles import is_thorough, load_profiles
 
 load_profiles()
 

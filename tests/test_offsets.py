@@ -1,10 +1,9 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import tokjax
-from tests.text_strategies import any_strings, byte_strings
+from tests.support.text_strategies import any_strings, byte_strings
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
 
 
@@ -47,7 +46,7 @@ def test_string_boundaries(text):
     starts = set((find_character_starts(text) + 1).tolist())
     size = len(to_utf8(text))
     for position in range(-1, size + 4):
-        assert tokjax.is_valid_string_boundary(text, position) == (position in starts)
+        assert tokjax.offsets.is_valid_string_boundary(text, position) == (position in starts)
 
 
 @given(any_strings, st.data())
@@ -55,7 +54,7 @@ def test_byte_spans_become_the_smallest_character_spans_that_hold_them(text, dat
     size = len(to_utf8(text))
     start = data.draw(st.integers(1, size + 1))
     stop = data.draw(st.integers(start, size + 1))
-    first, last = tokjax.byte_to_char_spans(text, [(start, stop)])[0]
+    first, last = tokjax.offsets.byte_to_char_spans(text, [(start, stop)])[0]
     starts = find_starts_sequentially(text)
     assert starts[first] <= start - 1
     if start == stop:
@@ -71,31 +70,31 @@ def test_byte_spans_become_the_smallest_character_spans_that_hold_them(text, dat
 def test_character_spans_survive_the_round_trip(text, data):
     first = data.draw(st.integers(0, len(text)))
     last = data.draw(st.integers(first, len(text)))
-    spans = tokjax.char_to_byte_spans(text, [(first, last), (-1, -1)])
+    spans = tokjax.offsets.char_to_byte_spans(text, [(first, last), (-1, -1)])
     assert spans[1].tolist() == [0, 0]
     if not any("\ud800" <= c <= "\udfff" for c in text):
         assert tokjax.try_span_substring(text, spans[0]) == text[first:last]
-        assert tokjax.byte_to_char_spans(text, spans).tolist() == [[first, last], [-1, -1]]
+        assert tokjax.offsets.byte_to_char_spans(text, spans).tolist() == [[first, last], [-1, -1]]
 
 
 def test_a_span_inside_a_character_rounds_outward():
-    assert tokjax.byte_to_char_spans("a日b", [(2, 3), (3, 4), (3, 5), (4, 6)]).tolist() == [
+    assert tokjax.offsets.byte_to_char_spans("a日b", [(2, 3), (3, 4), (3, 5), (4, 6)]).tolist() == [
         [1, 2],
         [1, 2],
         [1, 2],
         [1, 3],
     ]
-    assert tokjax.byte_to_char_spans("a日b", [(3, 3)]).tolist() == [[1, 1]]
+    assert tokjax.offsets.byte_to_char_spans("a日b", [(3, 3)]).tolist() == [[1, 1]]
 
 
 def test_a_surrogate_pair_is_one_character_of_two_python_characters():
-    assert tokjax.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
-    assert tokjax.byte_to_char_spans("\ud83d\ude42!", [(1, 4), (4, 5), (4, 6)]).tolist() == [
+    assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 5), (5, 6)]).tolist() == [[0, 2], [2, 3]]
+    assert tokjax.offsets.byte_to_char_spans("\ud83d\ude42!", [(1, 4), (4, 5), (4, 6)]).tolist() == [
         [0, 2],
         [0, 2],
         [0, 3],
     ]
-    assert tokjax.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)]).tolist() == [
+    assert tokjax.offsets.char_to_byte_spans("\ud83d\ude42!", [(0, 1), (0, 2), (2, 3)]).tolist() == [
         [1, 5],
         [1, 5],
         [5, 6],
@@ -103,10 +102,10 @@ def test_a_surrogate_pair_is_one_character_of_two_python_characters():
 
 
 def test_contract_messages():
-    assert tokjax.offsets_coordinate_system() == "utf8_bytes"
-    assert tokjax.offsets_index_base() == 1
-    assert tokjax.offsets_span_style() == "half_open"
-    assert tokjax.offsets_sentinel() == (0, 0)
+    assert tokjax.offsets.offsets_coordinate_system() == "utf8_bytes"
+    assert tokjax.offsets.offsets_index_base() == 1
+    assert tokjax.offsets.offsets_span_style() == "half_open"
+    assert tokjax.offsets.offsets_sentinel() == (0, 0)
 
 
 def test_substrings():
@@ -115,45 +114,45 @@ def test_substrings():
     assert tokjax.try_span_substring("naïve", (4, 4)) is None
     assert tokjax.try_span_substring("naïve", (1, 99)) is None
     assert tokjax.try_span_substring(b"a\xffb", (2, 3)) is None
-    assert tokjax.span_bytes(b"a\xffb", (2, 3)) == b"\xff"
-    assert tokjax.span_bytes("abc", (3, 99)) == tokjax.span_bytes("abc", (0, 0)) == b""
-    assert [tokjax.span_nbytes(s) for s in ((0, 0), (4, 4), (2, 5))] == [0, 0, 3]
+    assert tokjax.offsets.span_bytes(b"a\xffb", (2, 3)) == b"\xff"
+    assert tokjax.offsets.span_bytes("abc", (3, 99)) == tokjax.offsets.span_bytes("abc", (0, 0)) == b""
+    assert [tokjax.offsets.span_nbytes(s) for s in ((0, 0), (4, 4), (2, 5))] == [0, 0, 3]
 
 
 def test_overlaps():
-    assert tokjax.offsets_are_nonoverlapping([])
-    assert tokjax.offsets_are_nonoverlapping([(1, 3), (0, 0), (3, 3), (3, 5)])
-    assert not tokjax.offsets_are_nonoverlapping([(1, 3), (2, 5)])
+    assert tokjax.offsets.offsets_are_nonoverlapping([])
+    assert tokjax.offsets.offsets_are_nonoverlapping([(1, 3), (0, 0), (3, 3), (3, 5)])
+    assert not tokjax.offsets.offsets_are_nonoverlapping([(1, 3), (2, 5)])
     for spans in ([(1, 3), (0, 0)], [(0, 0), (1, 2)], [(0, 0)]):
-        assert not tokjax.offsets_are_nonoverlapping(spans, ignore_sentinel=False)
-    assert not tokjax.offsets_are_nonoverlapping([(2, 1)])
-    assert tokjax.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)])
-    assert not tokjax.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)], ignore_empty=False)
+        assert not tokjax.offsets.offsets_are_nonoverlapping(spans, ignore_sentinel=False)
+    assert not tokjax.offsets.offsets_are_nonoverlapping([(2, 1)])
+    assert tokjax.offsets.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)])
+    assert not tokjax.offsets.offsets_are_nonoverlapping([(1, 4), (2, 2), (4, 5)], ignore_empty=False)
 
 
 @pytest.mark.parametrize("bad", [(0, 1), (2, 1), (1, 5), (-1, 2), (5, 5)])
 def test_a_broken_contract_is_named(bad):
-    assert not tokjax.validate_offsets_contract("abc", [(0, 0), bad])
-    with pytest.raises(tokjax.OffsetsContractError) as error:
-        tokjax.assert_offsets_contract("abc", [(0, 0), bad])
+    assert not tokjax.offsets.validate_offsets_contract("abc", [(0, 0), bad])
+    with pytest.raises(tokjax.errors.OffsetsContractError) as error:
+        tokjax.offsets.assert_offsets_contract("abc", [(0, 0), bad])
     assert f"offset 1 is {bad}" in str(error.value)
     assert "nbytes + 1" in str(error.value)
 
 
 def test_boundaries_may_be_required():
-    assert tokjax.validate_offsets_contract("é", [(1, 2)])
-    assert not tokjax.validate_offsets_contract("é", [(1, 2)], require_string_boundaries=True)
-    assert tokjax.validate_offsets_contract("é", [(1, 3), (0, 0)], require_string_boundaries=True)
+    assert tokjax.offsets.validate_offsets_contract("é", [(1, 2)])
+    assert not tokjax.offsets.validate_offsets_contract("é", [(1, 2)], require_string_boundaries=True)
+    assert tokjax.offsets.validate_offsets_contract("é", [(1, 3), (0, 0)], require_string_boundaries=True)
 
 
 def test_invalid_arguments_are_rejected():
-    with pytest.raises(tokjax.InvalidArgumentError, match=r"shape \(n, 2\)"):
-        tokjax.assert_offsets_contract("abc", [1, 2, 3])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"shape \(n, 2\)"):
+        tokjax.offsets.assert_offsets_contract("abc", [1, 2, 3])
     for wrong in ((1, 2, 3), (1,), (1.5, 2), None):
-        with pytest.raises(tokjax.InvalidArgumentError, match="a pair of integers"):
-            tokjax.has_span(wrong)
-    with pytest.raises(tokjax.InvalidArgumentError, match="pairs"):
-        tokjax.assert_offsets_contract("abc", [(1, 2), (3,)])
-    with pytest.raises(tokjax.OffsetsContractError, match=r"span 0 is \(0, 4\)"):
-        tokjax.char_to_byte_spans("abc", [(0, 4)])
-    assert tokjax.byte_to_char_spans("abc", []).shape == (0, 2)
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="a pair of integers"):
+            tokjax.offsets.has_span(wrong)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pairs"):
+        tokjax.offsets.assert_offsets_contract("abc", [(1, 2), (3,)])
+    with pytest.raises(tokjax.errors.OffsetsContractError, match=r"span 0 is \(0, 4\)"):
+        tokjax.offsets.char_to_byte_spans("abc", [(0, 4)])
+    assert tokjax.offsets.byte_to_char_spans("abc", []).shape == (0, 2)

@@ -14,14 +14,14 @@ import jax.numpy as jnp
 import loky
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import tokjax
-from tests.test_batching import assert_same
-from tests.test_imports import find_loaded_modules
-from tests.test_threads import OddError, collect_until_error
-from tokjax import LengthBuckets, batched, compose, pipeline
+from tests._util.test_threads import OddError, collect_until_error
+from tests.batching.test_collate import assert_same
+from tests.project.test_imports import find_loaded_modules
+from tokjax import LengthBuckets
+from tokjax.pipelines import batched, compose, pipeline
 
 TEXTS = ["naïve café", "", "low lower lowest", "日本語 🙂", "a\x00b", "\ud800", "it's"] * 4
 
@@ -192,7 +192,9 @@ def test_what_does_not_pickle(monkeypatch):
     monkeypatch.delitem(sys.modules, "cloudpickle", raising=False)
     with (
         ThreadPoolExecutor(1) as executor,
-        pytest.raises(tokjax.InvalidArgumentError, match="step 'added' does not pickle .*functools.partial"),
+        pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="step 'added' does not pickle .*functools.partial"
+        ),
     ):
         pipeline(("half", halve), ("added", lambda x: x + 1)).map([1], executor=executor)
 
@@ -283,7 +285,7 @@ def test_on_grain(to_batch, expected):
     mapped = grain.MapDataset.source(source).map(to_batch)
     assert_all_same(expected, mapped)
     assert_all_same(expected, mapped.to_iter_dataset())
-    assert_all_same(expected, grain.MapDataset.source(source).map(tokjax.grain_map(to_batch)))
+    assert_all_same(expected, grain.MapDataset.source(source).map(tokjax.pipelines.grain_map(to_batch)))
     by_grain = grain.MapDataset.source(TEXTS).batch(5, batch_fn=list).map(to_batch)
     assert_all_same(expected, by_grain)
 
@@ -292,7 +294,7 @@ def test_on_grain(to_batch, expected):
 def test_on_grains_loader(workers, to_batch, expected):
     grain = pytest.importorskip("grain")
     pytest.importorskip("absl.flags").FLAGS.mark_as_parsed()  # (as a program of absl's would have done)
-    transform = tokjax.grain_map(to_batch)
+    transform = tokjax.pipelines.grain_map(to_batch)
     assert isinstance(transform, grain.transforms.Map)
     assert_same(expected[0], pickle.loads(pickle.dumps(transform)).map(TEXTS[:5]), np.ndarray)
     loader = grain.DataLoader(
@@ -363,7 +365,7 @@ def test_converted_values(tokenizer):
         (lambda: pipeline(str.strip), r"a step is a name and a function.*compose\(f, g\) takes functions"),
         (lambda: pipeline(("tokens", 3)), r"not \('tokens', 3\)"),
         (lambda: pipeline((str.strip, "tokens")), "a step is a name and a function"),
-        (lambda: tokjax.Pipeline(("tokens", len)), "not 'tokens'"),
+        (lambda: tokjax.pipelines.Pipeline(("tokens", len)), "not 'tokens'"),
         (lambda: compose(len, "upper"), r"not Step\(name='str', function='upper'\)"),
         (lambda: compose(len).then("again", None), "a step is"),
         (lambda: compose(len).map([], workers=0), "workers must be at least 1, not 0"),
@@ -372,10 +374,10 @@ def test_converted_values(tokenizer):
     ],
 )
 def test_invalid_pipelines_are_rejected(call, message):
-    with pytest.raises(tokjax.InvalidArgumentError, match=message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         call()
 
 
 def test_pipelines_load_nothing_heavy():
-    code = "import tokjax; assert list(tokjax.compose(len).map(['abc'])) == [3]"
+    code = "import tokjax; assert list(tokjax.pipelines.compose(len).map(['abc'])) == [3]"
     assert find_loaded_modules(code) == []

@@ -3,12 +3,12 @@ import pytest
 import tiktoken
 
 import tokjax
-from tests.huggingface_tokenizers import make_pair
+from tests.support.huggingface_tokenizers import make_pair
 from tests.train_sentencepiece_models import train_sentencepiece_models
 
 
 def test_quick_tokenize(tokenizer):
-    quick = tokjax.quick_tokenize(tokenizer, "low é")
+    quick = tokjax.quick.quick_tokenize(tokenizer, "low é")
     result = tokjax.encode_result(tokenizer, "low é")
     assert quick.token_pieces == result.tokens
     assert quick.token_ids.tolist() == result.ids.tolist()
@@ -22,20 +22,20 @@ def test_quick_tokenize(tokenizer):
 
 def test_offsets_are_into_the_view(tokenizer):
     qwen2 = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary), pattern="qwen2")
-    quick = tokjax.quick_tokenize(qwen2, "e\u0301!")
+    quick = tokjax.quick.quick_tokenize(qwen2, "e\u0301!")
     assert quick.tokenization_text == "é!"
-    assert tokjax.validate_offsets_contract("é!", quick.offsets)
+    assert tokjax.offsets.validate_offsets_contract("é!", quick.offsets)
 
 
 def test_quick_encode_batch(tokenizer):
-    quick = tokjax.quick_encode_batch(tokenizer, ["low", "low low"])
+    quick = tokjax.quick.quick_encode_batch(tokenizer, ["low", "low low"])
     assert list(quick.results) == [tokjax.encode_result(tokenizer, t) for t in ("low", "low low")]
     assert quick.sequence_lengths.tolist() == [2, 3]
     assert quick.metadata == quick.results.metadata
     assert quick.tokenization_texts == ("low", "low low")
-    assert tokjax.quick_encode_batch(tokenizer, []).sequence_lengths.tolist() == []
-    with pytest.raises(tokjax.InvalidArgumentError, match=r"pass \[text\]"):
-        tokjax.quick_encode_batch(tokenizer, "low")
+    assert tokjax.quick.quick_encode_batch(tokenizer, []).sequence_lengths.tolist() == []
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"pass \[text\]"):
+        tokjax.quick.quick_encode_batch(tokenizer, "low")
 
 
 def test_quick_causal_lm_batch(tokenizer, plain_tokenizer):
@@ -56,21 +56,23 @@ def test_quick_causal_lm_batch(tokenizer, plain_tokenizer):
     assert safe.ids[0].tolist()[1:] == [999, 999]
     assert safe.labels[0].tolist() == [999, -100, -100]
     with pytest.raises(
-        tokjax.MissingSpecialTokenError, match="neither a pad nor an eos token; pass pad_id=ID"
+        tokjax.errors.MissingSpecialTokenError, match="neither a pad nor an eos token; pass pad_id=ID"
     ):
         tokjax.quick_causal_lm_batch(plain_tokenizer, ["low", "low low"])
     assert tokjax.quick_causal_lm_batch(tokenizer, []).labels.shape == (0, 0)
 
 
 def test_quick_train_bundle(tmp_path, corpus):
-    bundle = tokjax.quick_train_bundle(corpus, vocab_size=300, directory=tmp_path / "new" / "bundle")
+    bundle = tokjax.quick.quick_train_bundle(corpus, vocab_size=300, directory=tmp_path / "new" / "bundle")
     assert bundle.tokenizer == tokjax.load_tokenizer(tmp_path / "new" / "bundle")
     assert bundle.tokenizer_file.parent == bundle.directory
     assert tokjax.decode(bundle.tokenizer, bundle.sample_ids) == bundle.sample_text
     assert bundle.stats.documents == len(corpus)
-    by_path = tokjax.quick_tokenize(bundle.directory, "low")
-    assert by_path.token_ids.tolist() == tokjax.quick_tokenize(bundle.tokenizer, "low").token_ids.tolist()
-    assert tokjax.quick_encode_batch(str(bundle.tokenizer_file), ["a"]).sequence_lengths.tolist() == [2]
+    by_path = tokjax.quick.quick_tokenize(bundle.directory, "low")
+    assert (
+        by_path.token_ids.tolist() == tokjax.quick.quick_tokenize(bundle.tokenizer, "low").token_ids.tolist()
+    )
+    assert tokjax.quick.quick_encode_batch(str(bundle.tokenizer_file), ["a"]).sequence_lengths.tolist() == [2]
 
 
 def test_all_fields_of_a_causal_lm_batch(tokenizer):
@@ -91,23 +93,23 @@ def test_all_fields_of_a_causal_lm_batch(tokenizer):
     assert tokjax.quick_causal_lm_batch(tokenizer, ["low"]).offsets is None
     count = jax.jit(lambda batch: (batch.labels >= 0).sum())
     assert count(quick.batch) == 3
-    for batch in (quick, tokjax.quick_encode_batch(tokenizer, ["low"] * 64)):
+    for batch in (quick, tokjax.quick.quick_encode_batch(tokenizer, ["low"] * 64)):
         assert len(repr(batch).splitlines()) < 8
     assert jax.tree.map(lambda a: a[:1], quick.batch).ids.shape == (1, 4)
 
 
 def test_columns_that_are_not_wanted(tokenizer):
-    quick = tokjax.quick_tokenize(tokenizer, "low", return_offsets=False, return_masks=False)
+    quick = tokjax.quick.quick_tokenize(tokenizer, "low", return_offsets=False, return_masks=False)
     assert quick.token_pieces == ("low", "<|endoftext|>")
     assert {quick.offsets, quick.attention_mask, quick.token_type_ids, quick.special_tokens_mask} == {None}
-    truncated = tokjax.quick_tokenize(tokenizer, "low low", max_length=2, truncation_side="left")
+    truncated = tokjax.quick.quick_tokenize(tokenizer, "low low", max_length=2, truncation_side="left")
     assert truncated.token_pieces == (" low", "<|endoftext|>")
 
 
 def test_texts_that_are_views_already():
     wordpiece = tokjax.wordpiece(["[UNK]", "[CLS]", "[SEP]", "low"])
-    assert tokjax.quick_tokenize(wordpiece, "LOW").token_pieces == ("[CLS]", "low", "[SEP]")
-    passed = tokjax.quick_tokenize(wordpiece, "LOW", apply_tokenization_view=False)
+    assert tokjax.quick.quick_tokenize(wordpiece, "LOW").token_pieces == ("[CLS]", "low", "[SEP]")
+    passed = tokjax.quick.quick_tokenize(wordpiece, "LOW", apply_tokenization_view=False)
     assert passed.token_pieces == ("[CLS]", "[UNK]", "[SEP]")
     assert passed.tokenization_text == "LOW"
 
@@ -115,11 +117,11 @@ def test_texts_that_are_views_already():
 def test_special_tokens_in_texts(tokenizer):
     text = "a<|endoftext|>"
     for call in (
-        lambda **options: tokjax.quick_tokenize(tokenizer, text, **options).token_ids,
-        lambda **options: tokjax.quick_encode_batch(tokenizer, [text], **options).results.ids,
+        lambda **options: tokjax.quick.quick_tokenize(tokenizer, text, **options).token_ids,
+        lambda **options: tokjax.quick.quick_encode_batch(tokenizer, [text], **options).results.ids,
         lambda **options: tokjax.quick_causal_lm_batch(tokenizer, [text], **options).ids[0],
     ):
-        with pytest.raises(tokjax.DisallowedSpecialTokenError, match=r"disallowed_special=\(\)"):
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match=r"disallowed_special=\(\)"):
             call()
         assert len(call(allowed_special={"<|endoftext|>"})) == 3
         assert len(call(disallowed_special=())) > 10
@@ -130,14 +132,14 @@ class TestWhatTheyTake:
 
     def same(self, passed, tokenizer, text="low lower", **options):
         expected = tokjax.encode(tokenizer, text).tolist()
-        assert tokjax.quick_tokenize(passed, text, **options).token_ids.tolist() == expected
-        assert tokjax.quick_encode_batch(passed, [text], **options).results[0].ids.tolist() == expected
+        assert tokjax.quick.quick_tokenize(passed, text, **options).token_ids.tolist() == expected
+        assert tokjax.quick.quick_encode_batch(passed, [text], **options).results[0].ids.tolist() == expected
         assert tokjax.quick_causal_lm_batch(passed, [text], pad_id=0, **options).ids[0].tolist() == expected
 
     def test_files_and_directories(self, tmp_path, tokenizer):
         for directory, kind in (("hf", "huggingface"), ("gpt2", "gpt2")):
             (tmp_path / directory).mkdir()
-            tokjax.export_tokenizer(tokenizer, tmp_path / directory, kind)
+            tokjax.formats.export_tokenizer(tokenizer, tmp_path / directory, kind)
             self.same(tmp_path / directory, tokjax.load_tokenizer(tmp_path / directory))
         self.same(str(tmp_path / "hf" / "tokenizer.json"), tokjax.load_tokenizer(tmp_path / "hf"))
         pair = [tmp_path / "gpt2" / "vocab.json", tmp_path / "gpt2" / "merges.txt"]
@@ -153,37 +155,39 @@ class TestWhatTheyTake:
             pass
 
         custom = Custom("mine", pat_str=r"\w+|\W", mergeable_ranks=ranks, special_tokens={})
-        assert tokjax.quick_tokenize(custom, "ab").token_ids.tolist() == custom.encode("ab")
-        with pytest.raises(tokjax.UnsupportedTokenizerError, match=r"pass tokjax.from_tiktoken\(tokenizer\)"):
+        assert tokjax.quick.quick_tokenize(custom, "ab").token_ids.tolist() == custom.encode("ab")
+        with pytest.raises(
+            tokjax.errors.UnsupportedTokenizerError, match=r"pass tokjax.formats.from_tiktoken\(tokenizer\)"
+        ):
             tokjax.encode(custom, "ab")
 
     def test_objects_of_other_libraries(self):
         theirs, ours = make_pair("GPT-2")
         self.same(theirs, ours)
         sentence_piece = train_sentencepiece_models()["unigram"]
-        plain = tokjax.from_sentencepiece(sentence_piece.processor)
+        plain = tokjax.formats.from_sentencepiece(sentence_piece.processor)
         self.same(sentence_piece.processor, plain)
         tiktoken = pytest.importorskip("tiktoken")
         ranks = {bytes([i]): i for i in range(256)} | {b"lo": 256}
         encoding = tiktoken.Encoding("x", pat_str=r"\S+|\s+", mergeable_ranks=ranks, special_tokens={})
-        self.same(encoding, tokjax.from_tiktoken(encoding))
+        self.same(encoding, tokjax.formats.from_tiktoken(encoding))
 
     def test_rejected_inputs(self, tokenizer):
         with pytest.raises(
-            tokjax.InvalidArgumentError, match="format='gpt2' is for paths, not for a ByteLevel"
+            tokjax.errors.InvalidArgumentError, match="format='gpt2' is for paths, not for a ByteLevel"
         ):
-            tokjax.quick_tokenize(tokenizer, "a", format="gpt2")
-        with pytest.raises(tokjax.UnsupportedTokenizerError, match="no implementation for 'int'"):
-            tokjax.quick_tokenize(5, "a")
+            tokjax.quick.quick_tokenize(tokenizer, "a", format="gpt2")
+        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="no implementation for 'int'"):
+            tokjax.quick.quick_tokenize(5, "a")
         with pytest.raises(FileNotFoundError):
-            tokjax.quick_tokenize("no/such/file", "a")
-        with pytest.raises(tokjax.InvalidArgumentError, match="for many texts use quick_encode_batch"):
-            tokjax.quick_tokenize(tokenizer, ["a"])
+            tokjax.quick.quick_tokenize("no/such/file", "a")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="for many texts use quick_encode_batch"):
+            tokjax.quick.quick_tokenize(tokenizer, ["a"])
 
 
 @pytest.mark.parametrize("trainer", ["wordpiece", "word_level", "sentencepiece"])
 def test_bundles_of_other_trainers(tmp_path, corpus, trainer):
-    bundle = tokjax.quick_train_bundle(
+    bundle = tokjax.quick.quick_train_bundle(
         corpus, vocab_size=200, directory=tmp_path / "bundle", trainer=trainer, sample="the low"
     )
     assert bundle.tokenizer == tokjax.load_tokenizer(bundle.directory)
@@ -191,5 +195,5 @@ def test_bundles_of_other_trainers(tmp_path, corpus, trainer):
     assert bundle.sample_text == "the low"
     expected = tokjax.encode(bundle.tokenizer, "the low", add_special_tokens=False)
     assert bundle.sample_ids.tolist() == expected.tolist()
-    with pytest.raises(tokjax.InvalidArgumentError, match="trainer must be one of .*, not 'unigram'"):
-        tokjax.quick_train_bundle(corpus, vocab_size=200, directory=tmp_path, trainer="unigram")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="trainer must be one of .*, not 'unigram'"):
+        tokjax.quick.quick_train_bundle(corpus, vocab_size=200, directory=tmp_path, trainer="unigram")

@@ -15,8 +15,8 @@ from tokjax._util.display import get_function_name
 from tokjax._util.executors import map_in_workers, pickle_bytes
 from tokjax._util.optional_imports import import_optional
 from tokjax._util.threads import check_executor, map_in_threads
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.records import TokenizationBatch
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -11,8 +11,8 @@ from tokjax._util.display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
 from tokjax.encoding import encode
+from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface
 from tokjax.formats.loading import load_tokenizer

@@ -97,8 +97,8 @@ def measure_masking(lengths: NDArray[np.int64]) -> Contenders:
     ]
 
     def run_tokjax() -> None:
-        draws = tokjax.draw_uniform(rng, (len(ids), 3, ids.shape[1]))
-        tokjax.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, special_tokens_mask=special)
+        draws = tokjax.objectives.draw_uniform(rng, (len(ids), 3, ids.shape[1]))
+        tokjax.objectives.masked_lm(ids, draws, mask_id=0, vocab_size=VOCAB_SIZE, special_tokens_mask=special)
 
     return {
         "tokjax, drawing too": run_tokjax,
@@ -113,10 +113,12 @@ def measure_corruption(bench: Bench) -> Contenders:
     rng = np.random.default_rng(0)
     ids = rng.integers(1, VOCAB_SIZE, (256, 512)).astype(np.int32)
     mask = np.ones_like(ids)
-    corrupt = partial(tokjax.span_corruption, sentinel_ids=range(VOCAB_SIZE, VOCAB_SIZE + 100), pad_id=0)
+    corrupt = partial(
+        tokjax.objectives.span_corruption, sentinel_ids=range(VOCAB_SIZE, VOCAB_SIZE + 100), pad_id=0
+    )
 
     def run_tokjax() -> None:
-        corrupt(ids, mask, tokjax.draw_uniform(rng, ids.shape), eos_id=1)
+        corrupt(ids, mask, tokjax.objectives.draw_uniform(rng, ids.shape), eos_id=1)
 
     contenders: Contenders = {"tokjax, drawing too": run_tokjax}
     if bench.has("t5", "span corruption", "T5"):

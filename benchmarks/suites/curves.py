@@ -192,7 +192,7 @@ def measure_packing(bench: Bench) -> None:
 
 
 def make_planner(lengths: Any, strategy: Any) -> Callable[[], object]:
-    return lambda: tokjax.plan_packing(lengths, BLOCK, strategy, overlong="split")
+    return lambda: tokjax.packing.plan_packing(lengths, BLOCK, strategy, overlong="split")
 
 
 def measure(bench: Bench) -> None:

@@ -114,7 +114,7 @@ def train_sentencepiece_model(documents: list[str]) -> tuple[str, Encode, Encode
 
     return (
         "SentencePiece unigram, on sentencepiece",
-        _make_tokjax_call(tokjax.from_sentencepiece(processor)),
+        _make_tokjax_call(tokjax.formats.from_sentencepiece(processor)),
         encode,
     )
 

@@ -38,7 +38,9 @@ WRITTEN_MEGABYTES = 300
 FRESH_LOADERS = 25
 
 
-def make_loops(dataset: tokjax.PackedDataset, path: Path, steps: int) -> dict[str, Callable[[], object]]:
+def make_loops(
+    dataset: tokjax.datasets.PackedDataset, path: Path, steps: int
+) -> dict[str, Callable[[], object]]:
     """What makes the same number of batches of `(64, 2048)` each, ids and what follows them."""
     return {
         ROOFLINE: make_roofline(path, steps),
@@ -74,7 +76,9 @@ def make_nanogpt(path: Path, steps: int) -> Callable[[], None]:
     return run
 
 
-def make_tokjax_loop(dataset: tokjax.PackedDataset, steps: int, *, documents: bool) -> Callable[[], None]:
+def make_tokjax_loop(
+    dataset: tokjax.datasets.PackedDataset, steps: int, *, documents: bool
+) -> Callable[[], None]:
     loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, extra_token=True, documents=documents)
 
     def run() -> None:
@@ -84,7 +88,7 @@ def make_tokjax_loop(dataset: tokjax.PackedDataset, steps: int, *, documents: bo
     return run
 
 
-def make_device_loop(dataset: tokjax.PackedDataset, steps: int) -> Callable[[], None]:
+def make_device_loop(dataset: tokjax.datasets.PackedDataset, steps: int) -> Callable[[], None]:
     def run() -> None:
         loader = tokjax.PackedTokenLoader(dataset, batch_size=BATCH, extra_token=True, documents=False)
         with tokjax.prefetch_to_device(loader.repeat()) as batches:
@@ -142,7 +146,7 @@ OTHER_LOADERS = {
 }
 
 
-def measure_far_steps(bench: Bench, dataset: tokjax.PackedDataset) -> None:
+def measure_far_steps(bench: Bench, dataset: tokjax.datasets.PackedDataset) -> None:
     """Seconds to the first batch of a fresh loader, and to that of a step far away."""
 
     def packed(seed: int) -> Any:

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from docs.drawings.svg import DARK, FAINT, PALETTE, Svg
-from tests.import_layers import LAYERS, iter_modules, read_imports
+from tests.support.import_layers import LAYERS, iter_modules, read_imports
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -66,7 +66,7 @@ def _draw_tokens(svg: Svg, y: float, result: TokenizationResult, fill: str) -> N
         result.tokens, result.ids, result.offsets.tolist(), strict=True
     ):
         width = (stop - start) * _BYTE or _INSERTED
-        has_span = tokjax.has_span((start, stop))
+        has_span = tokjax.offsets.has_span((start, stop))
         box = {
             "fill": fill,
             "radius": 4,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.batching.packing.bin_packing import best_fit
+from tokjax.packing.bin_packing import best_fit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

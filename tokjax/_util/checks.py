@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, SupportsIndex
 
 from tokjax._util.array_namespace import is_traced
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 
 MANY_TEXTS_ADVICE = (
     "; a list of texts is passed to encode_batch_result, or to encode_to_array for ids alone, and the words "

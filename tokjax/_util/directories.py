@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._util.files import sync_directory
 from tokjax._util.locks import lock_file
-from tokjax.core.errors import TokjaxError
+from tokjax.errors import TokjaxError
 
 if TYPE_CHECKING:
     import re

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from tokjax.core.errors import MissingExtraError
+from tokjax.errors import MissingExtraError
 
 
 def import_optional(module: str, *, extra: str, purpose: str) -> Any:

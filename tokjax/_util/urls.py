@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tokjax._util.optional_imports import import_optional
-from tokjax.core.errors import InvalidArgumentError, MissingExtraError
+from tokjax.errors import InvalidArgumentError, MissingExtraError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")
 

@@ -13,15 +13,15 @@ from tokjax._util.arrays import as_size, positions, take_or_fill
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
-from tokjax.batching.inputs import as_ragged
 from tokjax.batching.length_buckets import LengthBuckets
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import COLUMNS, concatenate_ranges
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tokjax.batching.alignment.window_merging import MergedWindows
+    from tokjax.align.window_merging import MergedWindows
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import Results, Windows
 

@@ -11,8 +11,8 @@ from tokjax._util.arrays import apply_cond, as_size, compute_suffix_minimum, pos
 from tokjax._util.checks import check_id
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
-from tokjax.batching.inputs import as_aligned_integers, as_aligned_mask, as_tokens
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.core.array_inputs import as_aligned_integers, as_aligned_mask, as_tokens
+from tokjax.errors import InvalidArgumentError
 
 
 class CausalLMBatch(NamedTuple):

@@ -11,8 +11,8 @@ import numpy as np
 
 from tokjax._util.array_namespace import as_integers, is_traced
 from tokjax._util.checks import check_float, check_int
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ from tokjax._util.array_namespace import is_traced
 from tokjax._util.checks import check_int
 from tokjax._util.display import describe_leaf, get_function_name
 from tokjax.batching.length_buckets import LengthBuckets
-from tokjax.core.errors import InvalidArgumentError, TooManyTracesError
+from tokjax.errors import InvalidArgumentError, TooManyTracesError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import numpy as np
 
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import MAX_ID
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

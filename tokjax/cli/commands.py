@@ -129,7 +129,7 @@ def pack(
     A command that was stopped resumes after the last finished shard when it is run again.
     """
     if tokenizer is None and field is not FieldKind.raw:
-        raise tokjax.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
+        raise tokjax.errors.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
     loaded: Any = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
     if separator is not None:
         separator = unescape(separator)

@@ -35,11 +35,11 @@ def stats(
     opened = tokjax.open_dataset(dataset)
     if verify:
         opened.verify()
-    report = tokjax.dataset_report(opened, batch_size=batch_size)
+    report = tokjax.reports.dataset_report(opened, batch_size=batch_size)
     if html is not None:
-        tokjax.save_dataset_report_html(report, html)
+        tokjax.reports.save_dataset_report_html(report, html)
     if json_file is not None:
-        described = json.dumps(tokjax.dataset_report_to_json(report), indent=1).encode("ascii")
+        described = json.dumps(tokjax.reports.dataset_report_to_json(report), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
     Console().print(make_stats_table(opened), make_padding_table(report))
 
@@ -67,7 +67,7 @@ def merge(
     overwrite: OverwriteOption = False,
 ) -> None:
     """Join datasets that were written with the same field and tokenizer."""
-    tokjax.merge_datasets(datasets, out, overwrite=overwrite)
+    tokjax.datasets.merge_datasets(datasets, out, overwrite=overwrite)
     Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 
@@ -88,15 +88,19 @@ def convert(
     """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or a dataset to one."""
     kind: Any = format
     if Path(source).is_dir():
-        for path in tokjax.export_dataset(tokjax.open_dataset(source), out, kind, overwrite=overwrite):
+        for path in tokjax.datasets.export_dataset(
+            tokjax.open_dataset(source), out, kind, overwrite=overwrite
+        ):
             Console().print(str(path), markup=False)
         return
     if tokenizer is None:
-        raise tokjax.InvalidArgumentError(
+        raise tokjax.errors.InvalidArgumentError(
             f"{source} is a file of token ids: pass --tokenizer FILE, the tokenizer that made them"
         )
     loaded = load_tokenizer_with_eos(tokenizer, eos_token)
-    tokjax.convert_dataset(source, loaded, out, format=kind, chunk_tokens=chunk_tokens, overwrite=overwrite)
+    tokjax.datasets.convert_dataset(
+        source, loaded, out, format=kind, chunk_tokens=chunk_tokens, overwrite=overwrite
+    )
     Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 
@@ -114,9 +118,9 @@ def rebuild(
 ) -> None:
     """Write a dataset again from its source files, because they or the tokenizer have changed."""
     if Path(dataset).exists() and not overwrite:
-        raise tokjax.InvalidArgumentError(f"{dataset} exists, and would be replaced; pass --overwrite")
+        raise tokjax.errors.InvalidArgumentError(f"{dataset} exists, and would be replaced; pass --overwrite")
     loaded = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
-        tokjax.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
+        tokjax.datasets.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)
     if not quiet:
         Console().print(make_stats_table(tokjax.open_dataset(dataset)))

@@ -63,7 +63,9 @@ def report(
         for name, paths in _group_files_by_kind(files or [], kind or []).items()
     }
     tokenizers = _load_tokenizers([tokenizer, *(against or [])])
-    byte_level = {name: each for name, each in tokenizers.items() if isinstance(each, tokjax.ByteLevelBPE)}
+    byte_level = {
+        name: each for name, each in tokenizers.items() if isinstance(each, tokjax.models.ByteLevelBPE)
+    }
     if curve and not byte_level:
         raise typer.BadParameter("--curve needs a byte-level BPE tokenizer, and none was passed")
     if separator is None:
@@ -71,19 +73,19 @@ def report(
     else:
         separator = unescape(separator)
     options: dict[str, Any] = {"separator": separator or None, "progress": not quiet}
-    measured = tokjax.vocabulary_report(texts=sources, **_to_report_arguments(tokenizers), **options)
-    curves: tuple[tokjax.SizeCurve, ...] = ()
+    measured = tokjax.reports.vocabulary_report(texts=sources, **_to_report_arguments(tokenizers), **options)
+    curves: tuple[tokjax.reports.SizeCurve, ...] = ()
     if curve:
-        curves = tokjax.size_curves(texts=sources, **_to_report_arguments(byte_level), **options)
+        curves = tokjax.reports.size_curves(texts=sources, **_to_report_arguments(byte_level), **options)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
-        tokjax.save_report_html(measured, html, curves=curves)
+        tokjax.reports.save_report_html(measured, html, curves=curves)
     if json_file is not None:
         json_file.parent.mkdir(parents=True, exist_ok=True)
-        described = json.dumps(tokjax.report_to_json(measured, curves), indent=1).encode("ascii")
+        described = json.dumps(tokjax.reports.report_to_json(measured, curves), indent=1).encode("ascii")
         write_atomically(json_file, lambda file: file.write(described))
     if not quiet:
-        for table in tokjax.report_tables(measured, curves):
+        for table in tokjax.reports.report_tables(measured, curves):
             Console().print(table, "")
 
 

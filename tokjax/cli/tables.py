@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokjax._util.display import make_visible
-from tokjax.core.offsets import has_span
+from tokjax.offsets import has_span
 from tokjax.reports.dataset_report import compute_length_quantiles
 
 if TYPE_CHECKING:

@@ -255,7 +255,7 @@ def _load_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
 def _check_output(out: Path, files: list[str], *, bundle: bool, overwrite: bool) -> None:
     """Refuse what can't be written, or must not be, before anything is read."""
     if not bundle and is_bundle(out):
-        raise tokjax.BundleExistsError(
+        raise tokjax.errors.BundleExistsError(
             f"{out} is a training bundle, and holds its tokenizer with statistics; pass --bundle --overwrite"
         )
     _check_output_file(out, files, overwrite=overwrite)
@@ -263,9 +263,11 @@ def _check_output(out: Path, files: list[str], *, bundle: bool, overwrite: bool)
 
 def _check_output_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
     if file.exists() and not overwrite:
-        raise tokjax.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
+        raise tokjax.errors.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
     if file.is_file() and any(file.samefile(path) for path in _find_paths(sources)):
-        raise tokjax.InvalidArgumentError(f"{file} is one of the source files; pass another file to write")
+        raise tokjax.errors.InvalidArgumentError(
+            f"{file} is one of the source files; pass another file to write"
+        )
     file.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK):
         raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(file.parent))

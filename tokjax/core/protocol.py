@@ -25,10 +25,10 @@ import numpy as np
 
 from tokjax._util.array_namespace import as_integers
 from tokjax._util.files import compute_json_checksum
-from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json
 from tokjax.core.vocabulary import format_token
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

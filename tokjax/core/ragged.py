@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tokjax._util.array_namespace import as_integers
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from tokjax._util.array_namespace import as_integers
 from tokjax._util.display import render_tokens_html
-from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
 from tokjax.core.ragged import COLUMNS, Ragged
+from tokjax.errors import InvalidArgumentError
+from tokjax.offsets import offsets_coordinate_system, offsets_index_base, offsets_span_style
 
 _INT64_COLUMNS = ("offsets", "row_splits")
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import Ragged, concatenate_ranges, make_row_splits
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

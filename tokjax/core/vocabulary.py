@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax.core.errors import (
+from tokjax.core.template import Template, make_template, template_from_json, template_to_json
+from tokjax.errors import (
     InvalidArgumentError,
     MissingSpecialTokenError,
     UnknownTokenError,
 )
-from tokjax.core.template import Template, make_template, template_from_json, template_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -7,9 +7,9 @@ from pathlib import Path
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import InvalidArgumentError, OffsetsContractError, SourceError
-from tokjax.core.offsets import char_to_byte_spans
 from tokjax.corpus.conll import AnnotatedText, read_lines
+from tokjax.errors import InvalidArgumentError, OffsetsContractError, SourceError
+from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
     import os

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING, BinaryIO
 
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.unicode_classes import LETTER, LOWER, NUMBER, UPPER, load_code_point_classes
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import InvalidArgumentError, SourceError
 from tokjax.core.utf8 import count_bytes
+from tokjax.errors import InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     import os

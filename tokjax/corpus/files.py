@@ -8,14 +8,13 @@ import itertools
 import os
 import stat
 from collections import Counter
-from dataclasses import dataclass
-from dataclasses import field as dataclass_field
+from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokjax._util.files import open_regular
 from tokjax._util.urls import fetched, is_url
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tokjax._util.files import NotRegularFileError, open_regular
 from tokjax._util.urls import get_path_or_url
-from tokjax.core.errors import InvalidArgumentError, SourceError
 from tokjax.corpus.files import COMPRESSED, describe_irregular_path, get_format, is_compressed
+from tokjax.errors import InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

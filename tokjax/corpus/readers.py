@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 from tokjax._util.locks import ThreadLock
 from tokjax._util.optional_imports import import_optional
 from tokjax._util.urls import get_path_or_url
-from tokjax.core.errors import SourceError
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.files import get_format, is_compressed
@@ -27,6 +26,7 @@ from tokjax.corpus.opening import (
     open_source,
     report_damage,
 )
+from tokjax.errors import SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -20,7 +20,6 @@ from tokjax._util.files import (
 from tokjax._util.optional_imports import import_optional
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
-from tokjax.core.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_types import TokenDataset
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments
@@ -34,6 +33,7 @@ from tokjax.datasets.writer import (
     make_plan,
     summarize_dataset,
 )
+from tokjax.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     import os

@@ -11,17 +11,17 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
 from tokjax.core import protocol
-from tokjax.core.errors import (
-    DatasetCorruptError,
-    DatasetIncompleteError,
-    DatasetIndexError,
-    DatasetMismatchError,
-)
 from tokjax.core.ragged import make_row_splits
 from tokjax.datasets.dataset_files import DatasetFiles
 from tokjax.datasets.fields import make_field
 from tokjax.datasets.open_shards import OpenShard, OpenShards
 from tokjax.datasets.sequence_cache import TokenCache
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetIncompleteError,
+    DatasetIndexError,
+    DatasetMismatchError,
+)
 from tokjax.formats.tokjax_json import parse_tokjax
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from tokjax._util.files import (
     get_identity,
     open_regular,
 )
-from tokjax.core.errors import DatasetCorruptError
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
+from tokjax.errors import DatasetCorruptError
 
 if TYPE_CHECKING:
     from pathlib import Path

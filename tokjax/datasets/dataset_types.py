@@ -9,12 +9,12 @@ import numpy as np
 
 from tokjax._util.array_namespace import as_integers
 from tokjax._util.checks import check_int
-from tokjax.core.errors import DatasetIndexError, InvalidArgumentError
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.fields import BucketedTokenField
 from tokjax.datasets.open_shards import get_max_held_shards
 from tokjax.encoding.encode import encode_result
+from tokjax.errors import DatasetIndexError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

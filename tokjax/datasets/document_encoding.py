@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError
 from tokjax.core.ragged import Ragged, make_ragged
 from tokjax.core.utf8 import from_characters, to_characters
 from tokjax.datasets.fields import PackedTokenField, RawTextField, TokenField
 from tokjax.encoding.encode import apply_tokenizer_template, get_template_ids
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

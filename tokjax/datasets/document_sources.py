@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tokjax._util.checks import LIST_PATHS_ADVICE, check_text
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import Text, to_utf8
 from tokjax.corpus.files import TextFiles, get_source_files
 from tokjax.corpus.sources import Source, find_source_files, iter_documents_by_chunk, read_documents
 from tokjax.datasets.document_encoding import Documents
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

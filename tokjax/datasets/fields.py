@@ -14,7 +14,7 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
-from tokjax.core.errors import DatasetMismatchError, InvalidArgumentError
+from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def register_field(field: CustomField) -> CustomField:
     """
     if not (isinstance(field, type) and issubclass(field, TokenField)):
         raise InvalidArgumentError(
-            f"a field of your own is a subclass of tokjax.TokenField, not {field!r:.100}"
+            f"a field of your own is a subclass of tokjax.datasets.TokenField, not {field!r:.100}"
         )
     parameters = vars(field).get("__dataclass_params__")
     if parameters is None or not parameters.frozen:
@@ -376,8 +376,8 @@ def check_registered(field: Field) -> None:
     number = getattr(kind, "TYPE_ID", 0)
     if FIELDS.get(number) is not kind and CUSTOM_FIELDS.get(number) is not kind:
         raise InvalidArgumentError(
-            f"{kind.__name__} is not known by its TYPE_ID, {number}: derive it from tokjax.TokenField, give "
-            "it a number of its own, and put @tokjax.register_field over it"
+            f"{kind.__name__} is not known by its TYPE_ID, {number}: derive it from tokjax.datasets.TokenField, give "
+            "it a number of its own, and put @tokjax.datasets.register_field over it"
         )
     if isinstance(field, TokenField):
         check_custom_field(field)

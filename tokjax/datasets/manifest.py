@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.files import compute_json_pieces_checksum, format_canonical_json, write_atomically
-from tokjax.core.errors import DatasetCorruptError, DatasetMismatchError
+from tokjax.errors import DatasetCorruptError, DatasetMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

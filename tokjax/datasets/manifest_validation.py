@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from tokjax._util.files import NotRegularFileError, get_identity, open_regular
-from tokjax.core.errors import DatasetCorruptError, DatasetIncompleteError
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.fields import FIELDS, FIRST_CUSTOM_TYPE_ID, BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
@@ -22,6 +21,7 @@ from tokjax.datasets.manifest import (
     unseal_contents,
 )
 from tokjax.datasets.shard_table import ShardTable, parse_with_shards
+from tokjax.errors import DatasetCorruptError, DatasetIncompleteError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

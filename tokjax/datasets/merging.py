@@ -16,12 +16,6 @@ from tokjax._util.directories import (
 )
 from tokjax._util.files import NotRegularFileError, open_regular, write_atomically
 from tokjax._util.urls import reject_urls
-from tokjax.core.errors import (
-    DatasetCorruptError,
-    DatasetIncompleteError,
-    DatasetMismatchError,
-    InvalidArgumentError,
-)
 from tokjax.corpus.files import text_files
 from tokjax.datasets.fields import get_unsigned_dtype, make_field
 from tokjax.datasets.manifest import Manifest, Plan, write_manifest
@@ -29,6 +23,12 @@ from tokjax.datasets.manifest_validation import read_manifest
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.shards import write_array
 from tokjax.datasets.writer import DATASET, WrittenDataset, summarize_dataset, write_dataset
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetIncompleteError,
+    DatasetMismatchError,
+    InvalidArgumentError,
+)
 from tokjax.formats.tokjax_json import read_tokjax
 
 if TYPE_CHECKING:

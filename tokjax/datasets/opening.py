@@ -10,7 +10,6 @@ from tokjax._util.directories import get_incomplete_path, get_replaced_path, res
 from tokjax._util.files import get_identity
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
-from tokjax.core.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
 from tokjax.datasets.fields import (
     FIELDS,
@@ -22,6 +21,7 @@ from tokjax.datasets.fields import (
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.datasets.remote import RemoteDirectory
+from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError
 
 if TYPE_CHECKING:
     import os

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.files import compute_file_sha256, compute_sha256
 from tokjax._util.locks import ThreadLock, lock_file
 from tokjax._util.urls import get_file_system, make_temporary_directory
-from tokjax.core.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 from tokjax.datasets.manifest import MANIFEST_FILE
 from tokjax.datasets.manifest_validation import parse_manifest
+from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 
 if TYPE_CHECKING:
     import os

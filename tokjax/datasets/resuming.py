@@ -16,7 +16,6 @@ from tokjax._util.files import (
     write_atomically,
 )
 from tokjax._util.progress import show_progress_bar
-from tokjax.core.errors import DatasetCorruptError, DatasetError, DatasetExistsError, DatasetMismatchError
 from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.manifest import (
     MANIFEST_FILE,
@@ -28,6 +27,7 @@ from tokjax.datasets.manifest import (
     unseal_contents,
 )
 from tokjax.datasets.manifest_validation import read_manifest
+from tokjax.errors import DatasetCorruptError, DatasetError, DatasetExistsError, DatasetMismatchError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tokjax._util.executors import map_in_workers
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import map_in_threads
-from tokjax.core.errors import DatasetError
 from tokjax.datasets.document_encoding import Documents, EncodedDocuments, encode_documents
 from tokjax.datasets.document_sources import FileDocuments, batch_documents
 from tokjax.datasets.shards import ShardWriter
+from tokjax.errors import DatasetError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

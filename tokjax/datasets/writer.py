@@ -16,13 +16,6 @@ from tokjax._util.files import compute_file_sha256
 from tokjax._util.threads import check_executor, resolve_num_threads
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
-from tokjax.core.errors import (
-    DatasetError,
-    DatasetExistsError,
-    DatasetMismatchError,
-    InvalidArgumentError,
-    UnsupportedTokenizerError,
-)
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.document_sources import (
     DEFAULT_COLUMN,
@@ -56,6 +49,13 @@ from tokjax.datasets.resuming import (
     start_progress,
 )
 from tokjax.datasets.shard_writing import WriteJob, write_shards
+from tokjax.errors import (
+    DatasetError,
+    DatasetExistsError,
+    DatasetMismatchError,
+    InvalidArgumentError,
+    UnsupportedTokenizerError,
+)
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 
 if TYPE_CHECKING:

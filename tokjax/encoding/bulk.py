@@ -12,11 +12,11 @@ import numpy as np
 from tokjax._util.checks import reject_path, reject_tables
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.corpus.files import TextFiles, get_source_files, text_files
 from tokjax.corpus.opening import check_are_text
 from tokjax.corpus.sources import read_documents
 from tokjax.encoding.encode import encode_batch_result
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import os

@@ -11,7 +11,6 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.template import (
     TRUNCATIONS,
     TokenSlices,
@@ -21,6 +20,7 @@ from tokjax.core.template import (
     compute_truncated_starts,
 )
 from tokjax.encoding.encoded_texts import compute_text_capacity, encode_without_template, resolve_template
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,11 +9,11 @@ import numpy as np
 
 from tokjax._util.checks import reject_path, reject_tables
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import ResolvedPiece
 from tokjax.core.utf8 import Text, count_bytes
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.records import Windows
 from tokjax.core.template import TokenSlices, apply_template, check_capacity, compute_windows
 from tokjax.encoding.encoded_texts import compute_text_capacity, encode_without_template, resolve_template
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tokjax.core.errors import UnsupportedTokenizerError
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
+from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.tokenizer_files import resolve_roles
 from tokjax.models.byte_bpe import ByteLevelBPE, make_byte_level_bpe
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece

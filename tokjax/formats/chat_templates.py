@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tokjax.core.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 from tokjax.formats.tokenizer_files import CONFIG_FILE, as_path, read_bytes, read_companion_config
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import zlib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.tokenizer_files import as_path, read_bytes, with_roles
 from tokjax.models.format_errors import as_format_errors

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.files import open_regular
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.clip_merges import is_clip_header
 from tokjax.formats.tiktoken_json import describe_json_ranks
 from tokjax.formats.tiktoken_ranks import is_rank_file

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.files import write_atomically, write_files_atomically
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
-from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.export import as_huggingface
 from tokjax.formats.huggingface.vocabulary_parsing import get_literal_tokens

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal
 
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import make_vocabulary
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer, build_huggingface_tokenizer
 from tokjax.formats.huggingface.definition import decode_byte_level_forms
 from tokjax.formats.tokenizer_files import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.formats.clip_merges import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2

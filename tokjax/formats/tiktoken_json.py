@@ -10,8 +10,8 @@ import binascii
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax.core.errors import TokenizerFormatError
 from tokjax.core.vocabulary import MAX_ID
+from tokjax.errors import TokenizerFormatError
 from tokjax.pretokenize.patterns import find_pattern_name
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ import binascii
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.tiktoken_json import parse_json_ranks
 from tokjax.formats.tokenizer_files import (
     BYTE_ORDER_MARK,

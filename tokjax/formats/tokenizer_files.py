@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from tokjax._util.files import get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.vocabulary import make_vocabulary
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.format_errors import check_vocab_size
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.files import compute_json_checksum, write_atomically
-from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import adapter
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.tokenizer_files import read_bytes

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 from tokjax.formats.tokenizer_files import as_path, read_companion_config, read_lines
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece

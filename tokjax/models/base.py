@@ -16,11 +16,11 @@ from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import as_segments
 from tokjax.core import protocol
-from tokjax.core.errors import UnsupportedTokenizerError
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.template import Template, make_template
 from tokjax.core.utf8 import count_bytes, from_characters, to_characters, to_utf8
+from tokjax.errors import UnsupportedTokenizerError
 from tokjax.models.assembly import (
     RowLayout,
     assemble,

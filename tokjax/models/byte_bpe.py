@@ -20,7 +20,6 @@ from tokjax.bpe.merge_rules import (
 )
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import (
     AddedToken,
@@ -29,6 +28,7 @@ from tokjax.core.vocabulary import (
     vocabulary_from_json,
     vocabulary_to_json,
 )
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.added_spaces import (
     TRIM_OFFSETS_VALUES,
     TokenSpaces,

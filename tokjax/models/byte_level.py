@@ -12,10 +12,10 @@ from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.bpe.pre_tokenizers import flag_word_beginnings
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Vocabulary, make_vocabulary, vocabulary_from_json, vocabulary_to_json
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.special_tokens import check_special_names

@@ -12,9 +12,9 @@ from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.bpe.pre_tokenizers import flag_word_beginnings
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_from_json, word_vocabulary_to_json

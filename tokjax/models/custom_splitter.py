@@ -12,12 +12,12 @@ import numpy as np
 from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
-from tokjax.core.offsets import char_to_byte_spans
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_characters, to_utf8
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_base import make_word_vocabulary, word_vocabulary_to_json
+from tokjax.offsets import char_to_byte_spans
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

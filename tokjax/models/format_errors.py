@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.errors import MissingSpecialTokenError, TokenizerFormatError
+from tokjax.errors import MissingSpecialTokenError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator

@@ -14,9 +14,9 @@ from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import parse_merge_pairs
 from tokjax.bpe.pre_tokenizers import AdjacencyPreTokenizer
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.added_spaces import compute_prefix_corrections
 from tokjax.models.base import SegmentModel, encode_ids
 from tokjax.models.format_errors import as_format_errors

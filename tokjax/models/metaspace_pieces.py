@@ -6,7 +6,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, NoReturn
 
 from tokjax.bpe.merge_rules import MergeRules, RulesTooLargeError, make_rules_from_merges
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

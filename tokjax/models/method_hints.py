@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from tokjax.core.errors import UnsupportedTokenizerError
+from tokjax.errors import UnsupportedTokenizerError
 
 _ENCODE = "tokjax.encode(tokenizer, text) or tokjax.encode_result(tokenizer, text)"
 _ENCODE_BATCH = (
     "tokjax.encode_batch_result(tokenizer, texts), or tokjax.encode_to_array(tokenizer, texts) for ids alone"
 )
-_LOAD = "tokjax.load_tokenizer(path), or tokjax.from_huggingface(tokenizer)"
+_LOAD = "tokjax.load_tokenizer(path), or tokjax.formats.from_huggingface(tokenizer)"
 _METHODS = {
     "encode": _ENCODE,
     "encode_plus": "tokjax.encode_result(tokenizer, text)",
@@ -37,7 +37,7 @@ _METHODS = {
     "eot_token": "tokjax.eos_id(tokenizer)",
     "pad_token_id": "tokjax.pad_id(tokenizer)",
     "save": "tokjax.save_tokenizer(tokenizer, path)",
-    "save_pretrained": "tokjax.export_tokenizer(tokenizer, path, 'huggingface')",
+    "save_pretrained": "tokjax.formats.export_tokenizer(tokenizer, path, 'huggingface')",
     "from_pretrained": _LOAD,
 }
 _FUNCTIONS = {
@@ -51,7 +51,7 @@ _FUNCTIONS = {
     "from_pretrained": _LOAD,
     "AutoTokenizer": _LOAD,
     "Tokenizer": _LOAD,
-    "get_encoding": "tokjax.from_tiktoken(tiktoken.get_encoding(name))",
+    "get_encoding": "tokjax.formats.from_tiktoken(tiktoken.get_encoding(name))",
     "train_bpe": "tokjax.trainer.train_bpe(texts, vocab_size=SIZE)",
     "train": "tokjax.trainer.train_bpe(texts, vocab_size=SIZE)",
 }

@@ -21,11 +21,11 @@ from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.template import template_from_json, template_to_json
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Role, Vocabulary, make_vocabulary
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel, replace_template
 from tokjax.models.byte_spans import clip_spans
 from tokjax.models.format_errors import as_format_errors, check_piece_comparisons

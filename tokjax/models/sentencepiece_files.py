@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from tokjax._util.files import NotRegularFileError, get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.sentencepiece_spans import SPACE, SpaceRules
 from tokjax.models.text_growth import check_charsmap
 

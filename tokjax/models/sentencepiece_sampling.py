@@ -14,8 +14,8 @@ import numpy as np
 
 from tokjax._util.checks import check_float, check_int
 from tokjax._util.locks import ThreadLock
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import from_characters, to_utf8
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SplitRows, make_batch, split_rows
 from tokjax.models.sentencepiece import SentencePieceTokenizer
 from tokjax.models.sentencepiece_files import iter_fields

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 from tokjax.pretokenize.bert_characters import CHINESE, load_code_point_flags
 
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from tokjax._util.files import compute_json_checksum
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.core.vocabulary import (
     ROLES,
     Vocabulary,
@@ -19,6 +18,7 @@ from tokjax.core.vocabulary import (
     vocabulary_from_json,
     vocabulary_to_json,
 )
+from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.models.base import SegmentModel
 from tokjax.models.word_engine import TokenLengths, WordEngine, WordMatcher
 from tokjax.pretokenize.special_tokens import check_special_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import (
     WordModel,

@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import is_encodable
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.format_errors import as_format_errors
 from tokjax.models.word_base import (
     WordModel,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.bert_characters import (
     ACCENT,
     CHINESE,

@@ -10,8 +10,8 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, overload
 
 from tokjax._util.limits import exceeds_limit
-from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.core.utf8 import is_encodable
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -16,10 +16,10 @@ from tokjax.bpe.hash_tables import concatenate_pretokens
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.core.utf8 import count_bytes
 from tokjax.corpus.sources import make_rereadable, read_documents
 from tokjax.encoding.bulk import check_separator
+from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.reports.vocabulary_report import (
     name_sources,

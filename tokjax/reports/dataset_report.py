@@ -12,10 +12,10 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.files import write_atomically
 from tokjax._util.permutation import permute
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.datasets.dataset import Dataset
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset
 from tokjax.datasets.opening import open_dataset
+from tokjax.errors import InvalidArgumentError
 from tokjax.reports.html_report import render_page
 from tokjax.reports.plots import plot_document_lengths, plot_padding
 

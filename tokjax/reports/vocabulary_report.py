@@ -11,11 +11,11 @@ import numpy as np
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import count_bytes, to_characters
 from tokjax.corpus.files import get_source_files
 from tokjax.corpus.sources import Source, find_source_files, read_documents
 from tokjax.encoding.bulk import check_separator, encode_to_array, iter_text_groups
+from tokjax.errors import InvalidArgumentError
 from tokjax.reports.records import TextSize, TokenUse, VocabularyReport
 
 if TYPE_CHECKING:

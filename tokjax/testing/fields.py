@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax.core.errors import DisallowedSpecialTokenError
 from tokjax.datasets.dataset_types import RawTextDataset
 from tokjax.datasets.document_encoding import Documents, encode_documents
 from tokjax.datasets.fields import make_field
 from tokjax.datasets.opening import open_dataset
 from tokjax.datasets.writer import write_dataset
+from tokjax.errors import DisallowedSpecialTokenError
 from tokjax.testing.tokenizers import HARD_TEXTS
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def check_field(field: Any) -> None:
     """Run all checks of a field.
 
     Args:
-        field: a field of `write_dataset`, such as an instance of a subclass of `tokjax.TokenField`. Of
+        field: a field of `write_dataset`, such as an instance of a subclass of `tokjax.datasets.TokenField`. Of
             `HARD_TEXTS` it may refuse those that hold its special tokens.
 
     Raises:

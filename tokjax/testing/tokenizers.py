@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.core.errors import OffsetsContractError, TokjaxError
-from tokjax.core.offsets import assert_offsets_contract
 from tokjax.encoding import encode
+from tokjax.errors import OffsetsContractError, TokjaxError
+from tokjax.offsets import assert_offsets_contract
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -1,12 +1,7 @@
 """Trainers: from text to a vocabulary, and to packed arrays made with it."""
 
 from tokjax.trainer.bpe.train import TrainedBPE, train_bpe
-from tokjax.trainer.bundles import (
-    BundleSource,
-    TrainingBundle,
-    load_training_bundle,
-    save_training_bundle,
-)
+from tokjax.trainer.bundles import BundleSource, TrainingBundle, load_training_bundle, save_training_bundle
 from tokjax.trainer.counting import count_pretokens
 from tokjax.trainer.pack import TrainedAndPacked, train_and_pack
 from tokjax.trainer.pretoken_counts import PretokenCounts, load_pretoken_counts, save_pretoken_counts

@@ -33,8 +33,8 @@ from tokjax._util.files import (
     write_atomically,
 )
 from tokjax.core import protocol
-from tokjax.core.errors import BundleError, BundleExistsError, TokenizerFormatError
 from tokjax.corpus.files import SourceFile
+from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, parse_tokjax, save_tokenizer
 from tokjax.trainer.bpe.train import TrainedBPE
 from tokjax.trainer.records import Trained, TrainingStats

@@ -17,9 +17,9 @@ from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
 from tokjax.bpe.chunks import as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
-from tokjax.core.errors import InvalidArgumentError, TrainingError
 from tokjax.corpus.opening import find_invalid_utf8
 from tokjax.corpus.sources import Corpus, Source, open_corpus
+from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
 from tokjax.trainer.pretoken_counter import PretokenCounter

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import DatasetExistsError
 from tokjax.corpus.sources import Source, make_rereadable, read_documents
 from tokjax.datasets.fields import PackedTokenField
 from tokjax.datasets.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
+from tokjax.errors import DatasetExistsError
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.trainer.bpe.train import END_OF_TEXT, TrainedBPE, train_bpe
 

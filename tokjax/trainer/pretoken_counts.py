@@ -12,9 +12,9 @@ import numpy as np
 
 from tokjax._util.files import compute_json_checksum, read_arrays, write_atomically
 from tokjax.bpe.hash_tables import MAX_PRETOKEN_BYTES, Pretokens
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.corpus.files import SourceFile
+from tokjax.errors import InvalidArgumentError
 from tokjax.trainer.pretoken_counter import CountedPretokens, PretokenCounter
 
 if TYPE_CHECKING:

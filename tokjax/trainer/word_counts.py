@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tokjax.bpe.chunks import Segments
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import is_encodable, to_characters
+from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 from tokjax.trainer.counting import resolve_counts

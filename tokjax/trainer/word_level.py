@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tokjax._util.checks import check_int
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.word_level import WordLevelTokenizer, make_word_level
 from tokjax.trainer.records import Trained, is_exhausted
 from tokjax.trainer.word_counts import (

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._util.checks import check_int
 from tokjax._util.progress import show_progress_bar
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.likelihood_merging import merge_likely

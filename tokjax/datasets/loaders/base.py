@@ -15,8 +15,8 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
-from tokjax.core.errors import DatasetMismatchError, InvalidArgumentError
 from tokjax.datasets.dataset import Dataset
+from tokjax.errors import DatasetMismatchError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

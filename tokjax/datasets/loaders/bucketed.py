@@ -15,13 +15,13 @@ from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.batching.length_buckets import LengthBuckets
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import make_row_splits, ragged_from_rows
 from tokjax.datasets.dataset_types import BucketedDataset, TokenDataset
 from tokjax.datasets.fields import check_boundaries
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -9,8 +9,8 @@ import numpy as np
 
 from tokjax._util.checks import check_float
 from tokjax._util.permutation import permute
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import make_row_splits
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

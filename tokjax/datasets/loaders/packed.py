@@ -9,12 +9,12 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
-from tokjax.batching.packing.blocks import PackedBlocks
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.dataset_types import PackedDataset
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.datasets.loaders.sequences import resolve_pad_id
+from tokjax.packing.blocks import PackedBlocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax._util.locks import ThreadLock
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -10,7 +10,6 @@ import numpy as np
 from tokjax._util.checks import check_id, check_int
 from tokjax.batching.collate import PaddedBatch, pad_ragged
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.datasets.dataset_types import RawTextDataset, TokenDataset
 from tokjax.datasets.document_encoding import encode_named, get_surrounding_ids
@@ -18,6 +17,7 @@ from tokjax.datasets.fields import sort_special_names
 from tokjax.datasets.loaders.base import Loader
 from tokjax.datasets.loaders.item_order import ItemOrder, check_weights
 from tokjax.encoding.encode import encode_batch_result, get_template_ids
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -18,7 +18,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from tokjax._util.optional_imports import import_optional
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.encoding.chat.template_limits import (
     CALL,
     LOOP_STEP,
@@ -27,6 +26,7 @@ from tokjax.encoding.chat.template_limits import (
     Budget,
     TemplateLimitError,
 )
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -8,8 +8,6 @@ import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
-from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError
-from tokjax.core.offsets import char_to_byte_spans
 from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template
 from tokjax.encoding.chat.literal_special_tokens import encode_with_hidden
 from tokjax.encoding.chat.messages import (
@@ -23,6 +21,8 @@ from tokjax.encoding.chat.messages import (
     neutralize,
 )
 from tokjax.encoding.encode import encode_result
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError
+from tokjax.offsets import char_to_byte_spans
 from tokjax.pretokenize.special_tokens import resolve_special
 
 if TYPE_CHECKING:

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.ragged import Ragged
 from tokjax.core.records import make_batch_without_copy
 from tokjax.core.utf8 import count_bytes
+from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import split_at_special
 
 if TYPE_CHECKING:

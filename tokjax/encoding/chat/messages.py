@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import NoneType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.pretokenize.special_tokens import reject_special, split_at_special
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
 from tokjax._util.files import compute_json_checksum
 from tokjax._util.optional_imports import import_optional
 from tokjax.core import protocol
-from tokjax.core.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
 from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
+from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
     decode_byte_level_forms,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tokjax.core.errors import TokenizerFormatError
 from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece
+from tokjax.errors import TokenizerFormatError
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 
 if TYPE_CHECKING:

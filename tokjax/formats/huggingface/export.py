@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import UnsupportedTokenizerError
 from tokjax.core.template import EMPTY_TEMPLATE
+from tokjax.errors import UnsupportedTokenizerError
 from tokjax.formats.huggingface.metaspace import build_metaspace_parts
 from tokjax.formats.huggingface.vocabulary_parsing import get_literal_tokens
 from tokjax.formats.merges_from_ranks import iter_merges

@@ -5,12 +5,12 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tokjax.core.errors import TokenizerFormatError
+from tokjax.errors import TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tokjax.core.errors import TokjaxError
+    from tokjax.errors import TokjaxError
 
 
 @contextmanager

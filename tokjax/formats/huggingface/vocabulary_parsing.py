@@ -8,8 +8,8 @@ from __future__ import annotations
 from itertools import chain, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax.core.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
+from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.definition import RequiresLibraryError, get_flag, get_steps, parse_template
 from tokjax.formats.tokenizer_files import resolve_roles
 

@@ -13,7 +13,7 @@ from tokjax.reports.show_batch.rendering import PADDING_SHADE, RenderedRow, Rend
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokjax.batching.alignment.tagset import TagSet
+    from tokjax.align.tagset import TagSet
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.reports.show_batch.positions import BatchPositions, TokenStatus
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax.batching.alignment.tagset import check_is_tagset
+from tokjax.align.tagset import check_is_tagset
 from tokjax.core import protocol
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.reports.show_batch.positions import read_positions
 from tokjax.reports.show_batch.rendering import RenderedBatch
 from tokjax.reports.show_batch.row_renderer import (
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tokjax._util.array_namespace import Array
-    from tokjax.batching.alignment.tagset import TagSet
+    from tokjax.align.tagset import TagSet
     from tokjax.reports.show_batch.positions import BatchPositions
 
 _MAX_POSITIONS_PER_ROW = 512
@@ -88,7 +88,7 @@ def show_batch(
     n│ segment n   ▯ padding
     >>> tags = {"input_ids": [[90, 111, 101], [33, 0, 0]], "attention_mask": [[1, 1, 1], [1, 0, 0]],
     ...         "labels": [[1, 2, 2], [0, -100, -100]]}
-    >>> print(show_batch(tags, tokenizer, tagset=tokjax.TagSet(["PER"])))
+    >>> print(show_batch(tags, tokenizer, tagset=tokjax.align.TagSet(["PER"])))
     dict: 2 rows of 3 places
     row  tokens                     padding
       0  Z→B-PER o→I-PER e→I-PER     0 of 3

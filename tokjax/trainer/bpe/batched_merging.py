@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import ID_BITS
+from tokjax.errors import InvalidArgumentError
 from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer.bpe.heap_merging import RarePairs
 from tokjax.trainer.bpe.linked_symbols import (

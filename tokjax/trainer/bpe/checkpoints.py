@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 import numpy as np
 
 from tokjax._util.files import NotRegularFileError, read_arrays, write_atomically
-from tokjax.core.errors import InvalidArgumentError
+from tokjax.errors import InvalidArgumentError
 from tokjax.trainer.bpe.linked_symbols import Symbols
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, get_args
 
 from tokjax._util.checks import check_int
 from tokjax._util.progress import show_progress_bar
-from tokjax.core.errors import InvalidArgumentError
 from tokjax.core.vocabulary import MAX_ID, make_vocabulary
+from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
 from tokjax.trainer.bpe.batched_merging import MergeResult, TieBreak, TrainingRules, train_merges
 from tokjax.trainer.bpe.checkpoints import CheckpointFile

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from tokjax._util.checks import check_float, check_int
 from tokjax._util.progress import show_progress_bar, show_spinner
 from tokjax.bpe.chunks import as_segments
-from tokjax.core.errors import InvalidArgumentError, TrainingError
 from tokjax.core.utf8 import is_encodable
 from tokjax.core.vocabulary import MAX_ID
+from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import ModelType
 from tokjax.pretokenize.special_tokens import check_special_names

@@ -1,0 +1,146 @@
+"""Spans, tokens and options that alignment refuses, and what it says of them."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import tokjax
+from tests.support.token_strategies import LABELS, array, make_ragged_rows
+
+
+@pytest.mark.parametrize(
+    ("spans", "error", "message"),
+    [
+        ([(3, 3, "PER")], tokjax.errors.InvalidArgumentError, r"text 0: the span \(3, 3\) is empty"),
+        (
+            [(0, 3, "PER")],
+            tokjax.errors.OffsetsContractError,
+            r"\(0, 3\) must keep 1 <= start < stop.* pass index_base=0 if .*from_characters",
+        ),
+        ([(4, 3, "PER")], tokjax.errors.OffsetsContractError, "must keep 1 <= start < stop"),
+        (
+            [(1, 3, "DOG")],
+            tokjax.errors.InvalidArgumentError,
+            r"\(1, 3, 'DOG'\) has a label that is none of \['PER'",
+        ),
+        ([(1, 3, ["PER"])], tokjax.errors.InvalidArgumentError, "has a label that is none of"),
+        ([(1, 3)], tokjax.errors.InvalidArgumentError, r"a span is \(start, stop, label\), not \(1, 3\)"),
+        ([(1, 3, "PER", 4)], tokjax.errors.InvalidArgumentError, r"a span is \(start, stop, label\)"),
+        ([(1, 3, "PER", 4), (1, 2)], tokjax.errors.InvalidArgumentError, r"a span is \(start, stop, label\)"),
+        ([(1.5, 3, "PER")], tokjax.errors.InvalidArgumentError, "a place that is no integer of a text"),
+        ([(1, 2**80, "PER")], tokjax.errors.InvalidArgumentError, "a place that is no integer of a text"),
+        ([[(1, 3, "PER")]], tokjax.errors.InvalidArgumentError, "a span is"),
+        (["PER"], tokjax.errors.InvalidArgumentError, "a span is .* not 'PER'"),
+        ("PER", tokjax.errors.InvalidArgumentError, "must be a list of"),
+        ([3], tokjax.errors.InvalidArgumentError, "a span is"),
+        (3, tokjax.errors.InvalidArgumentError, "must be a list of"),
+        (
+            [(2, 5, "PER"), (4, 6, "ORG"), (1, 2, "PER")],
+            tokjax.errors.InvalidArgumentError,
+            r"text 0: the spans \(2, 5\) and \(4, 6\) overlap, .* split_layers",
+        ),
+        ([(1, 3, "PER"), (1, 3, "PER")], tokjax.errors.InvalidArgumentError, "overlap"),
+    ],
+)
+def test_invalid_spans_are_rejected(spans, error, message):
+    with pytest.raises(error, match=message):
+        tokjax.align.align_spans(array([(1, 9)]), spans, labels=LABELS)
+
+
+def test_invalid_arguments_are_rejected():
+    offsets = array([(1, 3), (3, 5)])
+    align = partial(tokjax.align.align_spans, offsets, [], labels=LABELS)
+    for options, message in (
+        ({"on_partial": "maybe"}, "on_partial must be 'include', 'exclude' or 'error', not 'maybe'"),
+        ({"scheme": "IOB1"}, "scheme must be 'BIO', 'BILOU', 'IOBES', 'IO', 'IOE2', not 'IOB1'"),
+        ({"labels": "PER"}, r"labels must be a sequence of labels, not 'PER'; pass \['PER'\]"),
+        ({"labels": ["PER", "PER"]}, "labels holds 'PER' more than once"),
+        ({"labels": [""]}, "strings with something in them"),
+        ({"first_subword_only": True}, "word_ids=ARRAY"),
+        ({"word_ids": [0]}, r"word_ids must have shape \(2,\), not \(1,\)"),
+        ({"texts": []}, "texts has 0 rows, and there are 1 texts"),
+        ({"labels": {"PER", "ORG"}}, r"labels is a set, .*; pass sorted\(labels\)"),
+        ({"labels": None}, "labels must be a sequence of labels, not None"),
+        ({"ignore_index": None}, "ignore_index is None"),
+        ({"ignore_index": 1}, "ignore_index is 1, which is the tag 'B-PER'"),
+        ({"ignore_index": 0}, "ignore_index is 0, which is the tag 'O'"),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            align(**options)
+    for form, message in (
+        (np.zeros((2, 3)), "integers, not float64"),
+        (np.zeros((2, 3), int), r"shape \(n, 2\) for one text or \(batch, length, 2\), not \(2, 3\)"),
+        (tokjax.ragged_from_rows([[1]]), "no offsets; encode with return_offsets=True"),
+        ([[1, 4], [4, 9]], r"offsets must be results .* this list is neither; .* np.array\(spans\)"),
+        (3, "this int is neither"),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.align.align_spans(form, [], labels=LABELS)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="spans has 1 rows, and there are 2 texts"):
+        tokjax.align.align_spans(np.zeros((2, 3, 2), int), [[]], labels=LABELS)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="word_ids goes with an array"):
+        tokjax.align.align_spans(make_ragged_rows([[(1, 2)]]), [[]], labels=LABELS, word_ids=np.array([0]))
+    with pytest.raises(
+        tokjax.errors.OffsetsContractError, match=r"\(1, 6\) ends after the text, whose last byte is 4"
+    ):
+        tokjax.align.align_spans(offsets, [(1, 6, "PER")], labels=LABELS, texts=["abcd"])
+    for wrong, text in ((offsets, "abc"), (array([(0, 3), (3, 5)]), "    ")):
+        with pytest.raises(
+            tokjax.errors.OffsetsContractError,
+            match="text 0: a token has the span .* bytes, counted from 1; is it",
+        ):
+            tokjax.align.align_spans(wrong, [], labels=LABELS, texts=[text])
+    columns = tokjax.align.span_columns([[(1, 3, "A-B")]], LABELS)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="classes from 2 to 2, and there are 1 labels"
+    ):
+        tokjax.align.align_spans(offsets, columns, labels=["PER"])
+    columns = tokjax.align.span_columns([[(1, 3, "PER"), (3, 5, "ORG")]], LABELS)
+    for wrong in (
+        {"classes": columns.classes[:1]},
+        {"starts": columns.starts[:, None]},
+        {"row_splits": np.array([0, 1])},
+        {"row_splits": np.array([0, 3, 2])},
+        {"row_splits": np.array([1, 2])},
+        {"row_splits": np.zeros(0, int)},
+    ):
+        for call in (partial(tokjax.align.align_spans, offsets, labels=LABELS), tokjax.align.pad_spans):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError, match="the columns of spans don't go together"
+            ):
+                call(spans=columns._replace(**wrong))
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="align_span_arrays"):
+        jax.jit(lambda x: tokjax.align.align_spans(x, [], labels=LABELS))(offsets)
+
+
+@pytest.mark.parametrize(
+    "tokens", [[(3, 5), (1, 3)], [(0, 0), (3, 5), (4, 4), (0, 0), (1, 6)], [(1, 5), (2, 3)]]
+)
+def test_decreasing_offsets_are_rejected(tokens):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"text 1: token \d has the span .* in the order"
+    ):
+        tokjax.align.align_spans(make_ragged_rows([[(4, 9), (9, 9)], tokens]), [[], []], labels=LABELS)
+
+
+def test_invalid_arrays_are_rejected():
+    offsets, spans, tagset = np.zeros((2, 3, 2), int), np.zeros((2, 1, 3), int), tokjax.align.TagSet(LABELS)
+    for arguments, options, message in (
+        ((offsets, spans[:1]), {}, r"spans must have shape \(2, spans, 3\), not \(1, 1, 3\); see pad_spans"),
+        ((offsets[..., 0], spans), {}, r"offsets must have shape \(..., length, 2\), not \(2, 3\)"),
+        ((offsets, spans), {"on_partial": "error"}, "on_partial must be 'include' or 'exclude' for arrays"),
+        ((offsets, spans), {"word_ids": np.zeros(3, int)}, r"word_ids must have shape \(2, 3\)"),
+        ((offsets, spans), {"ignore_index": 2}, "ignore_index is 2, which is the tag 'I-PER'"),
+        ((offsets, spans), {"tagset": LABELS}, r"tagset must be a TagSet, not \('PER', .*; pass TagSet"),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.align.align_span_arrays(*arguments, **{"tagset": tagset, **options})
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"spans must be what span_columns\(.*not \[\[\(1, 2"
+    ):
+        tokjax.align.pad_spans([[(1, 2, "PER")]])
+    columns = tokjax.align.span_columns([[], [(1, 2, "PER")] * 2], LABELS)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="text 1 has 2 spans, more than length=1"):
+        tokjax.align.pad_spans(columns, length=1)

@@ -1,0 +1,56 @@
+"""What functions of batches refuse: ids that are none, and shapes that do not fit."""
+
+import numpy as np
+import pytest
+
+import tokjax
+
+
+@pytest.mark.parametrize("wrong", [None, 1.5, "0", True, 2**31])
+def test_invalid_ids_are_rejected(wrong):
+    ragged, flat = tokjax.ragged_from_rows([[1]]), np.array([1])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pad_id (is|must be)"):
+        tokjax.collate_padded_batch(ragged, pad_id=wrong)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pad_id (is|must be)"):
+        tokjax.pack_blocks(ragged, block_size=2, pad_id=wrong)
+    if wrong is not None:
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="eos_id (is|must be)"):
+            tokjax.pack_blocks(ragged, block_size=2, pad_id=0, eos_id=wrong)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pad_value (is|must be)"):
+        tokjax.pad_sequence(flat, 2, wrong)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="eos_token (is|must be)"):
+        tokjax.find_document_boundaries(flat, wrong)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="ignore_index (is|must be)"):
+        tokjax.causal_lm_labels(flat, flat, ignore_index=wrong)
+
+
+def test_other_result_types_are_rejected(tokenizer):
+    batch = tokjax.encode_batch_result(tokenizer, ["a", "b"])
+    chat = tokjax.encode_chat(tokenizer, [{"role": "user", "content": "a"}], "{{ messages[0].content }}")
+    for passed, message in (
+        (tokjax.quick.quick_encode_batch(tokenizer, ["a"]), "of type QuickBatch: pass its results"),
+        ([batch, batch], "result 0 is of type TokenizationBatch: pass the batch itself, or all results"),
+        ([batch[0], chat], "result 1 is of type EncodedChat: pass its tokens, chat.result"),
+        (chat, "is of type EncodedChat: pass its tokens, chat.result"),
+        ([[1, 2]], "result 0 is of type list: for rows of plain ids pass tokjax.ragged_from_rows"),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.collate_padded_batch(passed, pad_id=0)
+
+
+def test_shapes_that_do_not_fit():
+    for call in (
+        lambda: tokjax.pad_sequence(np.array([1]), -1, 0),
+        lambda: tokjax.batch_pad_sequences(np.array([[1]]), np.array([1]), -1, 0),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_length must be at least 0, not -1"):
+            call()
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"must have shape \(n,\), not \(1, 1\)"):
+        tokjax.pad_sequence(np.array([[1]]), 2, 0)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"\(batch, width\)"):
+        tokjax.batch_pad_sequences(np.array([1]), np.array([1]), 2, 0)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"\(2, 1\) and \(1,\)"):
+        tokjax.batch_pad_sequences(np.array([[1], [2]]), np.array([1]), 2, 0)
+    for call in (lambda: tokjax.create_causal_mask(-1), lambda: tokjax.create_attention_mask(1, -1)):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="at least 0, not -1"):
+            call()

@@ -1,0 +1,166 @@
+"""Rows over several devices, on meshes of both kinds: the same values, and results lie where rows do."""
+
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import tokjax
+
+ROWS, LENGTH = 8, 24
+RNG = np.random.default_rng(0)
+IDS = RNG.integers(0, 50, (ROWS, LENGTH)).astype(np.int32)
+HOLES = RNG.integers(0, 2, (ROWS, LENGTH)).astype(np.int32)
+LENGTHS = RNG.integers(1, LENGTH, ROWS).astype(np.int32)
+SEGMENTS = np.where(np.arange(LENGTH) < LENGTHS[:, None], np.sort(RNG.integers(1, 4, (ROWS, LENGTH))), 0)
+SEGMENTS = SEGMENTS.astype(np.int32)
+WORDS = np.sort(RNG.integers(0, 9, (ROWS, LENGTH))).astype(np.int32)
+SPECIAL_IDS = {"sentinel_ids": range(100, 120), "eos_id": 60, "pad_id": 61}
+DENOISERS = [*tokjax.objectives.UL2_DENOISERS, tokjax.objectives.Denoiser(0.25, None, mode_id=62)]
+
+
+def make_draws(*shape):
+    return tokjax.objectives.draw_uniform(np.random.default_rng(1), shape)
+
+
+ROW_FUNCTIONS = {
+    "labels": (tokjax.causal_lm_labels, IDS, HOLES),
+    "labels of segments": (
+        lambda i, s: tokjax.causal_lm_labels(i, s, segment_ids=s),
+        IDS,
+        SEGMENTS,
+    ),
+    "padded": (lambda i, n: tokjax.batch_pad_sequences(i, n, 30, -1), IDS, LENGTHS),
+    "cut": (lambda i, n: tokjax.batch_pad_sequences(i, n, 5, -1), IDS, LENGTHS),
+    "mask of lengths": (partial(tokjax.create_attention_mask, max_length=LENGTH), LENGTHS),
+    "cumulative lengths": (partial(tokjax.packing.cu_seqlens, max_segments=5), SEGMENTS),
+    "segment lengths": (partial(tokjax.packing.segment_lengths, max_segments=5), SEGMENTS),
+    "cuDNN's segments": (partial(tokjax.packing.cudnn_segments, max_segments=5), SEGMENTS),
+    "attention": (lambda s: tokjax.masks.make_attention_mask(segment_ids=s, window=3), SEGMENTS),
+    "attention to a prefix": (
+        lambda h, s: tokjax.masks.make_attention_mask(in_prefix=h, attention_mask=s),
+        HOLES,
+        SEGMENTS,
+    ),
+    "hidden tokens": (
+        lambda i, h, d: tokjax.objectives.masked_lm(i, d, mask_id=99, vocab_size=50, special_tokens_mask=h),
+        IDS,
+        HOLES,
+        make_draws(ROWS, 3, LENGTH),
+    ),
+    "hidden words": (
+        lambda i, h, w, d: tokjax.objectives.masked_lm(
+            i, d, mask_id=99, replacement_ids=[7, 8, 9], special_tokens_mask=h, word_ids=w
+        ),
+        IDS,
+        HOLES,
+        WORDS,
+        make_draws(ROWS, 3, LENGTH),
+    ),
+    "corrupted spans": (
+        partial(tokjax.objectives.span_corruption, **SPECIAL_IDS),
+        IDS,
+        HOLES,
+        make_draws(ROWS, LENGTH),
+    ),
+    "a mixture": (
+        partial(tokjax.objectives.denoising_mixture, denoisers=DENOISERS, **SPECIAL_IDS),
+        IDS,
+        HOLES,
+        make_draws(ROWS, LENGTH + 1),
+    ),
+    "prefixes": (tokjax.objectives.prefix_lm, IDS, HOLES, make_draws(ROWS)),
+    "prompts": (partial(tokjax.objectives.completion_loss_mask, length=LENGTH), LENGTHS),
+    "padding": (tokjax.masks.padding_mask, HOLES),
+    "prefix": (tokjax.masks.prefix_mask, HOLES),
+    "segments": (tokjax.masks.segment_mask, SEGMENTS),
+    "additive": (tokjax.masks.additive_mask, HOLES),
+    "unmasked": (tokjax.masks.unmask_empty_rows, np.tile(HOLES[:, None], (1, LENGTH, 1))),
+    "counted from one": (tokjax.to_one_based, IDS),
+    "counted from zero": (tokjax.to_zero_based, IDS),
+    "answers": (partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2]), IDS),
+}
+OFFSETS = np.stack([np.arange(1, LENGTH + 1), np.arange(2, LENGTH + 2)], axis=-1) * np.ones((ROWS, 1, 1), int)
+SPANS = np.array([[(1 + i % 3, 5, 0), (6, 7, 1)] for i in range(ROWS)], np.int32)
+TAGS = tokjax.align.TagSet(["PER", "LOC"], scheme="BILOU")
+ROW_FUNCTIONS |= {
+    "spans": (partial(tokjax.align.align_span_arrays, tagset=TAGS), OFFSETS.astype(np.int32), SPANS),
+    "spans that cover tokens": (
+        lambda o, s, w: tokjax.align.align_span_arrays(o, s, TAGS, on_partial="exclude", word_ids=w),
+        OFFSETS.astype(np.int32),
+        SPANS,
+        WORDS,
+    ),
+    "labels of words": (
+        lambda i, w: tokjax.align.labels_from_words(w, i, tagset=TAGS, label_all_tokens=True),
+        IDS[:, :9] % 5,
+        WORDS,
+    ),
+    "words by spans": (tokjax.align.word_ids_from_spans, OFFSETS.astype(np.int32), SPANS[..., :2]),
+    "words of labels": (
+        lambda i, w: tokjax.align.words_from_labels(w, i, num_words=9, method="majority", tagset=TAGS),
+        IDS % 5,
+        WORDS,
+    ),
+}
+ROW_FUNCTIONS |= {
+    f"blocks, {name}": (
+        lambda i, s, h, method=method: method(tokjax.PackedBlocks(i, s, s, s, s, h)),
+        IDS,
+        SEGMENTS,
+        HOLES,
+    )
+    for name, method in {
+        "labels": tokjax.PackedBlocks.causal_lm_labels,
+        "MaxText": tokjax.PackedBlocks.to_maxtext,
+        "Levanter": tokjax.PackedBlocks.to_levanter,
+        "cumulative lengths": partial(tokjax.PackedBlocks.cu_seqlens, max_segments=5),
+    }.items()
+}
+RAGGED = tokjax.Ragged(IDS.reshape(-1), np.arange(0, ROWS * LENGTH + 1, LENGTH, dtype=np.int32))
+PLAN = tokjax.packing.plan_packing(RAGGED.lengths, 40, overlong="split")
+FLAT_TOKEN_FUNCTIONS = {
+    "padded": lambda r: tokjax.pad_ragged(r, length=30, pad_id=-1),
+    "packed": lambda r: tokjax.packing.apply_packing(PLAN, r, pad_id=-1),
+    "middles": lambda r: tokjax.objectives.fill_in_the_middle(
+        r, make_draws(ROWS, 4), prefix_id=101, middle_id=102, suffix_id=103, size=ROWS * (LENGTH + 3)
+    ),
+}
+
+
+@pytest.fixture(params=["Auto", pytest.param("Explicit", marks=pytest.mark.slow)])
+def mesh(request):
+    if request.param == "Explicit" and jax.__version_info__ < (0, 9):
+        pytest.skip("before JAX 0.9, some of its functions can't do with explicit axes")
+    return Mesh(jax.devices(), ("data",), axis_types=(jax.sharding.AxisType[request.param],))
+
+
+def assert_equal(expected, found):
+    for left, right in zip(jax.tree.leaves(expected), jax.tree.leaves(found), strict=True):
+        assert right.dtype == left.dtype
+        assert np.array_equal(left, right)
+
+
+@pytest.mark.parametrize("name", ROW_FUNCTIONS)
+def test_rows(name, mesh):
+    function, *arrays = ROW_FUNCTIONS[name]
+    placed = jax.device_put(arrays, NamedSharding(mesh, PartitionSpec("data")))
+    with jax.numpy_rank_promotion("raise"):  # (as users may have it)
+        found = jax.jit(function)(*placed)
+    assert_equal(function(*arrays), found)
+    for leaf in jax.tree.leaves(found):
+        assert leaf.sharding.shard_shape(leaf.shape)[0] == ROWS // 4
+
+
+@pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
+@pytest.mark.parametrize("spec", [PartitionSpec(), PartitionSpec("data")])
+def test_flat_tokens(name, spec, mesh):
+    """Rows lie across devices here, so each device gets all of the result."""
+    function = FLAT_TOKEN_FUNCTIONS[name]
+    placed = RAGGED._replace(
+        ids=jax.device_put(RAGGED.ids, NamedSharding(mesh, spec)),
+        row_splits=jax.device_put(RAGGED.row_splits, NamedSharding(mesh, PartitionSpec())),
+    )
+    assert_equal(function(RAGGED), jax.jit(function)(placed))

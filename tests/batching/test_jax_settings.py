@@ -1,0 +1,176 @@
+"""Array functions under what users of JAX set or do: rank promotion, a transfer guard, symbolic shapes."""
+
+import inspect
+import re
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+from jax import export
+
+import tokjax
+from tests.batching import test_on_a_mesh
+from tests.batching.test_device_mesh import (
+    IDS,
+    LENGTH,
+    PLAN,
+    RAGGED,
+    ROW_FUNCTIONS,
+    ROWS,
+    assert_equal,
+    make_draws,
+)
+
+COUNTED = (IDS.reshape(-1) % 3 > 0).astype(np.int32)
+FLAT_TOKEN_FUNCTIONS = {
+    "padded": partial(tokjax.pad_ragged, length=30, pad_id=-1),
+    "padded, none cut": partial(tokjax.pad_ragged, length=30, pad_id=-1, pad_side="left", truncation=None),
+    "collated": partial(tokjax.collate_padded_batch, pad_id=-1),
+    "planned": lambda r: tokjax.packing.apply_packing(PLAN, r, pad_id=-1),
+    "packed": partial(tokjax.pack_blocks, block_size=40, pad_id=-1, eos_id=3),
+    "middles": lambda r: tokjax.objectives.fill_in_the_middle(
+        r, DRAWS, prefix_id=101, middle_id=102, suffix_id=103
+    ),
+    "documents": lambda r: tokjax.find_document_boundaries(r.ids, 3),
+    "so many documents": lambda r: tokjax.find_document_boundaries(r.ids, 3, max_documents=50),
+    "one sequence": lambda r: tokjax.pad_sequence(r.ids, 300, 0),
+}
+DRAWS = jax.device_put(make_draws(ROWS, 4))
+FIXED_LENGTH_FUNCTIONS = {"corrupted spans", "a mixture"}
+EXPORTED_FIRST = {
+    "labels",
+    "labels of segments",
+    "cumulative lengths",
+    "padded",
+    "attention",
+    "corrupted spans",
+}
+HOST_FUNCTIONS = {
+    "align_spans",
+    "causal_mask",
+    "compute_input_and_target_lengths",
+    "create_causal_mask",
+    "limit_traces",
+    "merge_windows",
+    "pad_spans",
+    "plan_packing",
+    "sliding_window_mask",
+    "span_columns",
+    "span_corruption_lengths",
+    "spans_from_characters",
+    "spans_from_labels",
+    "spans_to_characters",
+    "split_layers",
+    "trim_offsets",
+}
+"""Functions that take no JAX arrays, or give NumPy arrays and lists of them."""
+
+
+def test_all_array_functions_are_tested():
+    tested = "".join(map(inspect.getsource, (test_on_a_mesh, inspect.getmodule(test_rows))))
+    public = {
+        name
+        for name in tokjax.__all__
+        if inspect.isfunction(value := getattr(tokjax, name))
+        and value.__module__.startswith("tokjax.batching")
+    }
+    assert public - HOST_FUNCTIONS == set(re.findall(r"tokjax\.(\w+)", tested)) & public - HOST_FUNCTIONS
+    assert public >= HOST_FUNCTIONS
+
+
+def run_with_strict_settings(function, *arrays):
+    with jax.transfer_guard("disallow"), jax.numpy_rank_promotion("raise"):
+        return function(*arrays)
+
+
+@pytest.mark.parametrize("name", ROW_FUNCTIONS)
+def test_rows(name):
+    function, *arrays = ROW_FUNCTIONS[name]
+    assert_equal(function(*arrays), run_with_strict_settings(function, *jax.device_put(arrays)))
+
+
+@pytest.mark.parametrize("name", FLAT_TOKEN_FUNCTIONS)
+def test_flat_tokens(name):
+    function = FLAT_TOKEN_FUNCTIONS[name]
+    expected = function(jax.tree.map(np.asarray, RAGGED))
+    assert_equal(expected, run_with_strict_settings(function, jax.device_put(RAGGED)))
+
+
+def test_a_loss_mask_and_draws():
+    pack = partial(tokjax.pack_blocks, block_size=40, pad_id=-1, eos_id=3)
+    passed = jax.device_put((RAGGED, COUNTED))
+    found = run_with_strict_settings(lambda r, m: pack(r, loss_mask=m), *passed)
+    assert_equal(pack(RAGGED, loss_mask=COUNTED), found)
+    key = jax.random.key(0)
+    drawn = run_with_strict_settings(tokjax.objectives.draw_uniform, key, (3, 4))
+    assert drawn.tolist() == jax.random.uniform(key, (3, 4)).tolist()
+    blocks = jax.device_put(pack(RAGGED, loss_mask=COUNTED))
+    theirs = run_with_strict_settings(tokjax.PackedBlocks.to_huggingface, blocks)
+    assert_equal(
+        pack(RAGGED, loss_mask=COUNTED).to_huggingface()["labels"].astype(np.int32), theirs["labels"]
+    )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in EXPORTED_FIRST else pytest.param(name, marks=pytest.mark.slow)
+        for name in ROW_FUNCTIONS
+    ],
+)
+def test_symbolic_shapes(name):
+    function, *arrays = ROW_FUNCTIONS[name]
+    symbols = {ROWS: "rows"} if name in FIXED_LENGTH_FUNCTIONS else {ROWS: "rows", LENGTH: "length"}
+    scope = export.SymbolicScope()
+    shapes = [
+        jax.ShapeDtypeStruct(
+            export.symbolic_shape(",".join(symbols.get(n, str(n)) for n in array.shape), scope=scope),
+            array.dtype,
+        )
+        for array in arrays
+    ]
+    exported = export.export(jax.jit(function))(*shapes)
+    assert_equal(function(*arrays), exported.call(*arrays))
+
+
+def test_symbolic_tokens():
+    scope = export.SymbolicScope()
+    tokens = jax.ShapeDtypeStruct(export.symbolic_shape("tokens", scope=scope), np.int32)
+    splits = jax.ShapeDtypeStruct((ROWS + 1,), np.int32)
+    shapes = tokjax.Ragged(tokens, splits)
+    for function in (FLAT_TOKEN_FUNCTIONS["padded"], FLAT_TOKEN_FUNCTIONS["planned"]):
+        exported = export.export(jax.jit(function))(shapes)
+        assert_equal(function(RAGGED), exported.call(RAGGED))
+
+
+def test_a_symbolic_length_that_has_no_tables():
+    ids = jax.ShapeDtypeStruct(export.symbolic_shape("2, length"), np.int32)
+    corrupt = partial(tokjax.objectives.span_corruption, sentinel_ids=[9], eos_id=1, pad_id=0)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="rows have the symbolic length length, .* fixed"
+    ):
+        export.export(jax.jit(lambda i: corrupt(i, i, i.astype(np.float32))))(ids)
+
+
+def test_options_with_equal_values_are_distinguished():
+    """1, 1.0 and True are equal, but only one of them is an id."""
+    ids = jax.device_put(IDS)
+    tokjax.to_one_based(ids, ignore_index=1)
+    for wrong in (1.0, True):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="ignore_index must be an integer"):
+            tokjax.to_one_based(ids, ignore_index=wrong)
+
+
+def test_values_that_only_eager_calls_can_check():
+    segments = jax.device_put(np.array([[1, 2, 3, 0]], np.int32))
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="a row has 3 segments, more than max_segments=2"
+    ):
+        run_with_strict_settings(tokjax.packing.cu_seqlens, segments, 2)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="row 0 has 24 tokens, more than the length 20"
+    ):
+        run_with_strict_settings(
+            partial(tokjax.pad_ragged, length=20, pad_id=0, truncation=None), jax.device_put(RAGGED)
+        )

@@ -1,0 +1,171 @@
+"""Ladders of lengths: against every other ladder, and where they are used."""
+
+import pickle
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import length_buckets as oracle
+from tokjax import LengthBuckets
+
+few_lengths = st.lists(st.integers(0, 14), min_size=1, max_size=12)
+
+
+@given(few_lengths, st.integers(1, 4), st.integers(1, 4))
+def test_boundaries_are_optimal(lengths, boundaries, multiple_of):
+    buckets = LengthBuckets.fit(lengths, boundaries, multiple_of=multiple_of)
+    assert oracle.count_padded_tokens(buckets, lengths) == oracle.compute_minimum_tokens(
+        lengths, boundaries, multiple_of
+    )
+    assert len(buckets) <= boundaries
+    assert all(boundary % multiple_of == 0 for boundary in buckets)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 40))
+def test_number_of_boundaries_among_many(seed, boundaries):
+    """What no ladder of many rungs can be compared with in full: moving any one of them pads no less."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.lognormal(4, 1, 500).astype(int)
+    buckets = LengthBuckets.fit(lengths, boundaries)
+    assert len(buckets) == boundaries
+    minimum = buckets.padding(lengths)
+    distinct = np.unique(lengths).tolist()
+    for moved in rng.integers(0, boundaries - 1, 5).tolist() if boundaries > 1 else []:
+        for instead in rng.choice(distinct, 5).tolist():
+            other = LengthBuckets([*buckets[:moved], *buckets[moved + 1 :], max(instead, 1)])
+            assert other.padding(lengths) >= minimum
+    assert LengthBuckets.fit(lengths, boundaries + 1).padding(lengths) < minimum
+
+
+def test_one_bucket_per_length_has_no_padding():
+    lengths = [7, 3, 3, 40]
+    for boundaries in (3, 4, 100):
+        assert LengthBuckets.fit(lengths, boundaries) == LengthBuckets([3, 7, 40])
+    assert LengthBuckets.fit(lengths, 3).padding(lengths) == 0
+    assert LengthBuckets.fit([0, 0], 2) == LengthBuckets([1])
+
+
+@given(st.lists(st.integers(1, 99), min_size=1, max_size=9), st.lists(st.integers(0, 99), max_size=20))
+def test_boundaries_and_padding(boundaries, lengths):
+    buckets = LengthBuckets(boundaries)
+    lengths = [length for length in lengths if length <= max(boundaries)]
+    expected = [min(boundary for boundary in boundaries if boundary >= length) for length in lengths]
+    assert buckets.get_padded_lengths(lengths).tolist() == expected
+    assert buckets.padding(lengths) == (sum(expected) - sum(lengths)) / max(sum(expected), 1)
+    if lengths:
+        for width in ({len(lengths)}, {1, len(lengths)}):
+            shaped = np.array(lengths, np.uint16).reshape(*width, -1)
+            assert buckets.get_padded_lengths(shaped).shape == shaped.shape
+        assert buckets.get_padded_lengths(jnp.array(lengths)).tolist() == expected
+        assert buckets.get_padded_lengths(lengths[0]) == expected[0]
+
+
+@given(st.integers(1, 500), st.integers(0, 5000), st.floats(1.01, 10), st.integers(1, 64))
+def test_geometric_by_factor(shortest, more, factor, multiple_of):
+    longest = shortest + more
+    buckets = LengthBuckets.geometric(shortest, longest, factor=factor, multiple_of=multiple_of)
+    assert buckets[0] >= shortest
+    assert buckets[0] - shortest < multiple_of
+    assert longest <= buckets[-1] < longest + multiple_of
+    assert all(boundary % multiple_of == 0 for boundary in buckets)
+    for low, high in zip(buckets, buckets[1:], strict=False):
+        assert low < high < low * factor + multiple_of * (1 + 1e-9)
+
+
+@given(st.integers(1, 500), st.integers(0, 5000), st.integers(1, 30), st.integers(1, 64))
+def test_geometric_by_number(shortest, more, boundaries, multiple_of):
+    longest = shortest + more
+    buckets = LengthBuckets.geometric(shortest, longest, boundaries=boundaries, multiple_of=multiple_of)
+    assert longest <= buckets[-1] < longest + multiple_of
+    assert len(buckets) <= boundaries
+    if multiple_of == 1 and longest >= shortest * 2 ** (boundaries - 1):
+        assert len(buckets) == boundaries
+
+
+def test_geometric():
+    assert LengthBuckets.geometric(64, 1024).boundaries == (64, 128, 256, 512, 1024)
+    assert LengthBuckets.geometric(64, 1024, boundaries=5).boundaries == (64, 128, 256, 512, 1024)
+    assert LengthBuckets.geometric(8, 64, boundaries=10).boundaries == (8, 11, 13, 16, 21, 26, 32, 41, 51, 64)
+    assert LengthBuckets.geometric(10, 14, factor=1.1).boundaries == (10, 11, 13, 14)
+    assert LengthBuckets.geometric(10, 1000, boundaries=1, multiple_of=64).boundaries == (1024,)
+    assert (
+        LengthBuckets.geometric(7, 7).boundaries
+        == LengthBuckets.geometric(7, 7, boundaries=3).boundaries
+        == (7,)
+    )
+
+
+def test_length_buckets_are_values():
+    buckets = LengthBuckets([256, 64, 128, 64])
+    assert repr(buckets) == "LengthBuckets([64, 128, 256])"
+    assert eval(repr(buckets)) == buckets
+    assert pickle.loads(pickle.dumps(buckets)) == buckets
+    assert hash(buckets) == hash(LengthBuckets(np.array([64, 128, 256])))
+    assert buckets != LengthBuckets([64, 128])
+    assert (list(buckets), len(buckets), buckets[-1], 128 in buckets) == ([64, 128, 256], 3, 256, True)
+    with pytest.raises(AttributeError):
+        buckets.boundaries = ()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: LengthBuckets([]), r"no bucket holds nothing; give LengthBuckets\(\[64, 128\]\)"),
+        (lambda: LengthBuckets(64), r"made of its lengths, not of 64; give LengthBuckets\(\[64, 128\]\)"),
+        (lambda: LengthBuckets([64, 0]), "a bucket must be at least 1, not 0"),
+        (lambda: LengthBuckets([1.5]), "a bucket must be an integer, not 1.5"),
+        (
+            lambda: LengthBuckets([4]).get_padded_lengths([1, 9]),
+            r"a length is 9, and no bucket of \[4\] holds it",
+        ),
+        (lambda: LengthBuckets([4]).padding([5]), "cut rows to 4, or add a bucket"),
+        (lambda: LengthBuckets([4]).get_padded_lengths([-1]), "lengths must be at least 0, and one is -1"),
+        (lambda: LengthBuckets([4]).get_padded_lengths([0.5]), "lengths must be integers"),
+        (
+            lambda: jax.jit(LengthBuckets([4]).get_padded_lengths)(jnp.arange(3)),
+            "choose the rung on the host",
+        ),
+        (lambda: LengthBuckets.fit([], 2), "there are no lengths to fit rungs to"),
+        (lambda: LengthBuckets.fit([2**31], 2), "lengths holds 2147483648, which does not fit int32"),
+        (lambda: LengthBuckets.fit([1], 0), "rungs must be at least 1, not 0"),
+        (lambda: LengthBuckets.fit([1], 1, multiple_of=0), "multiple_of must be at least 1, not 0"),
+        (lambda: LengthBuckets.geometric(0, 4), "shortest must be at least 1, not 0"),
+        (lambda: LengthBuckets.geometric(5, 4), "longest must be at least 5, not 4"),
+        (lambda: LengthBuckets.geometric(1, 4, factor=1), "factor must be above 1"),
+        (lambda: LengthBuckets.geometric(1, 4, factor=0.5), "factor must be a number, at least 1.0, not 0.5"),
+        (lambda: LengthBuckets.geometric(1, 4, factor=2, boundaries=2), "give factor=2 or rungs=2, not both"),
+    ],
+)
+def test_invalid_arguments_are_rejected(call, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        call()
+
+
+def test_collation_with_length_buckets():
+    rows = tokjax.ragged_from_rows([[1] * 5, [2] * 3])
+    buckets = LengthBuckets([4, 8])
+    assert tokjax.collate_padded_batch(rows, pad_id=0, buckets=buckets).ids.shape == (2, 8)
+    short = LengthBuckets([4])
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"longest row has 5 tokens, and no bucket of \[4\]"
+    ):
+        tokjax.collate_padded_batch(rows, pad_id=0, buckets=short)
+    truncated = tokjax.collate_padded_batch(rows, pad_id=0, buckets=short, truncation="right")
+    assert truncated.ids.tolist() == [[1, 1, 1, 1], [2, 2, 2, 0]]
+
+
+def test_datasets_and_loaders_with_length_buckets(tmp_path):
+    tokenizer = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
+    texts = ["x" * (i % 23) for i in range(100)]
+    buckets = LengthBuckets.fit([i % 23 + 1 for i in range(100)], 3)
+    field = tokjax.BucketedTokenField(tokenizer, buckets, max_tokens=buckets[-1])
+    assert field.bucket_boundaries == buckets.boundaries
+    tokjax.write_dataset(texts, field, tmp_path / "bucketed")
+    tokjax.write_dataset(texts, tokjax.TokenizedTextField(tokenizer), tmp_path / "tokens")
+    for name, options in (("bucketed", {}), ("tokens", {"bucket_boundaries": buckets})):
+        loader = tokjax.BucketedLoader(tokjax.open_dataset(tmp_path / name), batch_size=8, **options)
+        assert {batch.ids.shape[1] for batch in loader} == set(buckets)

@@ -1,0 +1,225 @@
+"""The limit on traces, on real steps."""
+
+import threading
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tokjax
+from tests.project.test_imports import find_loaded_modules
+from tokjax import LengthBuckets, limit_traces
+
+
+def embed_batch(table, batch):
+    labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask)
+    return jnp.sum(table["w"][batch.ids], where=labels != -100)
+
+
+def make_padded(length, rows=2):
+    ragged = tokjax.ragged_from_rows([[1] * length] * rows)
+    return tokjax.collate_padded_batch(ragged, pad_id=0, columns=())
+
+
+@pytest.fixture
+def table():
+    return {"w": jnp.ones(300)}
+
+
+def test_epoch_is_traced_once_per_bucket(tmp_path, table):
+    tokenizer = tokjax.byte_level(["</s>", "<pad>"], eos_token="</s>", pad_token="<pad>")
+    lengths = np.random.default_rng(0).integers(1, 60, 300)
+    buckets = LengthBuckets.fit(lengths + 1, 4, multiple_of=4)
+    field = tokjax.BucketedTokenField(tokenizer, buckets, max_tokens=buckets[-1])
+    tokjax.write_dataset(("x" * n for n in lengths.tolist()), field, tmp_path / "data")
+    loader = tokjax.BucketedLoader(tokjax.open_dataset(tmp_path / "data"), batch_size=8)
+    guard = limit_traces(embed_batch, buckets)
+    step = jax.jit(guard)
+    for batch in loader.repeat(2):
+        step(table, batch)
+    assert len(guard.traces) == len(buckets)
+    assert {trace["batch.ids"] for trace in guard.traces} == {f"int32[8,{boundary}]" for boundary in buckets}
+    unpadded = make_padded(7, rows=8)
+    with pytest.raises(
+        tokjax.errors.TooManyTracesError, match=r"5: batch.ids int32\[8,7\], batch.attention_mask"
+    ):
+        step(table, unpadded)
+    step(table, loader.batch_at(0))  # what is compiled still runs
+
+
+def test_collation_is_traced_once_per_used_bucket(table):
+    buckets = LengthBuckets([8, 16, 32, 64])
+    guard = limit_traces(embed_batch, buckets)
+    step = jax.jit(guard)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        rows = [[1] * n for n in rng.integers(1, 30, 4).tolist()]
+        step(table, tokjax.collate_padded_batch(tokjax.ragged_from_rows(rows), pad_id=0, buckets=buckets))
+    used = {trace["batch.ids"] for trace in guard.traces}
+    assert len(guard.traces) == len(used)
+    assert used <= {"int32[4,8]", "int32[4,16]", "int32[4,32]"}
+    assert {"int32[4,16]", "int32[4,32]"} <= used
+
+
+def test_what_the_error_says(table):
+    step = jax.jit(limit_traces(embed_batch, 2, name="train_step"))
+    step(table, make_padded(4))
+    step(table, make_padded(8))
+    with pytest.raises(tokjax.errors.TooManyTracesError) as caught:
+        step(table, make_padded(9)._replace(token_type_ids=np.zeros((2, 9), np.int32)))
+    assert str(caught.value) == (
+        "train_step was traced 3 times, and limit_traces allows 2: each trace compiles it anew. What "
+        "differs:\n"
+        "  1: batch.ids int32[2,4], batch.attention_mask int32[2,4], batch.token_type_ids absent\n"
+        "  2: batch.ids int32[2,8], batch.attention_mask int32[2,8], batch.token_type_ids absent\n"
+        "  3: batch.ids int32[2,9], batch.attention_mask int32[2,9], batch.token_type_ids int32[2,9]\n"
+        "Pad batches to few lengths, as collate_padded_batch(..., buckets=LengthBuckets(...)) does, and "
+        "leave out a last one of fewer rows; or allow more traces"
+    )
+    assert isinstance(caught.value, tokjax.TokjaxError)
+    assert isinstance(caught.value, RuntimeError)
+
+
+def test_each_further_shape_is_refused_and_none_is_remembered(table):
+    guard = limit_traces(embed_batch, 1)
+    step = jax.jit(guard)
+    step(table, make_padded(4))
+    for length in (5, 6, 5):
+        with pytest.raises(tokjax.errors.TooManyTracesError, match="embed was traced 2 times"):
+            step(table, make_padded(length))
+    assert len(guard.traces) == 1
+    step(table, make_padded(4))
+
+
+def test_many_arguments_are_not_all_shown():
+    step = jax.jit(limit_traces(lambda arrays: sum(a.sum() for a in arrays), 1, name="step"))
+    step([jnp.ones(2)] * 30)
+    with pytest.raises(tokjax.errors.TooManyTracesError, match=r"arrays\[5\] float32\[3\], and 24 more\n"):
+        step([jnp.ones(3)] * 30)
+
+
+def test_same_shapes():
+    guard = limit_traces(jnp.negative, 1)
+    jax.jit(partial(guard))(jnp.ones(2))
+    with pytest.raises(
+        tokjax.errors.TooManyTracesError, match="the same shapes and dtypes: make the jitted step once"
+    ):
+        jax.jit(partial(guard))(jnp.ones(2))
+
+
+def test_weak_types_and_static_arguments_are_shown():
+    guard = limit_traces(lambda x, mode: x + len(mode), 3)
+    step = jax.jit(guard, static_argnames="mode")
+    step(jnp.ones(()), mode="a" * 50)
+    step(1.0, mode="b")
+    step(1.0, mode="b")
+    assert guard.traces == (
+        {"x": "float32[]", "mode": "'" + "a" * 36 + "..."},
+        {"x": "weak float32[]", "mode": "'b'"},
+    )
+
+
+def test_inside_other_transformations(table):
+    """Donated arguments, gradients, rows mapped, and a scan: one trace each, however often they run."""
+
+    def loss(table, ids):
+        return jnp.sum(table["w"][ids] ** 2)
+
+    gradient_result, row_result, scan_result = (
+        limit_traces(loss, 1, name=name) for name in ("grad", "vmap", "scan")
+    )
+
+    @partial(jax.jit, donate_argnums=0)
+    def step(table, ids):
+        gradient = jax.grad(gradient_result)(table, ids)
+        by_row = jax.vmap(row_result, in_axes=(None, 0))(table, ids)
+        total, _ = jax.lax.scan(lambda sum_, row: (sum_ + scan_result(table, row), None), jnp.float32(0), ids)
+        return jax.tree.map(lambda p, g: p - 0.1 * g, table, gradient), by_row.sum() - total
+
+    ids = jnp.ones((2, 4), jnp.int32)
+    for _ in range(3):
+        table, difference = step(table, ids)
+        assert float(difference) == pytest.approx(0, abs=1e-5)
+    assert gradient_result.traces == ({"table['w']": "float32[300]", "ids": "int32[2,4]"},)
+    assert row_result.traces == scan_result.traces == ({"table['w']": "float32[300]", "ids": "int32[4]"},)
+    with pytest.raises(tokjax.errors.TooManyTracesError, match="grad was traced 2 times"):
+        step(table, jnp.ones((3, 4), jnp.int32))
+
+
+def test_a_shape_looked_at_beforehand_is_the_same_trace(table):
+    guard = limit_traces(embed_batch, 1)
+    step = jax.jit(guard)
+    jax.eval_shape(step, table, make_padded(4))
+    step.lower(table, make_padded(4)).compile()
+    step(table, make_padded(4))
+    assert len(guard.traces) == 1
+
+
+def test_results_are_those_of_the_function(table):
+    batch = make_padded(4)
+    guard = limit_traces(embed_batch, 1)
+    assert (guard.__name__, guard.__wrapped__) == ("embed", embed_batch)
+    assert float(jax.jit(guard)(table, batch=batch)) == float(embed_batch(table, batch))
+
+
+def test_what_is_not_traced_does_not_count(table):
+    guard = limit_traces(embed_batch, 1)
+    with jax.disable_jit():
+        for length in (3, 4, 5):
+            jax.jit(guard)(table, make_padded(length))
+    assert guard.traces == ()
+
+
+def test_a_trace_that_fails_compiles_nothing():
+    guard = limit_traces(lambda x: x.reshape(2, 2), 1)
+    step = jax.jit(guard)
+    with pytest.raises(TypeError, match="reshape"):
+        step(jnp.ones(3))
+    step(jnp.ones(4))
+    assert len(guard.traces) == 1
+
+
+def test_threads_share_one_count(table):
+    guard = limit_traces(embed_batch, 1)
+    step = jax.jit(guard)
+    step(table, make_padded(4))
+    refused = []
+
+    def run():
+        try:
+            step(table, make_padded(5))
+        except tokjax.errors.TooManyTracesError as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 4
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: limit_traces(3, 1), "limit_traces takes a function, not 3"),
+        (
+            lambda: limit_traces(jax.jit(embed_batch), 1),
+            r"embed is jitted already.*jax.jit\(limit_traces\(step",
+        ),
+        (lambda: limit_traces(partial(jax.jit(embed_batch)), 1), "is jitted already"),
+        (lambda: limit_traces(max, 1), "max does not tell its arguments; call it in a function of your own"),
+        (lambda: limit_traces(embed_batch, 0), "most must be at least 1, not 0"),
+        (lambda: limit_traces(embed_batch, [4, 8]), r"most must be an integer, not \[4, 8\]"),
+    ],
+)
+def test_invalid_arguments_are_rejected(call, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        call()
+
+
+def test_a_limit_loads_no_jax():
+    code = "import tokjax; assert tokjax.limit_traces(lambda x: x + 1, 1)(2) == 3"
+    assert "jax" not in find_loaded_modules(code)

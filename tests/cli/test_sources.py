@@ -1,0 +1,218 @@
+"""The commands on bad input, standard input, long texts and Ctrl-C, run in this process."""
+
+import io
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import tokjax
+from tokjax.cli import commands
+from tokjax.datasets import shard_writing
+
+EOS = "<|endoftext|>"
+
+
+@pytest.fixture(scope="module")
+def workspace(tmp_path_factory, tokenizer, plain_tokenizer):
+    """A corpus, a tokenizer without an EOS token and one without special tokens, in two formats."""
+    workspace = tmp_path_factory.mktemp("sources")
+    (workspace / "c.txt").write_text(EOS.join(f"document {i} low lower" for i in range(40)))
+    (workspace / "latin.txt").write_bytes("café".encode("latin-1"))
+    (workspace / "d").mkdir()
+    (workspace / "d" / "a.txt").write_text("text")
+    (workspace / "hf").mkdir()
+    (workspace / "list.json").write_text('[{"text": "a"}]')
+    (workspace / "table.csv").write_text("id,body\n1,one\n2,two\n")
+    np.save(workspace / "ids.npy", np.arange(9))
+    tokjax.save_tokenizer(tokenizer, workspace / "t.json")
+    tokjax.save_tokenizer(plain_tokenizer, workspace / "plain.json")
+    tokjax.formats.export_tokenizer(tokenizer, workspace / "hf" / "tokenizer.json", format="huggingface")
+    return workspace
+
+
+@pytest.fixture
+def shell(workspace, tmp_path, monkeypatch, capsys):
+    """Runs a command in the directory of the files; `OUT` is a new directory."""
+    monkeypatch.chdir(workspace)
+    monkeypatch.setenv("COLUMNS", "120")
+
+    def run(line, stdin=b"", code=0):
+        arguments = [part.replace("OUT", str(tmp_path)) for part in line.split()]
+        monkeypatch.setattr(sys, "argv", ["tokjax", *arguments])
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        found = 0
+        try:
+            commands.run()
+        except SystemExit as ended:
+            found = ended.code
+        printed = capsys.readouterr()
+        assert (found or 0) == code, printed.err
+        shown = printed.err if code else printed.out
+        return " ".join(re.sub("[│╭╮╰╯─]", " ", shown).split())
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (
+            "pack c.txt -t hf/tokenizer.json -o OUT/d",
+            "(--no-eos puts none there) needs the tokenizer's eos token, and it declares none; pass --eos",
+        ),
+        ("pack c.txt -t t.json -o OUT/d --eos-token x", "error: --eos-token is 'x', which is not among"),
+        ("pack c.txt -o OUT/d", "error: --tokenizer FILE is required unless --field raw is passed"),
+        ("pack latin.txt -t t.json -o OUT/d", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
+        (
+            "pack d -t t.json -o OUT/d",
+            "'d' is a directory without Parquet files; pass a pattern, such as 'd/**",
+        ),
+        (
+            "pack /dev/null -t t.json -o OUT/d",
+            "or pipe it to the command, with - in place of the file's name",
+        ),
+        (
+            "pack ids.npy -t t.json -o OUT/d",
+            "JSON lines, CSV or Parquet, or, of token ids, run tokjax convert",
+        ),
+        ("pack list.json -t t.json -o OUT/d", "expected, not a list; write one object per line"),
+        ("pack table.csv -t t.json -o OUT/d", "no column 'text', of ['id', 'body']; pass --text-column NAME"),
+        ("pack c.txt -t t.json -o OUT/d --format xml", "error: --format must be one of ('auto', 'text',"),
+        (
+            "pack c.txt -t t.json -o OUT/d --field raw --shard-size 0",
+            "--shard-size must be at least 1, not 0",
+        ),
+        ("pack c.txt -t none.json -o OUT/d", "error: none.json: No such file"),
+        ("pack - -t t.json -o OUT/d", "error: standard input is empty; there is nothing to read"),
+        ("train latin.txt -o OUT/t", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
+        ("train c.txt -o OUT/t --vocab-size 5", "error: --vocab-size is 5; 256 bytes and 1 special tokens"),
+        ("train d -o OUT/t", "pass a pattern, such as 'd/**/*.txt'"),
+        ("inspect --file none.txt -t t.json", "error: none.txt: No such file or directory"),
+        ("inspect --file d -t t.json", "error: source 'd' is a directory"),
+        ("stats d", "is no dataset: it has no manifest.json; make one with tokjax pack"),
+        ("convert ids.npy -o OUT/d", "ids.npy is a file of token ids: pass --tokenizer FILE, the tokenizer"),
+        ("convert c.txt -t t.json -o OUT/d", "can't be told by its name; pass --format, one of ('nanogpt',"),
+        ("report latin.txt -t t.json", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
+    ],
+)
+def test_errors_advise_what_works_in_a_shell(shell, tmp_path, line, message):
+    said = shell(line, code=1)
+    assert message in said
+    assert "path.read_bytes" not in said
+    assert not (tmp_path / "d").exists()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("pack - c.txt -t t.json -o OUT/d", "can't be read here, or beside other files; save it as a file"),
+        ("pack - -t t.json -o OUT/d --format parquet", "standard input is text or jsonl, not parquet"),
+        ("report - -t t.json", "- (standard input) can't be read here"),
+        ("report c.txt -t hf/tokenizer.json --kind x", "'x' is not NAME=PATH"),
+        ("inspect -t t.json", "pass a text, - for standard input, or --file FILE"),
+        ("inspect a --file c.txt -t t.json", "pass a text, - for standard input, or --file FILE"),
+        ("inspect a -t t.json --limit 0", "--limit"),
+    ],
+)
+def test_wrong_usage(shell, line, message):
+    assert message in shell(line, code=2)
+
+
+class TestEos:
+    @pytest.mark.parametrize("file", ["t.json", "hf/tokenizer.json"])
+    def test_an_eos_token_is_named(self, shell, tmp_path, file):
+        shell(f"pack c.txt -t {file} -o OUT/d --eos-token {EOS} -q")
+        dataset = tokjax.open_dataset(tmp_path / "d")
+        eos = tokjax.eos_id(dataset.tokenizer)
+        assert dataset.num_documents == 40
+        assert dataset.read(0, dataset.num_tokens).tolist().count(eos) == 40
+
+    def test_no_eos(self, shell, tmp_path):
+        shell(f"pack c.txt -t plain.json -o OUT/d --no-eos --separator {EOS} -q")
+        dataset = tokjax.open_dataset(tmp_path / "d")
+        assert dataset.num_documents == 40
+        assert not dataset.field.add_eos_between_docs
+
+    def test_documents_of_another_programs_file_end_at_it(self, shell, workspace, tmp_path):
+        eos = tokjax.load_tokenizer(workspace / "t.json").vocabulary.special[EOS]
+        np.save(tmp_path / "x.npy", np.array([1, eos, 2, eos]))
+        shell(f"convert OUT/x.npy -t t.json -o OUT/d --eos-token {EOS}")
+        assert tokjax.open_dataset(tmp_path / "d").num_documents == 2
+
+
+class TestStandardInput:
+    def test_documents(self, shell, workspace, tmp_path):
+        options = f"-t t.json --eos-token {EOS} -q"
+        shell(f"pack - -o OUT/piped {options}", stdin=(workspace / "c.txt").read_bytes())
+        shell(f"pack c.txt -o OUT/read {options}")
+        piped, read = (tokjax.open_dataset(tmp_path / name) for name in ("piped", "read"))
+        assert piped.num_documents == 40
+        assert piped.read(0, piped.num_tokens).tolist() == read.read(0, read.num_tokens).tolist()
+
+    def test_records(self, shell, tmp_path):
+        lines = b'{"body": "one"}\n{"body": "two"}\n'
+        shell("pack - --field raw --format jsonl --text-column body -o OUT/d -q", stdin=lines)
+        assert list(tokjax.open_dataset(tmp_path / "d")) == ["one", "two"]
+
+    @pytest.mark.parametrize("options", ["", "--max-bytes 100000", "--save-counts OUT/counts.npz"])
+    def test_training(self, shell, workspace, tmp_path, options):
+        text = (workspace / "c.txt").read_bytes()
+        shell(f"train - -o OUT/piped.json --vocab-size 270 -q {options}", stdin=text)
+        shell("train c.txt -o OUT/read.json --vocab-size 270 -q")
+        assert (tmp_path / "piped.json").read_bytes() == (tmp_path / "read.json").read_bytes()
+
+
+class TestInspect:
+    def test_a_limit(self, shell):
+        shown = shell("inspect --file c.txt -t t.json -n 3 --special text")
+        assert "3 of " in shown
+        assert "(see --limit)" in shown
+        assert shown.count("[") == 3
+
+    def test_only_the_start_of_a_long_file_is_read(self, shell, tmp_path):
+        (tmp_path / "long.txt").write_text("word " * 20_000)
+        assert "2 of more tokens (see --limit)" in shell("inspect --file OUT/long.txt -t t.json -n 2")
+
+    def test_all_of_a_short_text_is_shown(self, shell):
+        shown = shell("inspect - -t t.json", stdin=b"low \xff")
+        assert "\\xff" in shown
+        assert "--limit" not in shown
+
+
+def test_the_same_command_resumes_after_an_interrupt(shell, tmp_path, monkeypatch):
+    monkeypatch.setattr(shard_writing, "_BATCH_SIZE", 100)
+    command = "pack c.txt --field raw --separator <|endoftext|> --shard-size 200 -q -o OUT/"
+
+    def interrupted(documents, size, batch_documents=shard_writing.batch_documents):
+        for i, batch in enumerate(batch_documents(documents, size)):
+            if i == 6:
+                raise KeyboardInterrupt
+            yield batch
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shard_writing, "batch_documents", interrupted)
+        said = shell(command + "d", code=130)
+    assert said == "interrupted: run the same command again to resume after the last finished shard"
+    remaining = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]
+    assert remaining
+    times = {path.name: path.stat().st_mtime_ns for path in remaining}
+    shell(command + "d")
+    shell(command + "whole")
+    resumed = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}
+    assert sum(resumed[name] == when for name, when in times.items()) >= 2
+    for path in (tmp_path / "whole").iterdir():
+        assert path.read_bytes() == (tmp_path / "d" / path.name).read_bytes()
+
+
+def test_rebuilding_asks_first(shell, tmp_path):
+    shell(f"pack c.txt -t t.json --eos-token {EOS} -q -o OUT/d")
+    assert "d exists, and would be replaced; pass --overwrite" in shell("rebuild OUT/d -q", code=1)
+    shell(f"rebuild OUT/d -q --overwrite --trust-source -t t.json --eos-token {EOS}")
+    assert tokjax.open_dataset(tmp_path / "d").num_documents == 40
+
+
+@pytest.mark.parametrize("command", ["", "train", "pack", "inspect", "report", "stats", "rebuild"])
+def test_help_of_each_command(shell, command):
+    assert "Usage:" in shell(f"{command} --help")

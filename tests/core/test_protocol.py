@@ -1,0 +1,76 @@
+"""A tokenizer of someone else's joins by registering two functions."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import tokjax
+
+
+@dataclass(frozen=True)
+class LetterTokenizer:
+    """One id a lower-case ASCII letter; knows nothing else."""
+
+
+@tokjax.get_vocabulary.register
+def _(tokenizer: LetterTokenizer) -> tokjax.Vocabulary:
+    letters = {bytes([c]): c - 97 for c in range(97, 123)}
+    return tokjax.make_vocabulary(letters, {"<eos>": 26}, {"eos": "<eos>"})
+
+
+@tokjax.encode_texts.register
+def _(tokenizer: LetterTokenizer, texts, *, add_special_tokens=True, **options) -> tokjax.TokenizationBatch:
+    rows = [[ord(c) - 97 for c in text] + [26] * add_special_tokens for text in texts]
+    table = tokjax.get_vocabulary(tokenizer)
+    return tokjax.TokenizationBatch(
+        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("letters"), table.get_token_strings
+    )
+
+
+def test_default_functions(tmp_path):
+    tokenizer = LetterTokenizer()
+    result = tokjax.encode_result(tokenizer, "abc")
+    assert result.tokens == ("a", "b", "c", "<eos>")
+    assert tokjax.encode(tokenizer, "abc", add_special_tokens=False).tolist() == [0, 1, 2]
+    assert tokjax.tokenize(tokenizer, "abc", add_special_tokens=False) == ["a", "b", "c"]
+    assert tokjax.decode(tokenizer, [0, 26, 2], skip_special_tokens=True) == "ac"
+    assert tokjax.vocab_size(tokenizer) == 27
+    assert tokjax.eos_id(tokenizer) == 26
+    assert tokjax.tokenization_view(tokenizer, "abc") == "abc"
+    assert tokjax.fingerprint(tokenizer) == tokjax.fingerprint(LetterTokenizer())
+    assert tokjax.quick_causal_lm_batch(tokenizer, ["ab", "c"]).labels.tolist() == [
+        [1, 26, -100],
+        [26, -100, -100],
+    ]
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=2)
+    tokjax.write_dataset(["ab", "c"], field, tmp_path / "letters")
+    dataset = tokjax.open_dataset(tmp_path / "letters", tokenizer)
+    assert dataset.read(0, 5).tolist() == [0, 1, 26, 2, 26]
+    assert dataset.manifest.plan.data_dtype == "uint8"
+    with pytest.raises(tokjax.errors.DatasetIncompleteError, match=r"open_dataset\(path, tokenizer\)"):
+        _ = tokjax.open_dataset(tmp_path / "letters").tokenizer
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: tokjax.encode("gpt2", "text"),
+        lambda: tokjax.decode(None, [1]),
+        lambda: tokjax.vocab_size(object()),
+        lambda: tokjax.normalize(3, "text"),
+        lambda: tokjax.fingerprint("gpt2"),
+    ],
+)
+def test_non_tokenizers_are_rejected(call):
+    with pytest.raises(
+        tokjax.errors.UnsupportedTokenizerError, match=r"register your own type with @tokjax\."
+    ):
+        call()
+
+
+def test_ids_of_any_integer_kind_decode(tokenizer):
+    for dtype in (np.uint8, np.int64, np.uint32):
+        assert tokjax.decode(tokenizer, np.array([104, 105], dtype)) == "hi"
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="integers"):
+        tokjax.decode(tokenizer, [1.5])

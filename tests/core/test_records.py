@@ -1,0 +1,182 @@
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import tokjax
+from tokjax import Ragged, TokenizationResult
+
+
+@pytest.fixture
+def result(tokenizer):
+    return tokjax.encode_result(tokenizer, "hello <b>wörld</b>")
+
+
+@pytest.fixture
+def batch(tokenizer):
+    return tokjax.encode_batch_result(tokenizer, ["hello world", "", "naïve \n"])
+
+
+def get_columns(result):
+    return [
+        getattr(result, f)
+        for f in (
+            "ids",
+            "offsets",
+            "attention_mask",
+            "token_type_ids",
+            "special_tokens_mask",
+            "word_ids",
+            "sequence_ids",
+        )
+    ]
+
+
+def test_attributes_can_not_be_set(result, batch):
+    with pytest.raises(AttributeError):
+        result.ids = np.zeros(3)
+    with pytest.raises(AttributeError):
+        result.anything = 1
+    with pytest.raises(AttributeError):
+        batch.ragged = None
+    with pytest.raises(AttributeError, match="immutable"):
+        del batch.metadata
+    with pytest.raises(AttributeError):
+        result.metadata.model = "other"
+
+
+def test_arrays_are_read_only(result, batch):
+    for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
+        with pytest.raises(ValueError, match="read-only"):
+            array[...] = 0
+
+
+def test_inputs_are_copied():
+    ids = np.array([1, 2, 3], np.int32)
+    window = ids[:2]
+    older = ids[:]
+    window.setflags(write=False)
+    result = TokenizationResult(ids=ids, tokens=["a", "b", "c"])
+    view = TokenizationResult(ids=window, tokens=["a", "b"])
+    batch = tokjax.TokenizationBatch(
+        tokjax.make_ragged(ids, [0, 3]), tokjax.ResultMetadata("test"), lambda ids: tuple(map(str, ids))
+    )
+    assert ids.flags.writeable
+    older[:] = 9
+    assert result.ids.tolist() == batch.ids.tolist() == [1, 2, 3]
+    assert view.ids.tolist() == [1, 2]
+
+
+def test_items_of_a_batch_are_views(batch):
+    assert np.shares_memory(batch[2].ids, batch.ids)
+    assert np.shares_memory(batch[2].offsets, batch.offsets)
+
+
+def test_a_batch_is_a_sequence(batch, tokenizer):
+    assert len(batch) == 3
+    assert [len(r) for r in batch] == batch.lengths.tolist()
+    assert batch[-1] == batch[2] == tokjax.encode_result(tokenizer, "naïve \n")
+    assert batch[1:] == [batch[1], batch[2]]
+    assert batch.index(batch[2]) == 2
+    with pytest.raises(IndexError, match="batch of 3 texts has no text 3"):
+        batch[3]
+
+
+def test_equality_looks_at_values(result, batch, tokenizer):
+    same = tokjax.encode_result(tokenizer, "hello <b>wörld</b>")
+    assert result == same
+    assert hash(result) == hash(same)
+    assert result != tokjax.encode_result(tokenizer, "hello <b>wörld</b>", return_offsets=False)
+    assert result != "hello"
+    again = tokjax.encode_batch_result(tokenizer, ["hello world", "", "naïve \n"])
+    assert batch == again
+    assert hash(batch) == hash(again)
+    assert batch != tokjax.encode_batch_result(tokenizer, ["hello world"])
+
+
+def test_pickle_and_copy(result, batch):
+    for copied in (pickle.loads(pickle.dumps(result)), copy.deepcopy(result)):
+        assert copied == result
+        assert not any(column.flags.writeable for column in get_columns(copied))
+    for copied in (pickle.loads(pickle.dumps(batch)), copy.deepcopy(batch)):
+        assert copied == batch
+        assert copied[0] == batch[0]
+        assert not copied.ids.flags.writeable
+    assert len(pickle.dumps(batch)) < 3000  # not the vocabulary
+
+
+def test_no_array_can_be_made_writable(result, batch):
+    for array in (*get_columns(result), *batch.ragged, *get_columns(batch[0])):
+        with pytest.raises(ValueError, match="cannot set WRITEABLE"):
+            array.flags.writeable = True
+
+
+def test_batches_of_other_tokens_are_not_equal():
+    ranks = {bytes([i]): i for i in range(256)}
+    shifted = {bytes([i]): (i + 1) % 256 for i in range(256)}
+    left = tokjax.encode_batch_result(tokjax.byte_level_bpe(ranks), ["b"])
+    right = tokjax.encode_batch_result(tokjax.byte_level_bpe(shifted), ["a"])
+    assert left.ids.tolist() == right.ids.tolist()
+    assert left != right
+    assert left[0] != right[0]
+
+
+def test_repr_lists_columns(result, batch):
+    assert "tokens: {'hell': " in repr(result) or "tokens: {'h" in repr(result)
+    assert "columns: offsets, attention_mask" in repr(result)
+    assert repr(batch).startswith("TokenizationBatch(3 texts, ")
+
+
+def test_html_escapes_the_text(result, batch):
+    page = result._repr_html_()
+    assert "<b>" not in page
+    assert "&lt;" in page
+    assert "bytes [1, " in page
+    assert batch._repr_html_().count("<li>") == 3
+    assert "\x1b" not in TokenizationResult(ids=[1], tokens=["\x1b[2J"])._repr_html_()
+    quoted = TokenizationResult(ids=[1], tokens=['"><script>'])
+    assert "<script>" not in quoted._repr_html_()
+
+
+def test_columns_must_fit_together():
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match=r"offsets must have shape \(2, 2\) for 2 tokens, not \(1, 2\)",
+    ):
+        TokenizationResult(ids=[1, 2], tokens=["a", "b"], offsets=[(1, 2)])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="does not fit int32"):
+        TokenizationResult(ids=[2**31], tokens=["a"])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="integers"):
+        TokenizationResult(ids=[1.5], tokens=["a"])
+
+
+def test_an_empty_result():
+    empty = TokenizationResult(ids=[], tokens=[], offsets=[])
+    assert len(empty) == 0
+    assert empty.offsets.shape == (0, 2)
+
+
+def test_make_ragged_checks():
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="never fall"):
+        tokjax.make_ragged([1, 2], [0, 2, 1])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="ends at 1, but there are 2 ids"):
+        tokjax.make_ragged([1, 2], [0, 1])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="no column 'colour'"):
+        tokjax.make_ragged([1], [0, 1], colour=[1])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"offsets must have shape \(1, 2\)"):
+        tokjax.make_ragged([1], [0, 1], offsets=[1])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="row 1 has shape"):
+        tokjax.ragged_from_rows([[1], [[2]]])
+
+
+def test_ragged_goes_through_jax():
+    import jax
+    import jax.numpy as jnp
+
+    ragged = tokjax.make_ragged([1, 2, 3], [0, 1, 3])
+    moved = jax.tree.map(jnp.asarray, ragged)
+    assert isinstance(moved, Ragged)
+    assert jax.jit(lambda r: r.lengths)(moved).tolist() == [1, 2]
+    stacked = jax.tree.map(lambda x: jnp.stack([x, x]), moved)
+    assert jax.vmap(lambda r: r.ids.sum())(stacked).tolist() == [6, 6]

@@ -1,0 +1,114 @@
+"""Files of labelled characters, in JSON."""
+
+import json
+
+import pytest
+
+import tokjax
+
+SPACY = [["Zoë lives in 東京 🗼", {"entities": [[0, 3, "PER"], [13, 15, "LOC"]]}], ["none", {"entities": []}]]
+EXPECTED = [
+    tokjax.corpus.AnnotatedText("Zoë lives in 東京 🗼", ((1, 5, "PER"), (15, 21, "LOC"))),
+    tokjax.corpus.AnnotatedText("none", ()),
+]
+
+
+def to_prodigy(name):
+    return [
+        {
+            "tokens": [{"id": 0, "start": 0, "end": 1}],
+            "text": text,
+            name: [dict(zip(("start", "end", "label"), s, strict=True)) for s in rest["entities"]],
+        }
+        for text, rest in SPACY
+    ]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        json.dumps(SPACY),
+        json.dumps(SPACY, ensure_ascii=False, indent=2),
+        "\n".join(map(json.dumps, SPACY)),
+        json.dumps(SPACY[0]) + "\n\n" + json.dumps(SPACY[1]) + "\n",
+        json.dumps(to_prodigy("spans")),
+        json.dumps(to_prodigy("ents"), indent=1),
+        "\r\n".join(map(json.dumps, to_prodigy("ents"))),
+        "\r".join(map(json.dumps, to_prodigy("ents"))),
+        json.dumps([{**record, "spans": {"sc": [{"start": 0, "end": 1}]}} for record in to_prodigy("ents")]),
+        json.dumps([{**record, "spans": []} for record in to_prodigy("entities")]),
+        json.dumps([{**record, "spans": record["ents"]} for record in to_prodigy("ents")]),
+        json.dumps([[text, {"entities": [[*s, "Q42"] for s in rest["entities"]]}] for text, rest in SPACY]),
+        json.dumps({"classes": ["PER", "LOC"], "annotations": SPACY}),
+        json.dumps({"classes": ["PER", "LOC"], "annotations": [None, *SPACY]}, indent=2),
+        "\n".join(map(json.dumps, to_prodigy("entities"))),
+        "\n".join(map(json.dumps, [*to_prodigy("spans"), {"text": "no", "spans": [], "answer": "reject"}])),
+    ],
+)
+def test_spacy(tmp_path, content):
+    path = tmp_path / "train.json"
+    path.write_text(content, encoding="utf-8")
+    assert tokjax.corpus.read_spacy(path) == EXPECTED
+
+
+def test_one_record_of_spacy(tmp_path):
+    path = tmp_path / "train.jsonl"
+    for record in (SPACY[0], to_prodigy("spans")[0], to_prodigy("ents")[0]):
+        path.write_text(json.dumps(record))
+        assert tokjax.corpus.read_spacy(path) == EXPECTED[:1]
+        path.write_text("\n" + json.dumps(record, indent=2) + "\n")
+        assert tokjax.corpus.read_spacy(path) == EXPECTED[:1]
+    path.write_text("")
+    assert tokjax.corpus.read_spacy(path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a", "spans": []}\n{"text":', "line 2: not JSON"),
+        ('[["a", {"entities": [[0, 2, "X"]]}]]', r"record 0: span 0 is \(0, 2\); it must keep"),
+        ('[["a", {"entities": [[-1, -1, "X"]]}]]', "record 0: a span has a start, an end and a label"),
+        ('{"text": "a", "spans": [{"start": 0, "end": 1}]}', "line 1: a span has .* None"),
+        ('{"text": "a", "spans": [[0, 1, ""]]}', "line 1: a span has"),
+        ('{"text": "a"}', "line 1: the record has no list of 'entities', 'ents' or 'spans' .*, only"),
+        ('{"text": "a", "spans": {"sc": []}}', "line 1: .* named groups of spans are not read"),
+        ('{"text": "a", "spans": [], "ents": 3}', "line 1: the record has no list"),
+        (
+            '{"text": "ab", "spans": [[0, 1, "X"]], "ents": [[1, 2, "X"]]}',
+            "line 1: the record has 'ents' and 'spans', which differ",
+        ),
+        ('[["a", {"entities": [[0, 1, "X", "Q1", 2]]}]]', "record 0: a span has"),
+        ('{"annotations": [["a", {"entities": [[0, 2, "X"]]}]]}', "record 0: span 0 is"),
+        ('{"annotations": 3}', "line 1: a record is"),
+        ('{\n "text": "a",\n "spans": []\n]', "line 4: not JSON: .* at column 1"),
+        ('[\r["a", {"entities": []}],\r["b",]\r]', "line 3: not JSON"),
+        ('{"text": "a", spans: []}\n{"text": "a", "spans": []}', "line 1: not JSON"),
+        ('\n{"text": "a", "spans": []}\n\n3}', "line 4: not JSON: Extra data at column 2"),
+        ('{"spans": []}', "line 1: a record is"),
+        ('["a", "b"]', "line 1: a record is"),
+        ("[1]", "record 0: a record is"),
+        ("3", "line 1: a record is"),
+        ("null", "line 1: a record is"),
+    ],
+)
+def test_spacy_that_is_damaged(tmp_path, content, message):
+    path = tmp_path / "train.json"
+    path.write_text(content)
+    with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):
+        tokjax.corpus.read_spacy(path)
+
+
+def test_json_that_is_hard_to_read(tmp_path):
+    """Lists in lists in lists, and a number of thousands of digits."""
+    path, good = tmp_path / "train.json", '{"text": "a", "spans": []}\n'
+    nested = "[" * 300 + "]" * 300
+    for content, message in [
+        ("[" * 100_000, "line 1: JSON that can't be read: .*recursion"),
+        (good + "[" * 100_000, "line 2: JSON that can't be read: .*recursion"),
+        (good + "1" * 5000, "line 2: JSON that can't be read: .*digits"),
+        (nested, r"record 0: a record is .*, not \[{7}\.\.\.\]{7}"),
+        (f'["a", {{"entities": [{nested}]}}]', r"line 1: a span has .*, and not \[{7}\.\.\.\]{7}"),
+    ]:
+        path.write_text(content)
+        with pytest.raises(tokjax.errors.SourceError, match=f"train.json, {message}"):
+            tokjax.corpus.read_spacy(path)

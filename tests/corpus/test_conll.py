@@ -1,0 +1,177 @@
+"""Files of labelled words, in columns."""
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+
+CONLL_2003 = """-DOCSTART- -X- -X- O
+
+EU NNP B-NP I-ORG
+rejects VBZ B-VP O
+German JJ B-NP I-MISC
+Zoë NNP I-NP I-PER
+Kim NNP I-NP B-PER
+
+\t
+Naïve JJ B-NP O
+-DOCSTART- -X- -X- O
+
+日本 NNP B-NP I-LOC
+語 NNP I-NP I-LOC
+"""
+
+
+def test_conll(tmp_path):
+    """IOB1, as the files of the shared task were."""
+    path = tmp_path / "eng.train"
+    path.write_text(CONLL_2003, encoding="utf-8")
+    first, second, third = tokjax.corpus.read_conll(path)
+    assert first.text == "EU rejects German Zoë Kim"
+    assert first.words == ("EU", "rejects", "German", "Zoë", "Kim")
+    assert first.tags == ("B-ORG", "O", "B-MISC", "B-PER", "B-PER")
+    assert first.spans == ((1, 3, "ORG"), (12, 18, "MISC"), (19, 23, "PER"), (24, 27, "PER"))
+    for start, stop, _ in first.spans:
+        assert tokjax.try_span_substring(first.text, (start, stop)) in first.words
+    assert second == tokjax.corpus.AnnotatedText("Naïve", (), ("Naïve",), ("O",))
+    assert third.spans == ((1, 11, "LOC"),)
+    assert tokjax.try_span_substring(third.text, third.spans[0][:2]) == "日本 語"
+    documents = tokjax.corpus.read_conll(path, unit="document")
+    assert [document.text for document in documents] == ["EU rejects German Zoë Kim Naïve", "日本 語"]
+    chunks = tokjax.corpus.read_conll(path, tag_column=2)[0]
+    assert chunks.tags == ("B-NP", "B-VP", "B-NP", "I-NP", "I-NP")
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("I-A I-A B-A O I-B", "B-A I-A B-A O B-B"),  # IOB1
+        ("B-A I-A B-A O B-B", "B-A I-A B-A O B-B"),  # IOB2
+        ("B-A L-A U-A O U-B", "B-A I-A B-A O B-B"),  # BILOU
+        ("B-A E-A S-A O S-B", "B-A I-A B-A O B-B"),  # BIOES
+        ("I-A E-A E-A O E-B", "B-A I-A B-A O B-B"),  # IOE2
+        ("I-A I-B I-B O I-B", "B-A B-B I-B O B-B"),
+        ("I-A-B I-A O I-A_B B-A-B", "B-A-B B-A O B-A_B B-A-B"),
+    ],
+)
+def test_schemes_of_conll(tmp_path, tags, expected):
+    path = tmp_path / "words.tsv"
+    path.write_bytes(b"\xef\xbb\xbf" + "".join(f"New York\t{tag}\r\n" for tag in tags.split()).encode())
+    [text] = tokjax.corpus.read_conll(path)
+    assert " ".join(text.tags) == expected
+    assert text.words == ("New York",) * 5
+
+
+def test_comments_and_hashes(tmp_path):
+    path = tmp_path / "wnut.conll"
+    path.write_text("# id = 5\nNo B-A\n# O\n#\tO\n#1 B-A\n\u2028x O\n\n# the end")
+    [text] = tokjax.corpus.read_conll(path)
+    assert text.words == ("No", "#", "#", "#1", "\u2028x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            b"a O\nb\n",
+            r"words.conll, line 2: expected a word in column 0 and a tag .* of 2, as in line 1, not \['b'\]",
+        ),
+        (b"a O\nb x O\n", r"line 2: .* of 2, as in line 1, not \['b', 'x', 'O'\]"),
+        (b"# a b O\n\nb x\n#c O\n", r"line 3: .* in column -1, not \['b', 'x'\]"),
+        (b"a O\r\rb\r", r"line 3: .* not \['b'\]"),
+        (b"a\tB-\t", "line 1: "),
+        (b"\na PER\n", "line 2: .*pass word_column= and tag_column="),
+        (b"\tO\n", "line 1: "),
+        (b"a O\n\xff O\n", "line 2: not UTF-8"),
+        (b"a O\r\xff O\r", "line 2: not UTF-8"),
+    ],
+)
+def test_conll_that_is_damaged(tmp_path, content, message):
+    path = tmp_path / "words.conll"
+    path.write_bytes(content)
+    with pytest.raises(tokjax.errors.SourceError, match=message):
+        tokjax.corpus.read_conll(path)
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+def test_ends_of_lines(tmp_path, end):
+    path = tmp_path / "words.conll"
+    path.write_bytes(end.join(["Zoe B-PER", "flew O", "", "to O", "Kim\x0bX\x85 B-PER", ""]).encode())
+    first, second = tokjax.corpus.read_conll(path)
+    assert (first.words, first.tags) == (("Zoe", "flew"), ("B-PER", "O"))
+    assert first.spans == ((1, 4, "PER"),)
+    assert second.words == ("to", "Kim\x0bX\x85")
+
+
+@given(st.text("aO \t\r\n#", max_size=30))
+def test_ends_of_lines_are_all_one(tmp_path_factory, content):
+    """What is read, or refused, is the same however the lines end."""
+    path = tmp_path_factory.getbasetemp() / "ends.conll"
+    seen = []
+    for data in (content, content.replace("\r\n", "\n").replace("\r", "\n")):
+        path.write_bytes(data.encode())
+        try:
+            seen.append(tokjax.corpus.read_conll(path))
+        except tokjax.errors.SourceError as error:
+            seen.append(str(error))
+    assert seen[0] == seen[1]
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("# this is O\nZoe B-PER\n# O\n#4 B-X", "Zoe # #4"),
+        ("# this is O\n\n# a row: O\na b O\n# as O", "a #"),
+        ("# is O\n#\tis\tO\na\tb\tO\n# is O", "# a"),
+        ("# is O\n-DOCSTART- -X- -X- O\n\nEU NNP O\n# is O", "# EU #"),
+        ("#a O\n#b O\n# c d O", "#a #b"),
+        ("#begin document (x); part 000\na b O\n#end document", "a"),
+    ],
+)
+def test_comments_and_rows(tmp_path, content, words):
+    """A row after them tells them apart, too."""
+    path = tmp_path / "words.conll"
+    path.write_text(content)
+    texts = tokjax.corpus.read_conll(path)
+    assert " ".join(word for text in texts for word in text.words) == words
+
+
+def test_numbered_words_and_documents(tmp_path):
+    path = tmp_path / "words.conll"
+    path.write_text("1 -DOCSTART- O\n1 Zoe B-PER\n\n1 flew O\n1 -DOCSTART- O\n1 Kim B-PER\n")
+    documents = tokjax.corpus.read_conll(path, word_column=1, unit="document")
+    assert [document.text for document in documents] == ["Zoe flew", "Kim"]
+
+
+def test_labels_with_spaces(tmp_path):
+    path = tmp_path / "words.tsv"
+    path.write_text("-DOCSTART- O\n\nNew\tB-New York\nYork\tI-New York \nin\tO\n")
+    [text] = tokjax.corpus.read_conll(path)
+    assert text.tags == ("B-New York", "I-New York", "O")
+    assert text.spans == ((1, 9, "New York"),)
+
+
+def test_conll_options(tmp_path):
+    path = tmp_path / "words.conll"
+    path.write_text("")
+    assert tokjax.corpus.read_conll(path) == []
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="unit must be"):
+        tokjax.corpus.read_conll(path, unit="chapter")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="word_column must be an integer, not 1.0"):
+        tokjax.corpus.read_conll(path, word_column=1.0)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="tag_column must be an integer, not None"):
+        tokjax.corpus.read_conll(path, tag_column=None)
+    with pytest.raises(FileNotFoundError):
+        tokjax.corpus.read_conll(tmp_path / "missing")
+
+
+def test_from_file_to_labels_and_back(tmp_path, tokenizer):
+    path = tmp_path / "words.conll"
+    path.write_text(CONLL_2003, encoding="utf-8")
+    texts = tokjax.corpus.read_conll(path)
+    labels = sorted({label for text in texts for *_, label in text.spans})
+    batch = tokjax.encode_batch_result(tokenizer, [text.text for text in texts])
+    plain, spans = [text.text for text in texts], [text.spans for text in texts]
+    aligned = tokjax.align.align_spans(batch, spans, labels=labels, texts=plain)
+    read = tokjax.align.spans_from_labels(batch, aligned.labels, tokjax.align.TagSet(labels), texts=plain)
+    assert read == [list(row) for row in spans]

@@ -1,0 +1,69 @@
+"""Tables and dicts where texts are expected: pandas, pyarrow, datasets, NumPy."""
+
+import numpy as np
+import pytest
+
+import tokjax
+from tokjax.trainer import count_pretokens
+
+datasets, pa, pd = map(pytest.importorskip, ("datasets", "pyarrow", "pandas"))
+
+FRAME = pd.DataFrame({"id": [1, 2, 3], "text": ["a b", "c", "d"]})
+TABLE = pa.table({"text": ["a b", "c", "d"]})
+DATASET = datasets.Dataset.from_dict({"text": ["a b", "c", "d"]})
+
+
+class TestTables:
+    """Iterating over these gives names of columns, or rows: never texts."""
+
+    @pytest.mark.parametrize(
+        ("source", "hint"),
+        [
+            (FRAME, "is a DataFrame with the columns ['id', 'text']; pass the column that holds the texts"),
+            (FRAME, "such as {}['text']"),
+            (FRAME.rename(columns={"text": "body"})[["body"]], "such as {}['body']"),
+            (TABLE, "such as {}['text'].to_pylist()"),
+            (TABLE.to_batches()[0], "such as {}['text'].to_pylist()"),
+            ({"text": ["a"]}, "is a dict with the keys ['text']; pass one of its values, such as {}['text']"),
+            ({"text": "a"}, "pass one of its values, such as [{}['text']]"),
+            (datasets.DatasetDict(train=DATASET), "pass one of its values, such as {}['train']"),
+            (np.arange(3), "must be str or bytes, not int64"),
+            (np.array([["a", "b"]]), "must be str or bytes, not ndarray"),
+            (TABLE["text"], "not StringScalar; pass the array's values: array.to_pylist()"),
+            (pd.Series(["a", None]), "a missing value; leave it out"),
+            (["a", None], "a missing value; leave it out"),
+        ],
+    )
+    def test_what_is_passed_as_texts(self, tmp_path, tokenizer, source, hint):
+        for call, name in (
+            (lambda: count_pretokens(source, progress=False), "source"),
+            (lambda: tokjax.write_dataset(source, tokjax.RawTextField(), tmp_path / "d"), "source"),
+            (lambda: list(tokjax.corpus.read_documents(source, None)), "source"),
+            (lambda: tokjax.encode_batch_result(tokenizer, source), "texts"),
+            (lambda: tokjax.encode_batch_result(tokenizer, source, max_length=3), "texts"),
+            (lambda: tokjax.encode_windows(tokenizer, source, max_length=9), "texts"),
+            (lambda: tokjax.count_tokens(tokenizer, source), "texts"),
+        ):
+            with pytest.raises(tokjax.errors.InvalidArgumentError) as raised:
+                call()
+            assert hint.format(name) in str(raised.value)
+
+    def test_tables_as_pairs(self, tokenizer):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"pairs is a DataFrame .*such as pairs\['text'\]"
+        ):
+            tokjax.encode_batch_result(tokenizer, ["a"] * len(FRAME), FRAME)
+
+    def test_records_are_written_and_else_rejected(self, tmp_path):
+        assert tokjax.write_dataset(DATASET, tokjax.RawTextField(), tmp_path / "d").num_documents == 3
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"such as source\['text'\]"):
+            count_pretokens(DATASET, progress=False)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"\[record\['text'\] for record in records\]"
+        ):
+            count_pretokens(list(DATASET), progress=False)
+
+    def test_the_advice_on_tables_is_followed(self, tokenizer):
+        for source in (FRAME["text"], TABLE["text"].to_pylist(), DATASET["text"], FRAME["text"][1:]):
+            assert list(tokjax.corpus.read_documents(source, None))[-1] == "d"
+            assert len(tokjax.encode_batch_result(tokenizer, source)) == len(source)

@@ -1,0 +1,245 @@
+"""Datasets and loaders with Grain, Orbax and several JAX processes: the real libraries."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import tokjax
+from tests.conftest import CORPUS
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)},
+    special_tokens={"</s>": 256, "<pad>": 257},
+    eos_token="</s>",
+    pad_token="<pad>",
+)
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=16)
+    tokjax.write_dataset(CORPUS * 8, field, tmp_path / "data", shard_size=700)
+    return tokjax.open_dataset(tmp_path / "data")
+
+
+class TestGrain:
+    def test_documents_are_a_source(self, dataset):
+        grain = pytest.importorskip("grain.python")
+        assert isinstance(dataset, grain.RandomAccessDataSource)
+        batches = grain.MapDataset.source(dataset).shuffle(seed=1).map(len)
+        assert sorted(batches[i] for i in range(len(dataset))) == sorted(dataset.document_lengths.tolist())
+
+    def test_chunks_are_a_source(self, dataset):
+        grain = pytest.importorskip("grain.python")
+        chunks = dataset.chunks(16)
+        assert isinstance(chunks, grain.RandomAccessDataSource)
+        assert len(chunks) == dataset.num_tokens // 16
+        assert chunks[3].tolist() == dataset.read(48, 64).tolist()
+        assert dataset.chunks(16, extra_token=True)[3].tolist() == dataset.read(48, 65).tolist()
+        with pytest.raises(IndexError, match=r"there is no chunk \d+: there are"):
+            chunks[len(chunks)]
+        loader = grain.DataLoader(
+            data_source=chunks,
+            sampler=grain.IndexSampler(len(chunks), seed=3, shuffle=True, num_epochs=1),
+            operations=[grain.Batch(4, drop_remainder=True)],
+            worker_count=0,
+        )
+        seen = np.concatenate(list(loader))
+        assert seen.shape == (len(chunks) // 4 * 4, 16)
+        assert {row.tobytes() for row in seen} <= {chunks[i].tobytes() for i in range(len(chunks))}
+
+
+def test_orbax_restores_the_position(dataset, tmp_path):
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+
+    def make():
+        return tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9)
+
+    loader = make()
+    stream = loader.repeat()
+    for _ in range(7):
+        next(stream)
+    with checkpoint.CheckpointManager(tmp_path / "checkpoints") as manager:
+        state = checkpoint.args.Composite(loader=checkpoint.args.JsonSave(loader.get_state()))
+        manager.save(7, args=state)
+        manager.wait_until_finished()
+        restored = manager.restore(7, args=checkpoint.args.Composite(loader=checkpoint.args.JsonRestore()))
+    again = make()
+    again.set_state(restored["loader"])
+    assert next(again.repeat()).ids.tolist() == next(stream).ids.tolist()
+
+
+@pytest.mark.parametrize("name", ["grain", "iterator", "json", "standard", "standard with a target"])
+def test_states_in_checkpoints(dataset, tmp_path, name):
+    orbax, grain = pytest.importorskip("orbax.checkpoint"), pytest.importorskip("grain.checkpoint")
+
+    def make():
+        return tokjax.PackedTokenLoader(dataset, batch_size=4, seed=2**40, weights=[1])
+
+    loader, resumed = make(), make()
+    stream = loader.repeat()
+    for _ in range(5):
+        next(stream)
+    save, restore = {
+        "grain": (grain.CheckpointSave(loader), grain.CheckpointRestore(resumed)),
+        "iterator": (grain.CheckpointSave(stream), grain.CheckpointRestore(resumed.repeat())),
+        "json": (orbax.args.JsonSave(loader.get_state()), orbax.args.JsonRestore()),
+        "standard": (orbax.args.StandardSave(loader.get_state()), orbax.args.StandardRestore()),
+        "standard with a target": (
+            orbax.args.StandardSave(loader.get_state()),
+            orbax.args.StandardRestore(resumed.get_state()),
+        ),
+    }[name]
+    with orbax.CheckpointManager(tmp_path / "checkpoints") as manager:
+        model = orbax.args.StandardSave({"table": jnp.zeros(3)})
+        manager.save(5, args=orbax.args.Composite(loader=save, model=model))
+        manager.wait_until_finished()
+        restored = manager.restore(5, args=orbax.args.Composite(loader=restore))
+    if not isinstance(save, grain.CheckpointSave):
+        resumed.set_state(restored["loader"])
+    assert resumed.get_state() == loader.get_state()
+    assert next(resumed.repeat()).ids.tolist() == next(stream).ids.tolist()
+
+
+def test_a_state_is_a_pytree_of_integers(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=9, weights=[1])
+    state = loader.get_state()
+    assert {type(leaf) for leaf in jax.tree.leaves(state)} == {int}
+    loader.set_state(jax.tree.map(jnp.asarray, state))
+    loader.set_state(jax.tree.map(np.asarray, state))
+    for text in (json.dumps(state), json.dumps(state).encode()):
+        loader.set_state(text)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="what get_state gave; this is no JSON"):
+        loader.set_state("step 3")
+    old = {
+        "version": 2,
+        "step": 3,
+        "loader": "PackedTokenLoader",
+        "seed": 9,
+        "datasets": [dataset.fingerprint],
+    }
+    options = {"shuffle": True, "batch_size": 4, "chunk_tokens": 16, "extra_token": False, "drop_last": True}
+    loader.set_state(old | options | {"weights": [1.0]})
+    assert loader.step == 3
+    with pytest.raises(
+        tokjax.errors.DatasetMismatchError, match=r"the state's weights is \[2.0\], this loader's is \[1"
+    ):
+        loader.set_state(old | options | {"weights": [2.0]})
+
+
+def test_a_run_that_is_resumed_has_the_same_losses(dataset, tmp_path):
+    """A small model and its momentum, saved halfway by Orbax together with the place of the loader."""
+    checkpoint = pytest.importorskip("orbax.checkpoint")
+
+    def compute_loss(table, batch):
+        labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask, segment_ids=batch.segment_ids)
+        scores = jax.nn.log_softmax(table[batch.ids])
+        chosen = jnp.take_along_axis(scores, jnp.maximum(labels, 0)[..., None], axis=-1)[..., 0]
+        return -jnp.mean(chosen, where=labels != -100)
+
+    @jax.jit
+    def step(table, momentum, batch):
+        loss, gradient = jax.value_and_grad(compute_loss)(table, batch)
+        momentum = jnp.float32(0.9) * momentum + gradient
+        return table - jnp.float32(3) * momentum, momentum, loss
+
+    def run(table, state, batches, count):
+        losses = []
+        for _ in range(count):
+            table, state, loss = step(table, state, next(batches))
+            losses.append(float(loss))
+        return table, state, losses
+
+    def make():
+        loader = tokjax.PackedTokenLoader(dataset, batch_size=8, seed=2)
+        table = jnp.zeros((258, 258))
+        return loader, table, jnp.zeros_like(table)
+
+    loader, table, state = make()
+    *_, full = run(table, state, loader.repeat(), 60)
+    loader, table, state = make()
+    table, state, first = run(table, state, loader.repeat(), 33)
+    with checkpoint.CheckpointManager(tmp_path / "run") as manager:
+        saved = checkpoint.args.Composite(
+            model=checkpoint.args.StandardSave((table, state)),
+            loader=checkpoint.args.JsonSave(loader.get_state()),
+        )
+        manager.save(33, args=saved)
+        manager.wait_until_finished()
+        loader, table, state = make()
+        restored = manager.restore(
+            33,
+            args=checkpoint.args.Composite(
+                model=checkpoint.args.StandardRestore((table, state)),
+                loader=checkpoint.args.JsonRestore(),
+            ),
+        )
+    loader.set_state(restored["loader"])
+    *_, rest = run(*restored["model"], loader.repeat(), 27)
+    assert first + rest == full
+    assert full[-1] < full[0]
+
+
+PROCESS = """
+import json, os, sys
+index, port, path = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+os.environ["JAX_PLATFORMS"] = "cpu"
+import jax
+import numpy as np
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.distributed.initialize(f"127.0.0.1:{port}", 2, index)
+import tokjax
+loader = tokjax.PackedTokenLoader(tokjax.open_dataset(path), batch_size=4, seed=5)
+part = loader.shard(jax.process_index(), jax.process_count())
+mesh = jax.sharding.Mesh(np.array(jax.devices()), ("data",))
+sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+with tokjax.prefetch_to_device(part, sharding=sharding) as batches:
+    sums = []
+    for step in range(3):
+        batch = next(batches)
+        assert batch.ids.shape == (4, 16), batch.ids.shape
+        sums.append(int(jax.jit(lambda ids: ids.sum())(batch.ids)))
+    rows = [shard.data.tolist() for shard in batch.ids.addressable_shards]
+print(json.dumps({"sums": sums, "rows": rows, "total": int(batch.total_tokens)}))
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_of_jax(dataset, tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    script = tmp_path / "process.py"
+    script.write_text(PROCESS)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, script, str(index), str(port), dataset.path],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={name: value for name, value in os.environ.items() if name != "XLA_FLAGS"},
+        )
+        for index in range(2)
+    ]
+    reported = []
+    for process in processes:
+        out, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error.decode()[-3000:]
+        reported.append(json.loads(out.splitlines()[-1]))
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=4, seed=5)
+    expected = [int(loader.batch_at(step).ids.sum()) for step in range(3)]
+    assert reported[0]["sums"] == reported[1]["sums"] == expected
+    rows = [row for one in reported for shard in one["rows"] for row in shard]
+    assert rows == loader.batch_at(2).ids.tolist()
+    assert [one["total"] for one in reported] == [64, 64]

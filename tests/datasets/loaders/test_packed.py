@@ -1,0 +1,253 @@
+"""The packed loader: order, places, documents."""
+
+import json
+import pickle
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support.hypothesis_profiles import get_max_examples
+from tokjax._util.permutation import permute
+from tokjax.datasets.loaders.item_order import ItemOrder
+
+
+@given(st.one_of(st.integers(1, 600), st.integers(4090, 4200)), st.integers(0, 2**64 - 1), st.integers(0, 5))
+def test_a_permutation(size, seed, epoch):
+    order = permute(np.arange(size), size, seed, epoch)
+    assert sorted(order.tolist()) == list(range(size))
+    some = np.arange(0, size, 3)
+    assert permute(some, size, seed, epoch).tolist() == order[::3].tolist()
+
+
+@pytest.mark.parametrize("per_step", [40, 5000])
+def test_a_tiny_dataset_in_a_mixture_takes_no_step_for_each_epoch(monkeypatch, per_step):
+    calls = []
+    monkeypatch.setattr(
+        "tokjax.datasets.loaders.item_order.permute", lambda *given: calls.append(given) or permute(*given)
+    )
+    order = ItemOrder([1, 3, 100_000], per_step, seed=0, shuffle=True, weights=[1, 1, 1])
+    datasets, items, epochs = order.at(2)
+    assert len(calls) == 3
+    assert set(items[datasets == 0].tolist()) == {0}
+    assert len(set(epochs[datasets == 0].tolist())) > 1
+    in_epochs = [
+        sorted(items[(datasets == 1) & (epochs == epoch)]) for epoch in np.unique(epochs[datasets == 1])
+    ]
+    assert in_epochs[1:-1] == [[0, 1, 2]] * (len(in_epochs) - 2)
+
+
+@given(
+    size=st.one_of(st.integers(1, 40), st.integers(4090, 4200)),
+    epochs=st.lists(st.integers(0, 2**62), max_size=30),
+    seed=st.integers(-(2**70), 2**70),
+)
+def test_a_permutation_for_each_index(size, epochs, seed):
+    indices = np.arange(len(epochs)) * 7 % size
+    found = permute(indices, size, seed, np.array(epochs, np.int64), 3)
+    one_by_one = [
+        int(permute(index, size, seed, epoch, 3)) for index, epoch in zip(indices, epochs, strict=True)
+    ]
+    assert found.tolist() == one_by_one
+
+
+def test_permutations_stay_what_they_are():
+    """Saved states name places in them."""
+    assert permute(np.arange(7), 7, 5, 1).tolist() == [2, 3, 1, 5, 4, 6, 0]
+    assert permute(np.arange(4), 5000, 5, 1).tolist() == [2275, 1943, 4196, 2284]
+    assert permute(np.arange(4), 5000, -1, 2**40, 3).tolist() == [2657, 4480, 2707, 4558]
+
+
+def test_permutations_differ_and_look_random():
+    size = 5000
+    orders = [permute(np.arange(size), size, seed, epoch) for seed in (0, 1) for epoch in (0, 1)]
+    for i, one in enumerate(orders):
+        assert abs(np.corrcoef(one, np.arange(size))[0, 1]) < 0.06
+        for other in orders[:i]:
+            assert (one == other).sum() < 12
+            assert abs(np.corrcoef(one, other)[0, 1]) < 0.06
+
+
+def test_positions_are_uniform():
+    hits = np.zeros((6, 6))
+    for seed in range(3000):
+        hits[np.arange(6), permute(np.arange(6), 6, seed)] += 1
+    expected = 3000 / 6
+    assert ((hits - expected) ** 2 / expected).sum() < 60  # chi-squared with 25 degrees of freedom
+
+
+def test_a_permutation_of_very_many():
+    where = permute(np.arange(10), 10**15, 3)
+    assert len(set(where.tolist())) == 10
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="from 0 to 9"):
+        permute([10], 10)
+
+
+@pytest.fixture(scope="module")
+def dataset(tokenizer, corpus, tmp_path_factory):
+    path = tmp_path_factory.mktemp("loading") / "data"
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=16)
+    tokjax.write_dataset([*corpus * 4, "", ""], field, path, shard_size=150)
+    return tokjax.open_dataset(path)
+
+
+def stream(dataset):
+    return dataset.read(0, dataset.num_tokens)
+
+
+def test_in_order(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=3, shuffle=False)
+    ids = np.concatenate([batch.ids.reshape(-1) for batch in loader])
+    assert len(loader) == dataset.num_tokens // 16 // 3
+    assert ids.tolist() == stream(dataset)[: len(loader) * 48].tolist()
+    batch = loader.batch_at(0)
+    assert all(column.dtype == np.int32 for column in batch if column is not None)
+    assert batch.total_tokens == 48
+
+
+def test_an_extra_token_for_the_targets(dataset):
+    plain = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=5)
+    extra = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=5, extra_token=True)
+    assert extra.batch_at(1).ids.shape == (2, 17)
+    ids = stream(dataset)
+    for row in extra.batch_at(1).ids:
+        assert any((ids[s : s + 17] == row).all() for s in range(0, len(ids) - 16, 16))
+    if dataset.num_tokens % 16:
+        assert (plain.batch_at(1).ids == extra.batch_at(1).ids[:, :16]).all()
+
+
+def test_an_epoch_holds_each_chunk_once_in_another_order_each_time(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=1)
+    chunks = sorted(map(tuple, stream(dataset)[: len(loader) * 16].reshape(-1, 16).tolist()))
+    epochs = [[tuple(batch.ids[0].tolist()) for batch in loader] for _ in range(3)]
+    assert all(sorted(epoch) == chunks for epoch in epochs)
+    assert epochs[0] != epochs[1] != epochs[2]
+    again = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=1)
+    assert [tuple(batch.ids[0].tolist()) for batch in again] == epochs[0]
+    other = tokjax.PackedTokenLoader(dataset, batch_size=1, seed=2)
+    assert [tuple(batch.ids[0].tolist()) for batch in other] != epochs[0]
+
+
+@get_max_examples(20)
+@given(st.integers(0, 100))
+def test_resumed_loader_continues(dataset, steps):
+    def make():
+        return tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
+
+    def endless(loader):
+        while True:
+            yield from loader
+
+    loader = make()
+    batches = endless(loader)
+    for _ in range(steps):
+        next(batches)
+    state = json.loads(json.dumps(loader.get_state()))
+    resumed = make()
+    resumed.set_state(state)
+    going_on = endless(resumed)
+    for i in range(3):
+        expected, actual = next(batches), next(going_on)
+        assert expected.ids.tolist() == actual.ids.tolist() == make().batch_at(steps + i).ids.tolist()
+
+
+def test_segments_are_the_documents(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=0, chunk_tokens=50, extra_token=True)
+    splits = dataset.document_splits
+    owner = np.repeat(np.arange(dataset.num_documents), np.diff(splits))
+    ids = stream(dataset)
+    for batch in loader:
+        for row in range(2):
+            start = next(
+                s
+                for s in range(0, len(ids), 50)
+                if ids[s : s + 51].tolist() == batch.ids[row].tolist()
+                and owner[s] == batch.document_ids[row, 0]
+            )
+            owners = owner[start : start + 51]
+            assert batch.document_ids[row].tolist() == owners.tolist()
+            _, expected = np.unique(owners, return_inverse=True)
+            assert batch.segment_ids[row].tolist() == (expected + 1).tolist()
+            positions = [i - list(owners).index(o) for i, o in enumerate(owners)]
+            assert batch.positions[row].tolist() == positions
+
+
+def test_empty_documents_own_no_token(tokenizer, tmp_path):
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=2, add_eos_between_docs=False)
+    tokjax.write_dataset(["", "low", "", "", "low", "low", ""], field, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    batch = tokjax.PackedTokenLoader(dataset, batch_size=1, shuffle=False, chunk_tokens=3).batch_at(0)
+    assert batch.document_ids.tolist() == [[1, 4, 5]]
+    assert batch.segment_ids.tolist() == [[1, 2, 3]]
+
+
+def test_a_state_of_another_loader(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
+    state = loader.get_state()
+    for options, name in (
+        ({"seed": 4}, "seed"),
+        ({"shuffle": False}, "shuffle"),
+        ({"batch_size": 1}, "batch_size"),
+    ):
+        other = tokjax.PackedTokenLoader(dataset, **{"batch_size": 2, "seed": 3} | options)
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"the state's {name} is"):
+            other.set_state(state)
+    with pytest.raises(tokjax.errors.DatasetMismatchError, match="version"):
+        loader.set_state({})
+    for step in (-1, "3", None, 1.5):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="the state's step must be"):
+            loader.set_state(state | {"step": step})
+
+
+def test_a_state_of_another_dataset_of_the_same_size(tokenizer, tmp_path):
+    loaders = []
+    for name, texts in (("one", ["abcd", "efgh"]), ("two", ["WXYZ", "1234"])):
+        tokjax.write_dataset(texts, tokjax.PackedTokenField(tokenizer, chunk_tokens=2), tmp_path / name)
+        loaders.append(tokjax.PackedTokenLoader(tokjax.open_dataset(tmp_path / name), batch_size=1))
+    with pytest.raises(tokjax.errors.DatasetMismatchError, match="the state's datasets is"):
+        loaders[1].set_state(loaders[0].get_state())
+
+
+def test_going_back_within_an_epoch(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2)
+    start, seen = loader.get_state(), 0
+    for _ in loader:
+        seen += 1
+        if seen == 3:
+            loader.set_state(start)
+    assert seen == len(loader) + 3
+
+
+def test_a_dataset_travels_to_workers(dataset):
+    again = pickle.loads(pickle.dumps(dataset))
+    assert again.read(0, 50).tolist() == dataset.read(0, 50).tolist()
+
+
+def test_invalid_arguments_are_rejected(dataset):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="fewer than one batch of 1000"):
+        tokjax.PackedTokenLoader(dataset, batch_size=1000)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="batch_size must be at least 1"):
+        tokjax.PackedTokenLoader(dataset, batch_size=0)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="step must be at least 0"):
+        tokjax.PackedTokenLoader(dataset, batch_size=1).batch_at(-1)
+
+
+def test_far_steps(dataset):
+    loader = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=3)
+    assert loader.batch_at(10**12).ids.shape == (2, 16)
+
+
+def test_the_order_is_the_same_in_another_process(dataset):
+    code = (
+        "import sys, tokjax\n"
+        "loader = tokjax.PackedTokenLoader(tokjax.open_dataset(sys.argv[1]), batch_size=2, seed=11)\n"
+        "print(loader.batch_at(7).ids.tolist())\n"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, dataset.path], capture_output=True, text=True, check=True
+    )
+    here = tokjax.PackedTokenLoader(dataset, batch_size=2, seed=11).batch_at(7)
+    assert json.loads(run.stdout) == here.ids.tolist()

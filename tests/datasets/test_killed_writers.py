@@ -1,0 +1,214 @@
+"""Writers that are killed at any point: the next call finishes or undoes what they began."""
+
+import shutil
+
+import numpy as np
+import pytest
+
+import tokjax
+from tests.support.kill_points import count_kill_points
+from tokjax._util.locks import keep_locked
+from tokjax.trainer import load_training_bundle, save_training_bundle, train_bpe
+
+TOKENIZER = tokjax.byte_level(["</s>"], eos_token="</s>")
+FIELD = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=4)
+
+
+def lay_out(template, root):
+    """A directory as it was at the beginning."""
+    shutil.rmtree(root, ignore_errors=True)
+    shutil.copytree(template, root)
+
+
+@pytest.fixture
+def template(tmp_path):
+    directory = tmp_path / "template"
+    directory.mkdir()
+    return directory
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "root"
+
+
+@pytest.mark.parametrize(
+    "writer",
+    ["write", pytest.param("merge", marks=pytest.mark.slow), pytest.param("rebuild", marks=pytest.mark.slow)],
+)
+def test_a_dataset_that_is_replaced(writer, template, root, tmp_path):
+    (tmp_path / "old.txt").write_text("old text")
+    tokjax.write_dataset(str(tmp_path / "old.txt"), FIELD, template / "data")
+    tokjax.write_dataset(["part"], FIELD, tmp_path / "part")
+    data = root / "data"
+    replace, documents = {
+        "write": (lambda: tokjax.write_dataset(["new"], FIELD, data, overwrite=True), 1),
+        "merge": (lambda: tokjax.datasets.merge_datasets([tmp_path / "part"] * 2, data, overwrite=True), 2),
+        "rebuild": (lambda: tokjax.datasets.rebuild_dataset(data, trust_source=True), 1),
+    }[writer]
+    for point in count_kill_points(replace, lambda: lay_out(template, root)):
+        if data.exists():
+            tokjax.open_dataset(data).verify()
+        else:
+            with pytest.raises(
+                tokjax.errors.DatasetIncompleteError, match="its writer was killed while it replaced"
+            ):
+                tokjax.open_dataset(data)
+        replace()
+        dataset = tokjax.open_dataset(data)
+        dataset.verify()
+        assert len(dataset) == documents, point
+        assert [entry.name for entry in root.iterdir()] == ["data"], point
+        assert not [entry.name for entry in data.iterdir() if entry.name.startswith(".")], point
+
+
+def test_the_same_dataset_again(template, root):
+    tokjax.write_dataset(["old"], FIELD, template / "data")
+    data = root / "data"
+    replace = lambda: tokjax.write_dataset(["new"], FIELD, data, overwrite=True)  # noqa: E731
+    for _ in count_kill_points(replace, lambda: lay_out(template, root)):
+        is_new = data.exists() and tokjax.decode(TOKENIZER, tokjax.open_dataset(data)[0]).startswith("new")
+        texts = ["new"] if is_new else ["old"]
+        tokjax.write_dataset(
+            texts, FIELD, data
+        )  # (an interrupted replacement is undone, so nothing is written)
+        assert len(tokjax.open_dataset(data)) == 1
+
+
+def test_a_bundle_that_is_replaced(template, root):
+    old, new = (train_bpe([text] * 3, vocab_size=258, progress=False) for text in ("old odd", "new net"))
+    save_training_bundle(old, template / "bundle")
+    bundle = root / "bundle"
+    replace = lambda: save_training_bundle(new, bundle, overwrite=True)  # noqa: E731
+    for point in count_kill_points(replace, lambda: lay_out(template, root)):
+        if bundle.exists():
+            assert load_training_bundle(bundle).trained.merges in (old.merges, new.merges)
+        else:
+            with pytest.raises(ValueError, match=r"run it again, or rename bundle\.replaced to bundle"):
+                load_training_bundle(bundle)
+        replace()
+        assert load_training_bundle(bundle).trained.merges == new.merges
+        assert [entry.name for entry in root.iterdir()] == ["bundle"], point
+
+
+def test_a_megatron_export_is_never_half_replaced(template, root, tmp_path):
+    datasets = {}
+    for name, texts in {"old": ["aaaa", "b"], "new": ["cc", "ddd"]}.items():  # (of the same size)
+        tokjax.write_dataset(texts, FIELD, tmp_path / name)
+        datasets[name] = tokjax.open_dataset(tmp_path / name)
+    tokjax.datasets.export_dataset(datasets["old"], template / "ids.idx")
+
+    def replace():
+        tokjax.datasets.export_dataset(datasets["new"], root / "ids.idx", overwrite=True)
+
+    def read():
+        if not (root / "ids.idx").exists():
+            with pytest.raises(tokjax.errors.SourceError, match=r"ids\.bin: has no ids\.idx beside it"):
+                tokjax.datasets.convert_dataset(root / "ids.idx", TOKENIZER, root / "back")
+            return None
+        tokjax.datasets.convert_dataset(root / "ids.idx", TOKENIZER, root / "back", overwrite=True)
+        back = tokjax.open_dataset(root / "back")
+        return [back[i].tolist() for i in range(len(back))]
+
+    complete = [[dataset[i].tolist() for i in range(2)] for dataset in datasets.values()]
+    found = []
+    for _ in count_kill_points(replace, lambda: lay_out(template, root)):
+        found.append(read())
+        replace()
+        assert read() == complete[1]
+    assert all(documents in (None, *complete) for documents in found)
+    assert complete[0] in found
+    assert None in found
+
+
+def test_a_full_disk_leaves_the_old_export(template, monkeypatch, tmp_path):
+    tokjax.write_dataset(["aaaa"], FIELD, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    files = tokjax.datasets.export_dataset(dataset, template / "ids.idx")
+    before = [file.read_bytes() for file in files]
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*ids\.bin'"):
+        tokjax.datasets.export_dataset(dataset, template / "ids.idx", overwrite=True)
+    assert [file.read_bytes() for file in files] == before
+    assert sorted(template.iterdir()) == sorted(files)
+    with pytest.raises(OSError, match=r"No space left on device: '.*progress\.jsonl'"):
+        tokjax.write_dataset(["a"], FIELD, tmp_path / "full")
+
+
+def test_files_of_a_tokenizer_are_never_mixed(template, root):
+    old, new = (
+        train_bpe([text] * 3, vocab_size=258, pattern="gpt2", progress=False).tokenizer
+        for text in ("old odd", "new net")
+    )
+    tokjax.formats.export_tokenizer(old, template, "gpt2")
+    lay_out(template, root)
+    tokjax.formats.export_tokenizer(new, root, "gpt2")
+    complete = [tokjax.fingerprint(tokjax.load_tokenizer(directory)) for directory in (template, root)]
+    for _ in count_kill_points(
+        lambda: tokjax.formats.export_tokenizer(new, root, "gpt2"), lambda: lay_out(template, root)
+    ):
+        try:
+            found = tokjax.load_tokenizer(root)
+        except tokjax.errors.TokenizerFormatError:
+            continue
+        assert tokjax.fingerprint(found) in complete
+
+
+def test_temporary_files_of_a_killed_writer_are_deleted(template, root):
+    tokenizer = train_bpe(["old odd"] * 3, vocab_size=258, pattern="gpt2", progress=False).tokenizer
+    names = ["merges.txt", "tokenizer.json", "tokenizer_config.json", "vocab.json"]
+
+    def export():
+        tokjax.formats.export_tokenizer(tokenizer, root, "gpt2")
+        tokjax.formats.export_tokenizer(tokenizer, root, "huggingface")
+
+    num_left = 0
+    for _ in count_kill_points(export, lambda: lay_out(template, root)):
+        num_left += any(entry.name.endswith(".partial") for entry in root.iterdir())
+        export()
+        assert sorted(entry.name for entry in root.iterdir()) == names
+    assert num_left
+    lay_out(template, root)
+    live = root / ".vocab.json.0123.partial"
+    with keep_locked(live):
+        export()
+        assert live.exists()
+    export()
+    assert not live.exists()
+
+
+def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):
+    tokjax.write_dataset(["a text"], FIELD, tmp_path / "data")
+    tokenizer = tmp_path / "data" / "tokenizer.tokjax.json"
+    shard = tmp_path / "data" / "shard-00000.tokens.npy"
+    synced, real = [], tokjax._util.files.os.fsync
+    monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor) or real(descriptor))
+    tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "whole")
+    assert len(synced) >= 4  # (each file at least)
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
+    for file in (shard, tokenizer):
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError, match=rf"{file.name} was altered: its SHA-256 is"
+        ):
+            tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "again")
+        shard.write_bytes((tmp_path / "whole" / shard.name).read_bytes())
+        tokenizer.write_bytes(tokenizer.read_bytes().replace(b"</s>", b"</t>"))
+    assert not (tmp_path / "again.incomplete").exists()
+
+
+def test_lengths_that_a_megatron_index_can_not_hold(tmp_path, monkeypatch):
+    tokjax.write_dataset(["short", "a longer one"], FIELD, tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    lengths = np.array([6, 1 << 31])
+    monkeypatch.setitem(dataset.__dict__, "document_lengths", lengths)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match=r"document 1 has 2,147,483,648 ids, and Megatron's index holds lengths up to 2,147,483,647; "
+        r"write format='npy'",
+    ):
+        tokjax.datasets.export_dataset(dataset, tmp_path / "ids.idx")
+    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]

@@ -1,0 +1,259 @@
+"""Datasets that change while they are read: at hooks in the reader, another process acts."""
+
+import os
+import pickle
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import tokjax
+from tokjax.datasets import dataset_files, opening
+
+FIELD = tokjax.PackedTokenField(tokjax.byte_level(["</s>"], eos_token="</s>"), chunk_tokens=4)
+SHARD = "shard-00001.tokens.npy"
+
+
+def write(path, texts, **options):
+    tokjax.write_dataset(texts, FIELD, path, shard_size=1, **options)
+
+
+def read_text(dataset, row):
+    return tokjax.decode(FIELD.tokenizer, dataset[row], skip_special_tokens=True)
+
+
+@pytest.fixture
+def old(tmp_path):
+    write(tmp_path / "data", ["aaaa", "bbbb"])
+    return tmp_path / "data"
+
+
+def replace_at(monkeypatch, module, name, path, *, when="before"):
+    """Has a dataset replaced by one of the same shapes at the first call of a function."""
+    called, function = [], getattr(module, name)
+
+    def hooked(*args, **options):
+        is_first = not called
+        called.append(args)
+        if is_first and when == "before":
+            write(path, ["cccc", "dddd"], overwrite=True)
+        result = function(*args, **options)
+        if is_first and when == "after":
+            write(path, ["cccc", "dddd"], overwrite=True)
+        return result
+
+    monkeypatch.setattr(module, name, hooked)
+    return called
+
+
+@pytest.mark.parametrize("verify", [True, False])
+@pytest.mark.parametrize("name", ["open_regular", "get_identity", "compute_sha256"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_dataset_that_is_replaced_while_a_shard_is_opened(old, monkeypatch, name, when, verify):
+    """Whatever happened before, what is read is of the dataset that was opened, or nothing is."""
+    dataset = tokjax.open_dataset(old, verify_on_touch=verify)
+    assert read_text(dataset, 0) == "aaaa"
+    called = replace_at(monkeypatch, dataset_files, name, old, when=when)
+    try:
+        found = read_text(dataset, 1)
+    except tokjax.errors.DatasetCorruptError as error:
+        found = str(error)
+    assert found == "bbbb" or "was replaced by another dataset after it was opened" in found
+    assert called or not verify
+
+
+@pytest.mark.parametrize("name", ["read_manifest_and_identity", "_get_identity"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_dataset_that_is_replaced_while_it_is_opened(old, monkeypatch, name, when):
+    called = replace_at(monkeypatch, opening, name, old, when=when)
+    dataset = tokjax.open_dataset(old)
+    assert called
+    if (name, when) == ("read_manifest_and_identity", "after"):
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match="was replaced by another dataset"):
+            read_text(dataset, 1)
+    else:
+        assert read_text(dataset, 1) == "dddd"
+
+
+def test_dataset_with_other_shapes_replaced_while_opened(old, monkeypatch):
+    """The manifest that was read does not fit any more, so the new one is opened."""
+    read = opening.read_manifest_and_identity
+
+    def replaced(directory):
+        found = read(directory)
+        monkeypatch.undo()
+        write(old, ["longer than that", "d", "more"], overwrite=True)
+        return found
+
+    monkeypatch.setattr(opening, "read_manifest_and_identity", replaced)
+    assert [read_text(tokjax.open_dataset(old), row) for row in range(3)] == ["longer than that", "d", "more"]
+
+
+def test_a_dataset_that_is_away_between_two_renames(old, monkeypatch):
+    away = old.with_name("data.replaced")
+    old.rename(away)
+    naps = []
+    monkeypatch.setattr(opening.time, "sleep", lambda _: naps.append(1) or away.rename(old))
+    assert read_text(tokjax.open_dataset(old), 1) == "bbbb"
+    assert naps == [1]
+
+
+def test_a_dataset_that_is_deleted_while_it_is_opened(old, monkeypatch):
+    read = opening.read_manifest_and_identity
+
+    def deleted(directory):
+        found = read(directory)
+        shutil.rmtree(old)
+        return found
+
+    monkeypatch.setattr(opening, "read_manifest_and_identity", deleted)
+    with pytest.raises(tokjax.errors.DatasetError):
+        tokjax.open_dataset(old)
+
+
+def test_a_shard_that_another_file_replaces_is_compared_again(old, monkeypatch):
+    dataset = tokjax.open_dataset(old)
+    assert read_text(dataset, 1) == "bbbb"
+    monkeypatch.setattr(dataset, "_open_shards", tokjax.datasets.open_shards.OpenShards())
+    shard, contents = old / SHARD, (old / SHARD).read_bytes()
+    status = shard.stat()
+    altered = contents.replace(contents[-4:], b"abcd")
+    shard.write_bytes(altered)
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))  # (as if nothing had happened)
+    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered"):
+        read_text(dataset, 1)
+
+
+class TestMarks:
+    """What is known of checksums travels with a dataset, and is worth nothing for another file."""
+
+    @pytest.fixture
+    def hashed(self, monkeypatch):
+        names, compare = [], dataset_files.DatasetFiles._compare
+        monkeypatch.setattr(
+            dataset_files.DatasetFiles,
+            "_compare",
+            lambda self, name, *args: names.append(name) or compare(self, name, *args),
+        )
+        return names
+
+    def test_pickle(self, old, hashed):
+        dataset = tokjax.open_dataset(old)
+        dataset.verify()
+        assert len(hashed) == len(dataset.manifest.all_files)
+        hashed.clear()
+        again = pickle.loads(pickle.dumps(dataset))
+        assert read_text(again, 1) == "bbbb"
+        assert again.tokenizer is not None
+        assert hashed == []
+
+    def test_are_of_one_file(self, old, hashed):
+        dataset = tokjax.open_dataset(old)
+        dataset.verify()
+        sent = pickle.dumps(dataset)
+        hashed.clear()
+        (old / SHARD).touch()
+        assert read_text(pickle.loads(sent), 1) == "bbbb"
+        assert hashed == [SHARD]
+        (old / SHARD).write_bytes((old / "shard-00000.tokens.npy").read_bytes())
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match="was altered"):
+            read_text(pickle.loads(sent), 1)
+
+    def test_the_manifest_is_not_read_again(self, old, monkeypatch):
+        dataset = tokjax.open_dataset(old)
+        monkeypatch.setattr(dataset_files, "read_manifest_and_identity", None)
+        assert read_text(pickle.loads(pickle.dumps(dataset)), 1) == "bbbb"
+
+
+class TestCopies:
+    def test_do_not_change(self, old):
+        mapped, copied = tokjax.open_dataset(old), tokjax.open_dataset(old, memory_map=False)
+        assert read_text(mapped, 1) == read_text(copied, 1) == "bbbb"
+        with (old / SHARD).open("r+b") as file:
+            file.truncate(0)
+        assert read_text(copied, 1) == "bbbb"
+
+    def test_pickle(self, old):
+        copied = pickle.loads(pickle.dumps(tokjax.open_dataset(old, memory_map=False)))
+        assert not copied._files.memory_map
+        assert read_text(copied, 0) == "aaaa"
+
+    @pytest.mark.parametrize("memory_map", [True, False])
+    def test_survive_what_ends_a_process_with_mapped_files(self, old, memory_map):
+        program = f"""
+import os, tokjax
+dataset = tokjax.open_dataset({str(old)!r}, memory_map={memory_map})
+dataset[1]
+os.truncate({str(old / SHARD)!r}, 0)
+print(len(dataset[1]))
+"""
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+        assert done.returncode == (-signal.SIGBUS if memory_map else 0), done.stderr
+        assert done.stdout == (b"" if memory_map else b"5\n")
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "loop"])
+class TestWhatIsNoFile:
+    """Nothing waits for the other end of a pipe."""
+
+    @staticmethod
+    def put(path, kind):
+        path.unlink()
+        if kind == "pipe":
+            os.mkfifo(path)
+        elif kind == "directory":
+            path.mkdir()
+        else:
+            path.symlink_to(path.name)
+
+    def test_a_manifest(self, old, kind):
+        self.put(old / "manifest.json", kind)
+        for read in (tokjax.open_dataset, tokjax.datasets.rebuild_dataset):
+            with pytest.raises(
+                tokjax.errors.DatasetCorruptError, match=r"manifest\.json is not a regular file"
+            ):
+                read(old)
+        write(old, ["new"], overwrite=True)
+        assert read_text(tokjax.open_dataset(old), 0) == "new"
+
+    @pytest.mark.parametrize("name", [SHARD, "tokenizer.tokjax.json"])
+    def test_another_file(self, old, kind, name):
+        dataset = tokjax.open_dataset(old)
+        self.put(old / name, kind)
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError, match=rf"{name} can't be read: not a regular file"
+        ):
+            read_text(dataset, 1), dataset.tokenizer
+        with pytest.raises(tokjax.errors.DatasetCorruptError):
+            tokjax.open_dataset(old)
+        with pytest.raises(tokjax.errors.DatasetError):
+            tokjax.datasets.merge_datasets([old], old.with_name("whole"))
+
+    @pytest.mark.parametrize("name", ["tokenizer.tokjax.json", "tokenizer.json", "tokenizer.model"])
+    def test_a_tokenizer(self, tmp_path, kind, name):
+        (tmp_path / name).write_bytes(b"")
+        self.put(tmp_path / name, kind)
+        expected = "is no regular file|No such file|holds no tokenizer that is known"
+        for path in (tmp_path, tmp_path / name):
+            with pytest.raises((tokjax.errors.TokenizerFormatError, FileNotFoundError), match=expected):
+                tokjax.load_tokenizer(path)
+
+    def test_a_record_of_progress(self, old, kind):
+        begun = old.rename(old.with_name("data.incomplete"))
+        (begun / "manifest.json").unlink()
+        (begun / "progress.jsonl").touch()
+        self.put(begun / "progress.jsonl", kind)
+        write(old, ["new"], overwrite=True)
+        assert read_text(tokjax.open_dataset(old), 0) == "new"
+
+
+def test_circular_symlink(tmp_path):
+    (tmp_path / "data").symlink_to("data")
+    with pytest.raises(tokjax.errors.DatasetIncompleteError, match="no dataset at .*data"):
+        tokjax.open_dataset(tmp_path / "data")
+    with pytest.raises(
+        tokjax.errors.DatasetExistsError, match="data is a symbolic link in a loop; delete it"
+    ):
+        write(tmp_path / "data", ["a"])

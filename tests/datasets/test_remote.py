@@ -1,0 +1,248 @@
+"""Datasets at URLs, on fsspec's local and memory file systems."""
+
+import pickle
+import sys
+import uuid
+
+import pytest
+
+import tokjax
+from tests.cli.test_commands import get_output
+from tests.conftest import CORPUS
+from tests.datasets.test_resuming import FIELDS, OPTIONS, TEXTS, StoppedError, stop_after_documents
+from tokjax.trainer import count_pretokens
+
+fsspec = pytest.importorskip("fsspec")
+
+
+@pytest.fixture(params=["memory", "file"])
+def url(request, tmp_path):
+    position = f"/{uuid.uuid4().hex}" if request.param == "memory" else f"{tmp_path}/remote"
+    return f"{request.param}://{position}"
+
+
+def read_files(url):
+    system, root = fsspec.core.url_to_fs(url)
+    return {path.rsplit("/", 1)[-1]: system.cat_file(path) for path in system.ls(root, detail=False)}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_remote_dataset_equals_local(url, name, tmp_path):
+    written = tokjax.write_dataset(TEXTS, FIELDS[name], url, **OPTIONS)
+    assert written.path == url
+    tokjax.write_dataset(TEXTS, FIELDS[name], tmp_path / "here", **OPTIONS)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert read_files(url) == here
+    present, local = tokjax.open_dataset(url), tokjax.open_dataset(tmp_path / "here")
+    assert [list(row) for row in present] == [list(row) for row in local]
+    assert present.field == FIELDS[name]
+    present.verify()
+    again = pickle.loads(pickle.dumps(present))
+    assert list(again[3]) == list(local[3])
+    assert url in repr(present)
+
+
+def test_files_are_fetched_when_they_are_needed(url, tmp_path):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept")
+    [remaining] = (tmp_path / "kept").iterdir()
+    assert not list(remaining.iterdir())
+    first = dataset.read(0, 10)
+    assert [path.name for path in remaining.iterdir()] == ["shard-00000.tokens.npy"]
+    system, root = fsspec.core.url_to_fs(url)
+    system.rm_file(f"{root}/shard-00000.tokens.npy")
+    assert tokjax.open_dataset(url, download_dir=tmp_path / "kept").read(0, 10).tolist() == first.tolist()
+    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00000\.tokens\.npy is missing"):
+        tokjax.open_dataset(url).read(0, 10)
+
+
+def test_what_was_fetched_before_is_fetched_again_if_it_has_changed(url, tmp_path):
+    for texts in (["aaaa"], ["bbbb"]):
+        tokjax.write_dataset(texts, FIELDS["raw"], url, overwrite=True)
+        tokjax.write_dataset(texts * 2, FIELDS["raw"], url + "2", overwrite=True)
+        for verify in (True, False):
+            dataset = tokjax.open_dataset(url, download_dir=tmp_path / "kept", verify_on_touch=verify)
+            assert list(dataset) == texts
+            other = tokjax.open_dataset(url + "2", download_dir=tmp_path / "kept", verify_on_touch=verify)
+            assert list(other) == texts * 2
+
+
+def test_urls_are_rejected_elsewhere(url, tmp_path):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
+    for call in (
+        lambda: tokjax.datasets.merge_datasets([url], tmp_path / "x"),
+        lambda: tokjax.datasets.merge_datasets([tmp_path], url),
+        lambda: tokjax.datasets.rebuild_dataset(url),
+        lambda: tokjax.datasets.export_dataset(tokjax.open_dataset(url), url + ".bin"),
+        lambda: tokjax.datasets.convert_dataset(tmp_path / "x.bin", FIELDS["packed"].tokenizer, url),
+    ):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="is a URL; write_dataset and open_dataset"
+        ):
+            call()
+
+
+def test_commands(tmp_path):
+    url = f"file://{tmp_path}/remote"
+    text, tokenizer = (
+        tmp_path / "a.txt",
+        tokjax.save_tokenizer(FIELDS["packed"].tokenizer, tmp_path / "t.json"),
+    )
+    text.write_text("low</s>lower</s>")
+    get_output("pack", text, "-t", tokenizer, "-o", url)
+    assert len(tokjax.open_dataset(url)) == 2
+    assert "files are as they were written" in get_output("verify", url)
+    assert "PackedTokenField" in get_output("stats", url)
+
+
+def test_an_altered_file(url):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    system, root = fsspec.core.url_to_fs(url)
+    data = bytearray(system.cat_file(f"{root}/shard-00001.tokens.npy"))
+    data[-1] ^= 1
+    system.pipe_file(f"{root}/shard-00001.tokens.npy", bytes(data))
+    dataset = tokjax.open_dataset(url)
+    with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"shard-00001\.tokens\.npy was altered: its"):
+        dataset.read(0, dataset.num_tokens)
+
+
+def test_stopped_writer_resumes(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+    for stop in (20, 45):
+        with pytest.raises(StoppedError):
+            tokjax.write_dataset(stop_after_documents(TEXTS, stop), FIELDS["packed"], url, **OPTIONS)
+        with pytest.raises(tokjax.errors.DatasetIncompleteError, match="its writer did not finish; run"):
+            tokjax.open_dataset(url)
+    with pytest.raises(tokjax.errors.DatasetMismatchError, match="was begun from another source"):
+        tokjax.write_dataset(["other", *TEXTS], FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "here", **OPTIONS)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert read_files(url) == here
+
+
+@pytest.mark.parametrize("damage", ["source", "shard"])
+def test_useless_leftovers_are_deleted(url, monkeypatch, damage):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    texts, message = ["other", *TEXTS], "was begun from another source"
+    if damage == "shard":
+        texts, message = TEXTS, r"shard-00000\.tokens\.npy, .* is not there as it was; to begin anew"
+        system, root = fsspec.core.url_to_fs(url)
+        shard = f"{root}/shard-00000.tokens.npy"
+        system.pipe_file(shard, system.cat_file(shard)[:-1] + b"\xff")
+    with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
+        tokjax.write_dataset(texts, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(texts, FIELDS["packed"], url, overwrite=True, **OPTIONS)
+    written = tokjax.open_dataset(url)
+    written.verify()
+    assert len(written) == len(texts)
+
+
+def test_an_unfinished_write_leaves_nothing_to_one_that_replaces_it(url, tmp_path, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    assert "shard-00003.tokens.npy" in read_files(url)
+    tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], url, overwrite=True, **OPTIONS)
+    tokjax.write_dataset(TEXTS[:9], FIELDS["packed"], tmp_path / "here", **OPTIONS)
+    here = {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()}
+    assert read_files(url) == here
+
+
+def test_messages_name_the_url(url, tmp_path):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    system, root = fsspec.core.url_to_fs(url)
+    dataset = tokjax.open_dataset(url)
+    assert tokjax.reports.dataset_report(dataset).path == dataset.location == url
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=f"^{url} fills no batch"):
+        tokjax.BucketedLoader(tokjax.open_dataset(url), batch_size=99, bucket_boundaries=[999], pad_id=0)
+    for name in ("shard-00001.tokens.npy", "tokenizer.tokjax.json"):
+        system.pipe_file(f"{root}/{name}", system.cat_file(f"{root}/{name}")[:-1])
+    for read in (dataset.verify, lambda: dataset.tokenizer, lambda: dataset.read(0, dataset.num_tokens)):
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError, match=f"^{url}/(shard-00001|tokenizer).* was altered"
+        ):
+            read()
+    with pytest.raises(tokjax.errors.DatasetMismatchError, match=f"^{url} was made with another tokenizer"):
+        tokjax.open_dataset(url, tokjax.byte_level())
+    system.pipe_file(f"{root}/a.jsonl", b'{"text": 3}')
+    with pytest.raises(tokjax.errors.SourceError, match=rf"^{url}/a\.jsonl, the line at byte 0"):
+        tokjax.write_dataset(f"{url}/a.jsonl", FIELDS["raw"], tmp_path / "data")
+
+
+def test_a_damaged_record_of_an_unfinished_write(url, monkeypatch):
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stop_after_documents(TEXTS, 45), FIELDS["packed"], url, **OPTIONS)
+    system, root = fsspec.core.url_to_fs(url)
+    record = f"{root}/progress.jsonl"
+    system.pipe_file(record, system.cat_file(record).replace(b'"type_id": 42', b'"type_id": 43', 1))
+    with pytest.raises(
+        tokjax.errors.DatasetCorruptError, match=rf"^{url}/progress\.jsonl was altered.*pass overwrite=True"
+    ):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+
+
+def test_unknown_url_schemes(monkeypatch, tmp_path):
+    for call in (
+        lambda: tokjax.open_dataset("zzz://a/b"),
+        lambda: tokjax.write_dataset(TEXTS, FIELDS["raw"], "zzz://a/b"),
+        lambda: tokjax.corpus.text_files("zzz://a/b.txt"),
+    ):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"^zzz://a/b.* can't be read: .*zzz; fsspec knows .*file, .*memory, .*s3",
+        ):
+            call()
+    known = {"class": "no_such_backend.System", "err": "Install no_such_backend to access it"}
+    monkeypatch.setitem(sys.modules["fsspec.registry"].known_implementations, "nosuch", known)
+    with pytest.raises(
+        tokjax.errors.MissingExtraError,
+        match="^nosuch://a/b needs a package that is not installed: Install .*; pip install no_such_backend",
+    ):
+        tokjax.open_dataset("nosuch://a/b")
+
+
+def test_existing_datasets(url):
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], url, **OPTIONS)  # (the same again)
+    with pytest.raises(tokjax.errors.DatasetExistsError, match="to replace it, pass overwrite=True"):
+        tokjax.write_dataset(CORPUS, FIELDS["packed"], url, **OPTIONS)
+    tokjax.write_dataset(CORPUS, FIELDS["packed"], url, overwrite=True, **OPTIONS)
+    assert len(tokjax.open_dataset(url)) == len(CORPUS)
+    with pytest.raises(tokjax.errors.DatasetIncompleteError, match="nothing is there"):
+        tokjax.open_dataset(url + "x")
+
+
+def test_another_writer_at_the_same_time(url):
+    def texts():
+        yield TEXTS[0]
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="another process is writing"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], url)
+
+    tokjax.write_dataset(texts(), FIELDS["packed"], url)
+
+
+def test_sources_at_urls(url, tmp_path):
+    system, root = fsspec.core.url_to_fs(url)
+    system.makedirs(root, exist_ok=True)
+    for name, text in (("b.txt", "low|lower"), ("a.txt", "é"), ("c.md", "no")):
+        system.pipe_file(f"{root}/{name}", text.encode())
+    pattern = f"{url}/*.txt"
+    tokjax.write_dataset(pattern, FIELDS["raw"], tmp_path / "data", separator="|")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert list(dataset) == ["é", "low", "lower"]
+    names = [name for name, _ in dataset.manifest.source["files"]]
+    assert [name.rsplit("/", 1)[-1] for name in names] == ["a.txt", "b.txt"]
+    assert all("://" in name for name in names)
+    system.pipe_file(f"{root}/a.txt", b"other")
+    tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
+    assert list(tokjax.open_dataset(tmp_path / "data")) == ["other", "low", "lower"]
+    assert count_pretokens(f"{url}/b.txt", progress=False).nbytes == 9
+    assert list(tokjax.corpus.read_documents(pattern, None)) == [b"other", b"low|lower"]
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"matches no file"):
+        tokjax.corpus.text_files(f"{url}/*.none")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"matches no file"):
+        tokjax.corpus.text_files(f"{url}/none.txt")

@@ -1,0 +1,381 @@
+"""Writers that are stopped, at any moment and in any way: the next one ends with the same bytes."""
+
+import concurrent.futures
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.support.hypothesis_profiles import get_max_examples
+from tokjax.datasets import shards as shards_module
+
+TOKENIZER = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)} | {b"lo": 256}, special_tokens={"</s>": 257}, eos_token="</s>"
+)
+FIELDS = {
+    "raw": tokjax.RawTextField(),
+    "packed": tokjax.PackedTokenField(TOKENIZER),
+    "bucketed": tokjax.BucketedTokenField(TOKENIZER, bucket_boundaries=[20, 60], max_tokens=100),
+}
+fields = pytest.mark.parametrize("name", FIELDS)
+TEXTS = [f"{i} {text}" for i in range(10) for text in CORPUS]
+OPTIONS = {"shard_size": 150}
+
+
+def read_files(path):
+    return {entry.name: entry.read_bytes() for entry in path.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def complete_dataset(tmp_path_factory):
+    """What writers write that nothing stops."""
+    directory = tmp_path_factory.mktemp("whole")
+    for name, field in FIELDS.items():
+        tokjax.write_dataset(TEXTS, field, directory / name, **OPTIONS)
+    return {name: read_files(directory / name) for name in FIELDS}
+
+
+class StoppedError(Exception):
+    pass
+
+
+def stop_after_documents(texts, after, error=StoppedError):
+    """Texts, and then an error."""
+    yield from texts[:after]
+    raise error
+
+
+@fields
+@get_max_examples(25)
+@given(
+    stops=st.lists(st.integers(0, len(TEXTS)), max_size=4),
+    kind=st.sampled_from([StoppedError, KeyboardInterrupt]),
+)
+def test_a_source_that_breaks_off(name, complete_dataset, tmp_path_factory, stops, kind):
+    path = tmp_path_factory.mktemp("stopped") / "data"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+        for stop in stops:
+            with pytest.raises(kind):
+                tokjax.write_dataset(stop_after_documents(TEXTS, stop, kind), FIELDS[name], path, **OPTIONS)
+            with pytest.raises(tokjax.errors.DatasetIncompleteError):
+                tokjax.open_dataset(path)
+        tokjax.write_dataset(iter(TEXTS), FIELDS[name], path, **OPTIONS)
+    assert read_files(path) == complete_dataset[name]
+    assert [entry.name for entry in path.parent.iterdir()] == ["data"]
+
+
+@pytest.mark.parametrize("stop", [1, 2, 25])
+@pytest.mark.parametrize("shard_size", [4, 7])  # (that a text just fills, and that two overfill)
+def test_finished_shards_are_not_encoded_again(tmp_path, monkeypatch, stop, shard_size):
+    texts, options = [f"{i:04d}" for i in range(30)], {"shard_size": shard_size}
+    monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 4)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(stop_after_documents(texts, stop), FIELDS["raw"], tmp_path / "data", **options)
+    finished = stop if shard_size == 4 else stop // 2 * 2
+    assert (tmp_path / "data.incomplete").exists() == (finished > 0)
+    encoded = []
+    encode = tokjax.datasets.document_encoding.encode_documents
+    monkeypatch.setattr(
+        "tokjax.datasets.shard_writing.encode_documents",
+        lambda field, documents, **options: (
+            encoded.extend(documents.doc_ids) or encode(field, documents, **options)
+        ),
+    )
+    tokjax.write_dataset(texts, FIELDS["raw"], tmp_path / "data", **options)
+    assert sorted(encoded) == list(range(finished, len(texts)))
+    assert list(tokjax.open_dataset(tmp_path / "data")) == texts
+
+
+class TestInterruptedRun:
+    @pytest.fixture
+    def begun(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", 60)
+        with pytest.raises(StoppedError):
+            tokjax.write_dataset(
+                stop_after_documents(TEXTS, 25), FIELDS["packed"], tmp_path / "data", **OPTIONS
+            )
+        return tmp_path / "data"
+
+    def test_with_another_source(self, begun):
+        for texts, message in (
+            (["other", *TEXTS[1:]], r"another source \(documents 0 to \d are others\)"),
+            (TEXTS[:3], r"another source \(it now ends after 3 documents\)"),
+            (list(enumerate(TEXTS, 5)), r"documents 0 to \d are others"),
+        ):
+            with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
+                tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
+    def test_with_other_options(self, begun):
+        other = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
+        with pytest.raises(
+            tokjax.errors.DatasetMismatchError, match=r"begun with options=.*pass overwrite=True"
+        ):
+            tokjax.write_dataset(TEXTS, other, begun, **OPTIONS)
+        with pytest.raises(
+            tokjax.errors.DatasetMismatchError, match=r"was begun with shard_size=150, not 151"
+        ):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, shard_size=151)
+        tokjax.write_dataset(TEXTS, other, begun, overwrite=True, **OPTIONS)
+        assert tokjax.open_dataset(begun).chunk_tokens == 7
+
+    @pytest.mark.parametrize("damage", ["plan", "shard", "record"])
+    def test_restarts_with_unread_iterator(self, begun, damage):
+        incomplete, field = begun.with_name("data.incomplete"), FIELDS["packed"]
+        if damage == "plan":
+            field = tokjax.PackedTokenField(TOKENIZER, chunk_tokens=7)
+        else:
+            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
+            (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
+        tokjax.write_dataset(iter(TEXTS), field, begun, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(begun)) == len(TEXTS)
+
+    def test_cannot_restart_with_consumed_iterator(self, begun):
+        with pytest.raises(
+            tokjax.errors.DatasetMismatchError,
+            match=r"another source \(.*\); pass the same one, or one that can be read again: an iterator",
+        ):
+            tokjax.write_dataset(iter(["other", *TEXTS]), FIELDS["packed"], begun, overwrite=True, **OPTIONS)
+
+    def test_a_bit_of_the_record_that_is_flipped(self, begun):
+        record = begun.with_name("data.incomplete") / "progress.jsonl"
+        data = bytearray(record.read_bytes())
+        data[data.index(b"num_items") + 13] ^= 1
+        record.write_bytes(data)
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError,
+            match=r"incomplete/progress\.jsonl was altered: .*; to begin anew, pass overwrite=True, or del",
+        ):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
+    @pytest.mark.parametrize("damage", ["source", "shard", "record"])
+    def test_restarts_with_overwrite(self, begun, damage):
+        texts, incomplete = TEXTS, begun.with_name("data.incomplete")
+        if damage == "source":
+            texts = ["other", *TEXTS]
+        else:
+            name = "shard-00000.tokens.npy" if damage == "shard" else "progress.jsonl"
+            (incomplete / name).write_bytes((incomplete / name).read_bytes()[3:])
+        with pytest.raises(tokjax.errors.DatasetError):
+            tokjax.write_dataset(texts, FIELDS["packed"], begun, **OPTIONS)
+        tokjax.write_dataset(texts, FIELDS["packed"], begun, overwrite=True, **OPTIONS)
+        assert len(tokjax.open_dataset(begun)) == len(texts)
+
+    def test_with_another_tokenizer(self, begun):
+        other = tokjax.PackedTokenField(tokjax.byte_level(eos_token="</s>", special_tokens=["</s>"]))
+        with pytest.raises(tokjax.errors.DatasetMismatchError, match="begun with vocab_size=258, not 257"):
+            tokjax.write_dataset(TEXTS, other, begun, **OPTIONS)
+
+    def test_after_a_shard_was_altered(self, begun):
+        shard = begun.with_name("data.incomplete") / "shard-00000.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\xff")
+        with pytest.raises(
+            tokjax.errors.DatasetMismatchError,
+            match=r"shard-00000\.tokens\.npy.*altered; to begin anew, pass overwrite=True",
+        ):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        record = begun.with_name("data.incomplete") / "progress.jsonl"
+        complete_dataset = record.read_text()
+        record.write_text(complete_dataset.replace("shard-00000", "shard-00001", 1))
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl was altered"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        record.write_text(complete_dataset.replace("{", "", 1))
+        with pytest.raises(tokjax.errors.DatasetCorruptError, match=r"progress\.jsonl is damaged"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+
+    def test_truncated_progress_record(self, begun, complete_dataset):
+        record = begun.with_name("data.incomplete") / "progress.jsonl"
+        record.write_bytes(record.read_bytes()[:-3])
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        assert read_files(begun) == complete_dataset["packed"]
+
+    def test_after_the_manifest_was_written(self, begun, complete_dataset, monkeypatch):
+        def killed(*_):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("tokjax._util.directories._move_to_target", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        monkeypatch.undo()
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], begun, **OPTIONS)
+        assert read_files(begun) == complete_dataset["packed"]
+
+
+def test_a_source_that_is_longer_now(tmp_path, monkeypatch):
+    def broken(*_):
+        raise StoppedError
+
+    monkeypatch.setattr("tokjax.datasets.writer.write_manifest", broken)
+    with pytest.raises(StoppedError):
+        tokjax.write_dataset(TEXTS[:31], FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    monkeypatch.undo()
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "fresh", **OPTIONS)
+    assert read_files(tmp_path / "data") == read_files(tmp_path / "fresh")
+
+
+class TestFinishedDataset:
+    def test_that_is_damaged_is_written_again_only_when_asked(self, path):
+        shard = path / "shard-00001.tokens.npy"
+        shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
+        with pytest.raises(
+            tokjax.errors.DatasetExistsError, match="is damaged; to write it again, pass over"
+        ):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], path, **OPTIONS)
+        (path / "manifest.json").write_text("{")
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], path, overwrite=True, **OPTIONS)
+        tokjax.open_dataset(path).verify()
+
+    def test_that_is_replaced_while_it_is_open(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("tokjax.datasets.open_shards._MAX_OPEN", 2)
+        path = tmp_path / "data"
+        tokjax.write_dataset(["aaaa"] * 9, FIELDS["raw"], path, shard_size=1)
+        dataset = tokjax.open_dataset(path)
+        assert [dataset[i] for i in range(9)] == ["aaaa"] * 9
+        tokjax.write_dataset(["bbbb"] * 9, FIELDS["raw"], path, shard_size=1, overwrite=True)
+        with pytest.raises(
+            tokjax.errors.DatasetCorruptError, match="was replaced by another dataset after it was"
+        ):
+            [dataset[i] for i in range(9)]
+
+    @pytest.fixture
+    def path(self, tmp_path):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+        return tmp_path / "data"
+
+    def test_is_not_written_again(self, path, monkeypatch):
+        before = {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()}
+        monkeypatch.setattr("tokjax.datasets.shard_writing.encode_documents", None)  # (nothing is encoded)
+        again = tokjax.write_dataset(iter(TEXTS), FIELDS["packed"], path, **OPTIONS)
+        assert again.num_documents == len(TEXTS)
+        assert {entry.name: entry.stat().st_mtime_ns for entry in path.iterdir()} == before
+
+    def test_is_not_replaced_by_another(self, path):
+        for texts, message in (
+            (
+                TEXTS[:-1],
+                r"another source \(it now ends after 59 documents\); to replace it, pass overwrite=True",
+            ),
+            ([*TEXTS, "more"], "the source now has more documents"),
+            ([*TEXTS[:-1], "other"], r"documents \d+ to 59 are others"),
+        ):
+            with pytest.raises(tokjax.errors.DatasetExistsError, match=message):
+                tokjax.write_dataset(texts, FIELDS["packed"], path, **OPTIONS)
+        other = tokjax.PackedTokenField(TOKENIZER, add_eos_between_docs=False)
+        with pytest.raises(
+            tokjax.errors.DatasetExistsError, match="written with options=.*to replace it, pass over"
+        ):
+            tokjax.write_dataset(TEXTS, other, path, **OPTIONS)
+
+
+def test_a_full_disk(tmp_path, monkeypatch, complete_dataset):
+    """The third shard does not fit; once there is room, the writer goes on."""
+    write = shards_module.write_array
+
+    def full(path, *rest):
+        if path.name == "shard-00002.tokens.npy":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return write(path, *rest)
+
+    monkeypatch.setattr(shards_module, "write_array", full)
+    with pytest.raises(OSError, match="No space left"):
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    monkeypatch.undo()
+    assert (tmp_path / "data.incomplete" / "shard-00001.tokens.npy").is_file()
+    tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+    assert read_files(tmp_path / "data") == complete_dataset["packed"]
+
+
+WRITER = """
+import sys
+import tokjax
+from tests.datasets.test_resuming import FIELDS, OPTIONS, TEXTS
+import tokjax.datasets.shard_writing
+tokjax.datasets.shard_writing._BATCH_SIZE = 60
+name, path = sys.argv[1:]
+print("ready", flush=True)
+tokjax.write_dataset(TEXTS * 4, FIELDS[name], path, shard_size=150)
+"""
+
+
+@pytest.mark.slow
+@fields
+def test_killed_writers(name, tmp_path):
+    """Killed at moments that differ each time, until one comes to the end."""
+    path, kills = tmp_path / "data", 0
+    for attempt in range(60):
+        writer = subprocess.Popen(
+            [sys.executable, "-c", WRITER, name, path],
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+        )
+        assert writer.stdout.readline() == b"ready\n"
+        try:
+            writer.wait(timeout=0.01 * 1.4**attempt)
+        except subprocess.TimeoutExpired:
+            os.kill(writer.pid, signal.SIGKILL)
+            writer.wait()
+            kills += 1
+        finally:
+            writer.stdout.close()
+        if path.exists():
+            break
+        with pytest.raises(
+            tokjax.errors.DatasetIncompleteError, match="nothing is there|its writer did not finish"
+        ):
+            tokjax.open_dataset(path)
+    assert kills > 3
+    tokjax.write_dataset(TEXTS * 4, FIELDS[name], tmp_path / "whole", shard_size=150)
+    assert read_files(path) == read_files(tmp_path / "whole")
+
+
+def test_another_writer_at_the_same_time(tmp_path):
+    def texts():
+        yield TEXTS[0]
+        with pytest.raises(
+            tokjax.errors.DatasetExistsError, match=r"another process is writing .*data\.lock"
+        ):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data")
+
+    tokjax.write_dataset(texts(), FIELDS["packed"], tmp_path / "data")
+
+
+class TestExecutors:
+    def test_processes(self, tmp_path, complete_dataset, monkeypatch):
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
+        with concurrent.futures.ProcessPoolExecutor(2, get_context("spawn")) as executor:
+            for name, field in FIELDS.items():
+                tokjax.write_dataset(TEXTS, field, tmp_path / name, executor=executor, **OPTIONS)
+                assert read_files(tmp_path / name) == complete_dataset[name]
+
+    def test_a_process_that_is_killed(self, tmp_path, complete_dataset, monkeypatch):
+        monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 200)
+        with concurrent.futures.ProcessPoolExecutor(1, get_context("spawn")) as executor:
+            worker = executor.submit(os.getpid).result()
+
+            def texts():
+                yield from TEXTS[:20]
+                os.kill(worker, signal.SIGKILL)
+                time.sleep(0.2)
+                yield from TEXTS[20:]
+
+            with pytest.raises(tokjax.errors.DatasetError, match=r"process died .*call write_dataset again"):
+                tokjax.write_dataset(
+                    texts(), FIELDS["packed"], tmp_path / "data", executor=executor, **OPTIONS
+                )
+        tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", **OPTIONS)
+        assert read_files(tmp_path / "data") == complete_dataset["packed"]
+
+    def test_invalid_arguments(self, tmp_path):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be a concurrent.futures.Executor"):
+            tokjax.write_dataset(TEXTS, FIELDS["packed"], tmp_path / "data", executor=4)

@@ -1,0 +1,90 @@
+"""The cache of sequences: what it keeps, in what order it forgets, and what it counts."""
+
+import sys
+import threading
+
+import pytest
+from hypothesis import given, strategies as st
+
+from tokjax.datasets.sequence_cache import ENTRY_BYTES, TokenCache
+
+
+def get_size(sequence):
+    return sys.getsizeof(sequence) + ENTRY_BYTES
+
+
+def read_nothing():
+    raise AssertionError("read, though it is kept")
+
+
+class SlowCache:
+    """A list of keys and sequences, the one that was asked for last at its end."""
+
+    def __init__(self, max_bytes):
+        self.max_bytes, self.kept, self.hits, self.misses = max_bytes, [], 0, 0
+
+    def get(self, key, sequence):
+        found = [(k, kept) for k, kept in self.kept if k == key]
+        self.hits, self.misses = self.hits + len(found), self.misses + 1 - len(found)
+        if not found and get_size(sequence) > self.max_bytes:
+            return sequence
+        self.kept = [one for one in self.kept if one[0] != key] + (found or [(key, sequence)])
+        while sum(get_size(kept) for _, kept in self.kept) > self.max_bytes:
+            self.kept.pop(0)
+        return self.kept[-1][1]
+
+    def stats(self):
+        return self.hits, self.misses, sum(get_size(kept) for _, kept in self.kept), len(self.kept)
+
+
+@given(
+    st.integers(1, 5 * get_size(b"")),
+    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 2 * get_size(b""))), max_size=40),
+)
+def test_cache_is_least_recently_used(max_bytes, asked):
+    cache, slow = TokenCache(max_bytes), SlowCache(max_bytes)
+    for key, length in asked:
+        sequence = bytes([key]) * length
+        assert cache.get(key, lambda made=sequence: made) == slow.get(key, sequence)
+        assert cache.stats() == slow.stats()
+    for key, sequence in slow.kept:
+        assert cache.get(key, read_nothing) == sequence
+
+
+def test_cache_evicts_to_byte_limit():
+    cache = TokenCache(2 * get_size(b"1"))
+    for key in (b"1", b"2", b"1", b"3"):
+        cache.get(key, lambda key=key: key)
+    assert cache.get(b"1", read_nothing) == b"1"
+    assert cache.get(b"3", read_nothing) == b"3"
+    assert cache.stats() == (3, 3, 2 * get_size(b"1"), 2)
+    assert cache.stats().hit_rate == 0.5
+    with pytest.raises(AssertionError, match="though it is kept"):
+        cache.get(b"2", read_nothing)
+
+
+def test_entry_at_the_byte_limit():
+    for capacity, entries in ((get_size(b"12"), 1), (get_size(b"12") - 1, 0)):
+        cache = TokenCache(capacity)
+        assert cache.get(0, lambda: b"12") == b"12"
+        assert cache.stats() == (0, 1, entries * get_size(b"12"), entries)
+
+
+def test_stats_of_unused_cache():
+    assert TokenCache(1).stats() == (0, 0, 0, 0)
+    assert TokenCache(1).stats().hit_rate == 0.0
+
+
+def test_concurrent_reads_store_one_entry():
+    cache, meeting = TokenCache(10_000), threading.Barrier(2, timeout=60)
+
+    def read():
+        meeting.wait()
+        return b"sequence"
+
+    threads = [threading.Thread(target=cache.get, args=(0, read)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert cache.stats() == (0, 2, get_size(b"sequence"), 1)

@@ -1,0 +1,331 @@
+"""Dataset directories: what is written is read back, and what is damaged is refused."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.text_strategies import hard_texts
+from tokjax.datasets.manifest import MANIFEST_FILE
+
+BYTES = {bytes([i]): i for i in range(256)}
+
+
+def build_stream(tokenizer, texts):
+    """Ids of all documents with their EOS, the slow way."""
+    return [
+        id_
+        for text in texts
+        for id_ in [
+            *tokjax.encode(tokenizer, text, add_special_tokens=False).tolist(),
+            tokjax.eos_id(tokenizer),
+        ]
+    ]
+
+
+@get_max_examples(40)
+@given(texts=st.lists(hard_texts, max_size=6), shard_size=st.integers(1, 60))
+def test_what_is_written_is_read_back(tokenizer, tmp_path_factory, texts, shard_size):
+    path = tmp_path_factory.mktemp("store") / "data"
+    field = tokjax.PackedTokenField(tokenizer, chunk_tokens=8)
+    counts = tokjax.write_dataset(texts, field, path, shard_size=shard_size)
+    dataset = tokjax.open_dataset(path, tokenizer)
+    expected = build_stream(tokenizer, texts)
+    assert dataset.num_tokens == counts.num_items == len(expected)
+    assert dataset.num_documents == counts.num_documents == len(texts)
+    assert counts.num_bytes == sum(len(text.encode()) for text in texts)
+    assert dataset.read(0, len(expected)).tolist() == expected
+    for row, text in enumerate(texts):
+        assert tokjax.decode(tokenizer, dataset.document(row)[:-1]) == text
+    assert dataset.documents["doc_id"].tolist() == list(range(len(texts)))
+    assert dataset.documents["start_offset"].tolist() == dataset.document_splits[:-1].tolist()
+    assert dataset.documents["num_tokens"].sum() == len(expected)
+    dataset.verify()
+
+
+def test_a_shard_is_closed_by_the_document_that_fills_it(tmp_path):
+    texts = ["aaaa", "bbbb", "c", "dddddddd", "ee", "f"]
+    tokjax.write_dataset(texts, tokjax.RawTextField(), tmp_path / "data", shard_size=4)
+    shards = tokjax.open_dataset(tmp_path / "data").manifest.shards
+    assert [shard.num_items for shard in shards] == [4, 4, 9, 3]
+
+
+def test_the_files_are_plain(written, tokenizer, corpus):
+    manifest = json.loads((written / MANIFEST_FILE).read_text())
+    shards = sorted(written.glob("shard-*.tokens.npy"))
+    assert len(shards) == len(manifest["shards"]) > 2
+    tokens = [np.load(shard, mmap_mode="r") for shard in shards]
+    assert all(isinstance(part, np.memmap) and part.dtype == np.uint16 for part in tokens)
+    assert np.concatenate(tokens).tolist() == build_stream(tokenizer, corpus * 5)
+    assert manifest["plan"]["field"] == "PackedTokenField"
+    assert manifest["plan"]["type_id"] == 42
+    assert manifest["plan"]["tokenizer_fingerprint"] == tokjax.fingerprint(tokenizer)
+    assert manifest["num_items"] == sum(map(len, tokens))
+    assert tokjax.load_tokenizer(written) == tokenizer
+    assert not list(written.glob("*doc_id*"))
+
+
+def test_windows_go_over_shards(written, tokenizer, corpus):
+    dataset = tokjax.open_dataset(written)
+    stream = build_stream(tokenizer, corpus * 5)
+    starts = [0, 150, 199, len(stream) - 300]
+    assert dataset.gather(starts, 300).tolist() == [stream[s : s + 300] for s in starts]
+    assert dataset.gather(starts, 300).dtype == np.int32
+    assert dataset.gather([], 3).shape == (0, 3)
+    for wrong in (-1, len(stream) - 2, 2**63 - 1):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=f"does not lie in the stream's {len(stream)} ids"
+        ):
+            dataset.gather([wrong], 3)
+
+
+def test_document_ids_of_ones_own(field, tmp_path):
+    documents = [(7, "low"), (2**63, "lower"), (7, "")]
+    tokjax.write_dataset(documents, field, tmp_path / "data", shard_size=1)
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert dataset.documents["doc_id"].tolist() == [7, 2**63, 7]
+
+
+def test_no_documents_at_all(field, tmp_path, tokenizer):
+    assert tokjax.write_dataset([], field, tmp_path / "data").num_items == 0
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    assert dataset.num_documents == len(dataset.documents) == 0
+    assert dataset.read(0, 0).tolist() == []
+    without = tokjax.PackedTokenField(tokenizer, add_eos_between_docs=False)
+    tokjax.write_dataset(["", ""], without, tmp_path / "empty")
+    empty = tokjax.open_dataset(tmp_path / "empty")
+    assert empty.num_documents == 2
+    assert empty.num_tokens == 0
+    assert empty.document(1).tolist() == []
+
+
+def test_bos_begins_each_document(tmp_path):
+    tokenizer = tokjax.byte_level_bpe(
+        BYTES, special_tokens={"<s>": 256, "</s>": 257}, bos_token="<s>", eos_token="</s>"
+    )
+    tokjax.write_dataset(["a", "", "b"], tokjax.PackedTokenField(tokenizer), tmp_path / "both")
+    assert tokjax.open_dataset(tmp_path / "both").read(0, 8).tolist() == [
+        256,
+        97,
+        257,
+        256,
+        257,
+        256,
+        98,
+        257,
+    ]
+    plain = tokjax.PackedTokenField(tokjax.byte_level_bpe(BYTES), add_eos_between_docs=False)
+    tokjax.write_dataset(["a", "b"], plain, tmp_path / "none")
+    dataset = tokjax.open_dataset(tmp_path / "none")
+    assert dataset.read(0, 2).tolist() == [97, 98]
+    assert dataset.manifest.plan.data_dtype == "uint8"
+
+
+@pytest.mark.parametrize(("size", "dtype"), [(65_536, "uint16"), (65_537, "uint32")])
+def test_the_dtype_holds_the_vocabulary(size, dtype, tmp_path):
+    """From a tokenizer whose EOS has the largest id, through the disk, to a batch."""
+    tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"</s>": size - 1}, eos_token="</s>")
+    tokjax.write_dataset(["ab", "c"], tokjax.PackedTokenField(tokenizer, chunk_tokens=5), tmp_path / "data")
+    assert np.load(tmp_path / "data" / "shard-00000.tokens.npy").dtype == dtype
+    dataset = tokjax.open_dataset(tmp_path / "data", tokenizer)
+    batch = tokjax.PackedTokenLoader(dataset, batch_size=1).batch_at(0)
+    assert batch.ids.tolist() == [[97, 98, size - 1, 99, size - 1]]
+    assert batch.ids.dtype == np.int32
+
+
+def test_a_tokenizer_without_eos(plain_tokenizer):
+    with pytest.raises(
+        tokjax.errors.MissingSpecialTokenError, match="needs the tokenizer's eos token.*eos_token=NAME"
+    ):
+        tokjax.PackedTokenField(plain_tokenizer)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="chunk_tokens must be at least 1"):
+        tokjax.PackedTokenField(plain_tokenizer, chunk_tokens=0)
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        ("one text", r"pass \[text\]"),
+        ([1], "document 0 must be str or bytes, not int"),
+        (["a", (1, "b")], "mixes texts, .* document 1"),
+        ([(1, "a", "b")], "a tuple of 3"),
+        ([(-1, "a")], "id of document 0 is -1"),
+        ([("x", "a")], "id of document 0 is 'x'"),
+        ([(3, "a"), (True, "b")], "id of document 1 is True"),
+        ([(3, "a"), (4, "b"), (2**64, "c")], "id of document 2 is 18446744073709551616; ids are integers"),
+        ([(0, None)], "document 0 must be str or bytes"),
+    ],
+)
+def test_invalid_documents(field, tmp_path, documents, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.write_dataset(documents, field, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+    for wrong in (0, 2.5, None):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="shard_size"):
+            tokjax.write_dataset([], field, tmp_path / "data", shard_size=wrong)
+
+
+def test_special_tokens_in_documents(tokenizer, tmp_path):
+    documents = [(70, "low"), (71, "a <|pad|> b")]
+    with pytest.raises(
+        tokjax.errors.DisallowedSpecialTokenError, match=r"in document 71, the text holds .*'<\|pad\|>'"
+    ):
+        tokjax.write_dataset(documents, tokjax.PackedTokenField(tokenizer), tmp_path / "data")
+    assert not list(tmp_path.iterdir())
+    for name, options in (("ids", {"allowed_special": {"<|pad|>"}}), ("text", {"disallowed_special": ()})):
+        tokjax.write_dataset(documents, tokjax.PackedTokenField(tokenizer, **options), tmp_path / name)
+        dataset = tokjax.open_dataset(tmp_path / name)
+        assert (tokjax.pad_id(tokenizer) in dataset.document(1)) == (name == "ids")
+        assert tokjax.decode(tokenizer, dataset.document(1)[:-1]) == "a <|pad|> b"
+    assert dataset.manifest.plan.options["disallowed_special"] == []
+
+
+def test_options_of_other_integer_types(tokenizer, tmp_path):
+    field = tokjax.PackedTokenField(tokenizer, np.int64(8), add_eos_between_docs=np.bool_(True))
+    tokjax.write_dataset(["low"], field, tmp_path / "data", shard_size=np.int32(5))
+    assert tokjax.open_dataset(tmp_path / "data").chunk_tokens == 8
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="chunk_tokens must be an integer, not 4.5"):
+        tokjax.PackedTokenField(tokenizer, 4.5)
+
+
+def test_an_id_that_does_not_fit_is_never_written(tokenizer, tmp_path, monkeypatch):
+    field = tokjax.PackedTokenField(tokenizer)
+    liar = tokjax.TokenizationBatch(
+        tokjax.ragged_from_rows([[70_000]]),
+        tokjax.ResultMetadata("liar"),
+        tokenizer.vocabulary.get_token_strings,
+    )
+    monkeypatch.setattr("tokjax.core.protocol.encode_texts", lambda *_, **__: liar)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="ids from 70000 to 70000, but its vocabulary size is 500"
+    ):
+        tokjax.write_dataset(["a"], field, tmp_path / "data")
+    assert not (tmp_path / "data").exists()
+
+
+class TestExistingDataset:
+    def test_existing_dataset_is_not_replaced(self, written, field):
+        before = (written / MANIFEST_FILE).read_bytes()
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="pass overwrite=True"):
+            tokjax.write_dataset(["other"], field, written)
+        assert (written / MANIFEST_FILE).read_bytes() == before
+
+    def test_is_replaced_when_asked(self, written, field):
+        tokjax.write_dataset(["low"], field, written, overwrite=True)
+        assert tokjax.open_dataset(written).num_documents == 1
+        assert sorted(p.name for p in written.parent.iterdir()) == ["data"]
+
+    def test_other_files_are_not_deleted(self, written, field, tmp_path):
+        (tmp_path / "app").mkdir()
+        (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="is no dataset, so it is not replaced"):
+            tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
+        (written / "checkpoint.npz").write_bytes(b"precious")
+        with pytest.raises(tokjax.errors.DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
+            tokjax.write_dataset(["a"], field, written, overwrite=True)
+        assert (written / "checkpoint.npz").read_bytes() == b"precious"
+        (tmp_path / "new.incomplete").mkdir()
+        (tmp_path / "new.incomplete" / "notes.txt").write_text("mine")
+        with pytest.raises(tokjax.errors.DatasetExistsError, match=r"holds 'notes\.txt'"):
+            tokjax.write_dataset(["a"], field, tmp_path / "new")
+        (tmp_path / "plain.incomplete").write_text("mine")
+        with pytest.raises(tokjax.errors.DatasetExistsError, match=r"plain\.incomplete"):
+            tokjax.write_dataset(["a"], field, tmp_path / "plain")
+
+    def test_through_a_link(self, written, field, tmp_path):
+        (tmp_path / "link").symlink_to(written)
+        tokjax.write_dataset(["low"], field, tmp_path / "link", overwrite=True)
+        assert tokjax.open_dataset(written).num_documents == 1
+        assert (tmp_path / "link").is_symlink()
+
+    @pytest.mark.parametrize("renamed", ["data", "data.incomplete"])
+    def test_survives_a_kill_between_the_renames(self, written, field, monkeypatch, renamed):
+        """The process dies right after one of the two renames: no data is lost, and the next run goes on."""
+        rename = type(written).rename
+
+        def killed(path, target):
+            rename(path, target)
+            if path.name == renamed:
+                raise KeyboardInterrupt
+
+        before = tokjax.open_dataset(written).num_documents
+        monkeypatch.setattr(type(written), "rename", killed)
+        with pytest.raises(KeyboardInterrupt):
+            tokjax.write_dataset(["low"], field, written, overwrite=True)
+        monkeypatch.setattr(type(written), "rename", rename)
+        if renamed == "data":
+            with pytest.raises(tokjax.errors.DatasetIncompleteError, match=r"rename data\.replaced to data"):
+                tokjax.open_dataset(written)
+            with pytest.raises(tokjax.errors.InvalidArgumentError):
+                tokjax.write_dataset([3], field, written, overwrite=True)
+            assert tokjax.open_dataset(written).num_documents == before
+        tokjax.write_dataset(["low", "low"], field, written, overwrite=True)
+        assert tokjax.open_dataset(written).num_documents == 2
+        assert [p.name for p in written.parent.iterdir()] == ["data"]
+
+    def test_is_never_replaced_if_it_is_no_dataset(self, field, tmp_path):
+        (tmp_path / "photos").mkdir()
+        (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="is no dataset, so it is not replaced"):
+            tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
+        assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
+
+    @pytest.mark.parametrize("contents", ["notes", "dataset"])
+    @pytest.mark.parametrize("exists", [False, True])
+    def test_that_only_its_name_makes_look_replaced_stays(self, field, tmp_path, contents, exists):
+        """Another dataset, too: it is neither put in the place of the one to write nor deleted."""
+        moved = tmp_path / "data.replaced"
+        moved.mkdir()
+        if contents == "notes":
+            (moved / "notes.txt").write_text("mine")
+        else:
+            tokjax.write_dataset(["mine"], field, moved, overwrite=True)
+        if exists:
+            tokjax.write_dataset(["a"], field, tmp_path / "aside")
+            (tmp_path / "aside").rename(tmp_path / "data")
+        before = {path.name: path.read_bytes() for path in moved.iterdir()}
+        with pytest.raises(
+            tokjax.errors.DatasetExistsError,
+            match=r"data\.replaced is in the way: no writer put it there, so it is neither .*; move it away",
+        ):
+            tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
+        assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
+        assert (tmp_path / "data").exists() == exists
+
+    def test_survives_a_failed_replacement(self, written, field):
+        def broken():
+            yield "low"
+            raise RuntimeError("the source broke")
+
+        with pytest.raises(RuntimeError, match="the source broke"):
+            tokjax.write_dataset(broken(), field, written, overwrite=True)
+        tokjax.open_dataset(written).verify()
+
+    def test_two_writers(self, field, tmp_path):
+        def documents():
+            with pytest.raises(tokjax.errors.DatasetExistsError, match="another process is writing"):
+                tokjax.write_dataset(["b"], field, tmp_path / "data")
+            yield "a"
+
+        tokjax.write_dataset(documents(), field, tmp_path / "data")
+        assert tokjax.open_dataset(tmp_path / "data").num_documents == 1
+
+
+@pytest.mark.parametrize("field", [tokjax.RawTextField, "packed", None])
+def test_invalid_fields(field, tmp_path):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="field must be a field, such as PackedTokenField"
+    ):
+        tokjax.write_dataset(["a"], field, tmp_path / "data")
+
+
+def test_output_is_the_same_bytes_each_time(field, corpus, tmp_path):
+    for name in ("one", "two"):
+        tokjax.write_dataset(iter(corpus * 5), field, tmp_path / name, shard_size=100)
+    names = sorted(p.name for p in (tmp_path / "one").iterdir())
+    assert names == sorted(p.name for p in (tmp_path / "two").iterdir())
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()

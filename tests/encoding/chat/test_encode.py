@@ -1,0 +1,340 @@
+"""Conversations: what a template makes of them, and which tokens the assistant said."""
+
+import json
+from types import MappingProxyType
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tokjax.trainer import train_bpe, train_wordpiece
+
+CHATML = """\
+{%- for message in messages %}
+{{- '<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + '\\n' }}
+{%- endfor %}
+{%- if add_generation_prompt %}
+{{- '<|im_start|>assistant\\n' }}
+{%- endif %}"""
+MARKED = """\
+{{ bos_token }}{% for message in messages %}
+{% if message.role == 'assistant' %}
+A: {% generation %}{{ message.content }}{{ eos_token }}{% endgeneration %}
+
+{% else %}
+U: {{ message.content | trim }}
+{% endif %}
+{% endfor %}"""
+SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+TALK = [
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "low?"},
+    {"role": "assistant", "content": "low."},
+    {"role": "user", "content": "low?"},
+    {"role": "assistant", "content": "newest naïve."},
+]
+
+
+@pytest.fixture(scope="module")
+def bpe():
+    trained = train_bpe(CORPUS * 3, vocab_size=400, special_tokens=SPECIAL, progress=False)
+    return tokjax.with_template(trained.tokenizer, "$A")
+
+
+def encode_answers(tokenizer, chat):
+    """The text of the tokens with mask 1, runs apart."""
+    parts = []
+    for i, mask in enumerate(chat.assistant_mask.tolist()):
+        if mask:
+            if not i or not chat.assistant_mask[i - 1]:
+                parts.append([])
+            parts[-1].append(int(chat.result.ids[i]))
+    return [tokjax.decode(tokenizer, ids) for ids in parts]
+
+
+def test_what_the_template_writes(bpe):
+    chat = tokjax.encode_chat(bpe, TALK, CHATML)
+    assert chat.text.startswith(
+        "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nlow?<|im_end|>\n<|im"
+    )
+    assert tokjax.decode(bpe, chat.result.ids) == chat.text
+    assert chat.result.special_tokens_mask.sum() == 10
+    assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+
+
+def test_a_template_that_marks_what_is_generated(bpe):
+    chat = tokjax.encode_chat(bpe, TALK[1:], MARKED)
+    assert chat.text == "U: low?\nA: low.<|endoftext|>\nU: low?\nA: newest naïve.<|endoftext|>\n"
+    assert encode_answers(bpe, chat) == [
+        " low.<|endoftext|>",
+        " newest naïve.<|endoftext|>",
+    ]  # the blank is of the token
+
+
+def test_labels_are_of_what_the_assistant_said(bpe):
+    chat = tokjax.encode_chat(bpe, TALK[:3], CHATML)
+    ids, mask = chat.result.ids[None], chat.result.attention_mask[None]
+    labels = tokjax.causal_lm_labels(ids, mask, loss_mask=chat.assistant_mask[None])[0]
+    assert tokjax.decode(bpe, labels[labels >= 0]) == "low.<|im_end|>\n"
+
+
+def test_the_prompt_for_an_answer(bpe):
+    chat = tokjax.encode_chat(bpe, TALK[:2], CHATML, add_generation_prompt=True)
+    assert chat.text.endswith("<|im_start|>assistant\n")
+    assert not chat.assistant_mask.any()
+
+
+@given(
+    contents=st.lists(
+        st.tuples(st.sampled_from(["user", "assistant"]), st.text("abé ", max_size=8)), max_size=6
+    )
+)
+def test_any_conversation(bpe, contents):
+    """What was said stands where the mask is, also where others said the same."""
+    talk = [{"role": role, "content": text} for role, text in contents]
+    chat = tokjax.encode_chat(bpe, talk, CHATML)
+    expected = [text + "<|im_end|>\n" for role, text in contents if role == "assistant"]
+    assert encode_answers(bpe, chat) == expected
+
+
+def test_a_tokenizer_that_normalises():
+    wordpiece = train_wordpiece(CORPUS, vocab_size=300, progress=False).tokenizer
+    chat = tokjax.encode_chat(
+        wordpiece, [{"role": "assistant", "content": "NAÏVE  low"}], "{{ messages[0].content }}"
+    )
+    assert chat.assistant_mask.all()
+    assert len(chat.result) == len(tokjax.encode(wordpiece, "naive low", add_special_tokens=False))
+
+
+class TestForgedTurns:
+    def test_in_their_contents(self, bpe):
+        talk = [*TALK, {"role": "user", "content": "a<|im_end|>"}]
+        with pytest.raises(
+            tokjax.errors.DisallowedSpecialTokenError,
+            match=r"messages\[5\]\['content'\] holds the special token '<\|im_end\|>' at character 1",
+        ):
+            tokjax.encode_chat(bpe, talk, CHATML)
+        allowed = tokjax.encode_chat(bpe, talk, CHATML, allowed_special={"<|im_end|>"})
+        assert allowed.result.special_tokens_mask.sum() == 13
+
+    def test_anywhere(self, bpe):
+        for message in ({"role": "<|im_start|>", "content": ""}, {"tools": [{"<|im_end|>": 1}]}):
+            with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match=r"messages\[0\]"):
+                tokjax.encode_chat(bpe, [message], CHATML)
+
+    @pytest.mark.parametrize(
+        ("messages", "template"),
+        [
+            (
+                [{"content": [{"text": "x<|im_"}, {"text": "end|>y"}]}],
+                "{% for c in messages[0].content %}{{ c.text }}{% endfor %}",
+            ),
+            ([{"content": "<|IM_END|>"}], "{{ messages[0].content | lower }}"),
+            ([{"content": "<|im_\nend|>"}], "{{ messages[0].content | replace('\n', '') }}"),
+            ([{"content": "im_end"}], "{{ '<|' + messages[0].content + '|>' }}"),
+            (
+                [{"content": "<|im_end"}, {"content": "|>"}],
+                "{{ messages[0].content }}{{ messages[1].content }}",
+            ),
+            ([MappingProxyType({"content": "<|im_end|>"})], "{{ messages[0].content }}"),
+        ],
+    )
+    def test_by_what_a_template_makes_of_them(self, bpe, messages, template):
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="im_end"):
+            tokjax.encode_chat(bpe, messages, template)
+
+    def test_in_roles(self, bpe):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"messages\[0\]\['role'\] is 'end\|>x'"):
+            tokjax.encode_chat(bpe, [{"role": "end|>x"}], "{{ '<|im_' + messages[0].role }}")
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ("hello", "messages must be a list of messages, not 'hello'"),
+        (None, "messages must be a list of messages, not None"),
+        (["hi"], r"messages\[0\] must map 'role' and 'content', not be 'hi'"),
+        ([{"content": b"x"}], r"messages\[0\]\['content'\] is a bytes; it must be what JSON can hold"),
+    ],
+)
+def test_invalid_conversations(bpe, messages, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.encode_chat(bpe, messages, CHATML)
+
+
+def test_generation_prompt_after_assistant(bpe):
+    chat = tokjax.encode_chat(bpe, TALK, CHATML, add_generation_prompt=True)
+    assert encode_answers(bpe, chat)[-1] == "newest naïve.<|im_end|>\n"
+
+
+TEMPLATES_AND_ANSWERS = "{% generation %}{{ m.content }}{% endgeneration %}"
+IN_MACRO = (
+    "{% macro a(m) %}"
+    + TEMPLATES_AND_ANSWERS
+    + "{% endmacro %}{% for m in messages %}<{{ a(m) }}>{% endfor %}"
+)
+CAPTURED = "{% for m in messages %}{% set x %}" + TEMPLATES_AND_ANSWERS + "{% endset %}<{{ x }}>{% endfor %}"
+
+
+@pytest.mark.parametrize("template", [IN_MACRO, CAPTURED])
+def test_generation_blocks_in_macros(bpe, template):
+    talk = [{"role": "assistant", "content": "<"}, {"role": "assistant", "content": "<"}]
+    chat = tokjax.encode_chat(bpe, talk, template)
+    assert chat.text == "<<><<>"
+    plain = tokjax.byte_level(list(bpe.vocabulary.special))
+    assert tokjax.encode_chat(plain, talk, template).assistant_mask.tolist() == [0, 1, 0, 0, 1, 0]
+
+
+def test_a_block_in_a_comment_is_none(bpe):
+    chat = tokjax.encode_chat(bpe, TALK, "{# {% generation %} #}" + CHATML)
+    assert encode_answers(bpe, chat) == ["low.<|im_end|>\n", "newest naïve.<|im_end|>\n"]
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{% for", "the chat template is not a valid Jinja template"),
+        ("{{ messages[0].content.strip(1) }}", "the chat template can't render these messages: TypeError"),
+        ("{{ raise_exception('no system') }}", "can't render these messages: ValueError: no system"),
+        ("{{ ''.__class__.__mro__ }}", "can't render these messages: SecurityError"),
+        ("{{ messages.append(1) }}", "can't render these messages: SecurityError"),
+        ("{{ 'a' * 10 ** 18 }}", "writes more than 4194304 characters, or does more work"),
+        (
+            "{% for m in messages %}{{ messages | length }}{{ m.content }}{% endfor %}",
+            "put {% generation %} and",
+        ),
+        (b"bytes", "template must be a Jinja template, not bytes"),
+    ],
+)
+def test_templates_without_mask_support(bpe, template, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.encode_chat(bpe, TALK, template)
+
+
+def test_what_templates_see(bpe):
+    template = "{{ tools | tojson }}{{ eos_token }}{{ pad_token is defined }}{{ strftime_now('%%') }}"
+    template += "{% for i in [1, 2] %}{% break %}{% endfor %}"
+    chat = tokjax.encode_chat(bpe, [], template, variables={"tools": {"a": "é<"}})
+    assert chat.text == '{"a": "é<"}<|endoftext|>False%'
+
+
+class TestWithoutAMask:
+    TEMPLATE = "{% for m in messages %}{{ m.role[0] if loop.last else '' }}{{ m.content }};{% endfor %}"
+
+    def test_a_template_that_rewrites_earlier_messages(self, bpe):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=r"Pass mask=False to have the ids without"
+        ):
+            tokjax.encode_chat(bpe, TALK, self.TEMPLATE)
+        chat = tokjax.encode_chat(bpe, TALK, self.TEMPLATE, mask=False)
+        assert chat.assistant_mask is None
+        assert chat.text == tokjax.decode(bpe, chat.result.ids) == "Be brief.;low?;low.;low?;anewest naïve.;"
+
+    def test_the_ids_are_the_same(self, bpe):
+        for template in (CHATML, MARKED):
+            chat = tokjax.encode_chat(bpe, TALK, template, mask=False)
+            assert chat.result == tokjax.encode_chat(bpe, TALK, template).result
+            assert chat.assistant_mask is None
+
+
+@pytest.mark.parametrize("key", ["reasoning_content", "thinking", "reasoning"])
+def test_reasoning_field_names(bpe, key):
+    template = "{{ messages[0].thinking }},{{ messages[0].reasoning_content }}"
+    chat = tokjax.encode_chat(bpe, [{"role": "assistant", key: "so"}], template)
+    assert chat.text == "so,so"
+
+
+def test_none_fields_are_omitted(bpe):
+    message = {"role": "assistant", "content": None, "tool_calls": [{"id": None}]}
+    template = "{{ 'content' in messages[0] }} {{ messages[0].tool_calls | tojson }}"
+    assert tokjax.encode_chat(bpe, [message], template).text == 'False [{"id": null}]'
+
+
+class TestVariables:
+    def test_tools_and_documents_are_checked_as_messages_are(self, bpe):
+        template = "{{ documents[0].text }}<|im_end|>"
+        given = {"documents": [{"text": "<|im_end|>"}]}
+        with pytest.raises(
+            tokjax.errors.DisallowedSpecialTokenError, match=r"^variables\['documents'\]\[0\]\['text'\] holds"
+        ):
+            tokjax.encode_chat(bpe, [], template, variables=given)
+        chat = tokjax.encode_chat(bpe, [], template, variables=given, disallowed_special=())
+        assert chat.result.special_tokens_mask.sum() == 1
+        chat = tokjax.encode_chat(bpe, [], template, variables=given, allowed_special="all")
+        assert chat.result.special_tokens_mask.sum() == 2
+
+    def test_others_are_trusted(self, bpe):
+        chat = tokjax.encode_chat(bpe, [], "{{ end }}", variables={"end": "<|im_end|>"})
+        assert chat.result.tokens == ("<|im_end|>",)
+
+    def test_a_function_is_no_json(self, bpe):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"variables\['tools'\]\[0\] is a function; .* a function is passed as its JSON schema",
+        ):
+            tokjax.encode_chat(bpe, [], "{{ tools }}", variables={"tools": [lambda: 1]})
+
+    def test_data_nested_too_deeply(self, bpe):
+        nested = {}
+        for _ in range(5000):
+            nested = {"a": nested}
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"messages\[0\]\['x'\]\['a'\].* nested more than 100 deep",
+        ):
+            tokjax.encode_chat(bpe, [{"role": "user", "x": nested}], "{{ messages }}")
+
+
+def test_messages_that_a_template_compares(bpe):
+    """Messages that say nothing, which special tokens are counted with, differ where these do."""
+    template = (
+        "{% for m in messages %}{% if m == messages[-1] %}<|im_end|>{% endif %}{{ m.content }}{% endfor %}"
+    )
+    talk = [{"role": "user", "content": text} for text in ("a", "b", "a")]
+    assert tokjax.encode_chat(bpe, talk, template).text == "<|im_end|>ab<|im_end|>a"
+
+
+class TestTemplatesInFiles:
+    def test_in_the_config(self, tmp_path):
+        config = tmp_path / "tokenizer_config.json"
+        config.write_text(json.dumps({"chat_template": CHATML}))
+        assert tokjax.formats.load_chat_template(tmp_path) == CHATML
+        named = [{"name": "default", "template": "a"}, {"name": "rag", "template": "b"}]
+        config.write_text(json.dumps({"chat_template": named}))
+        assert tokjax.formats.load_chat_template(tmp_path) == "a"
+        assert tokjax.formats.load_chat_template(tmp_path, "rag") == "b"
+        with pytest.raises(
+            tokjax.errors.TokenizerFormatError, match=r"no chat template 'x': .* has \['default', 'rag'\]"
+        ):
+            tokjax.formats.load_chat_template(tmp_path, "x")
+
+    def test_custom_template(self, tmp_path):
+        (tmp_path / "chat_template.jinja").write_text("é")
+        (tmp_path / "additional_chat_templates").mkdir()
+        (tmp_path / "additional_chat_templates" / "rag.jinja").write_text("b")
+        assert tokjax.formats.load_chat_template(tmp_path) == "é"
+        assert tokjax.formats.load_chat_template(tmp_path, "rag") == "b"
+
+    def test_missing_template(self, tmp_path):
+        with pytest.raises(tokjax.errors.TokenizerFormatError, match="no chat template 'default'"):
+            tokjax.formats.load_chat_template(tmp_path)
+        with pytest.raises(FileNotFoundError, match="no such directory"):
+            tokjax.formats.load_chat_template(tmp_path / "none")
+
+
+def test_as_transformers_has_it(bpe, tmp_path):
+    transformers = pytest.importorskip("transformers")
+    tokjax.formats.export_tokenizer(bpe, tmp_path, "huggingface")
+    theirs = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
+    for template in (CHATML, MARKED):
+        chat = tokjax.encode_chat(bpe, TALK, template)
+        expected = theirs.apply_chat_template(
+            TALK,
+            chat_template=template,
+            return_dict=True,
+            return_assistant_tokens_mask="generation" in template,
+        )
+        assert chat.result.ids.tolist() == expected["input_ids"]
+        if template is MARKED:
+            assert chat.assistant_mask.tolist() == expected["assistant_masks"]

@@ -1,0 +1,153 @@
+"""A chat template is untrusted: its time, its memory and what it writes are bounded."""
+
+import pytest
+
+import tokjax
+from tokjax.encoding.chat.template_limits import Budget, TemplateLimitError
+
+TALK = [{"role": "user", "content": "hi"}]
+NESTED = "{% set ns = namespace(x=[1]) %}{% for i in range(99) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}"
+TUPLES = "{% set ns = namespace(x=(1,)) %}{% for i in range(16) %}{% set ns.x = (ns.x, ns.x) %}{% endfor %}"
+GROWN = "{% set ns = namespace(x='ab') %}{% for i in range(99) %}{% set ns.x = "
+LONG = "{% set x = 'a' * 10000 %}"
+NUMBERS = "{% set r = range(10000) %}"
+
+
+def render_text(template, **options):
+    return tokjax.encode_chat(tokjax.byte_level(), TALK, template, mask=False, **options).text
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ 'a' * 10**10 }}",
+        "{{ 10**(10**9) }}",
+        "{{ 9 ** 20000 % 2 }}",
+        "{{ 9 ** 2000 * 9 ** 2000 }}",
+        "{% set x = 9 ** 2000 %}{% for i in range(1000) %}{% set y = x * x %}{% endfor %}",
+        "{% set x = 9 ** 2000 %}{% for i in range(1000) %}{% set y = x // (x - 1) %}{% endfor %}",
+        "{{ (1).from_bytes(('a' * 2000).encode(), 'big') % 2 }}",
+        "{{ ('f' * 4000) | int(base=16) % 2 }}",
+        "{{ ([9 ** 2499] * 10000) | sum % 2 }}",
+        "{{ 3 | round(-3000) }}",
+        "{{ [0] * 10**10 }}",
+        GROWN + "ns.x ~ ns.x %}{% endfor %}",
+        GROWN + "ns.x + ns.x %}{% endfor %}",
+        GROWN.removesuffix("= ") + "%}{{ ns.x }}{{ ns.x }}{% endset %}{% endfor %}",
+        NESTED + "{{ ns.x }}",
+        NESTED + "{{ ns.x | tojson }}",
+        NESTED + "{{ ns.x | upper }}",
+        NESTED + "{{ ns.x == ns.x[1:] }}",
+        NESTED + "{{ '%s' % ns.x }}",
+        NESTED + "{{ '{}'.format(ns.x) }}",
+        NESTED + "{{ '{0!r}'.format(ns.x) }}",
+        NESTED + "{{ ns.x ~ 1 }}",
+        NESTED + "{{ raise_exception(ns.x) }}",
+        NESTED + "{{ ns.x.count([1]) }}",
+        TUPLES + "{{ {ns.x: 1} | length }}",
+        TUPLES + "{{ {}[ns.x] }}",
+        TUPLES + "{{ {}.get(ns.x) }}",
+        TUPLES + "{{ dict([(ns.x, 1)]) | length }}",
+        TUPLES + "{{ dict.fromkeys([ns.x]) | length }}",
+        TUPLES + "{{ ns.x in {} }}",
+        TUPLES + "{{ {} | attr(ns.x) }}",
+        "{{ 'a'.center(10**10) }}",
+        "{{ 'a' | center(10**10) }}",
+        "{{ '%1000000000d' % 1 }}",
+        "{{ '%*d' % (10**9, 1) }}",
+        "{{ '%(a)1000000000s' % {'a': 1} }}",
+        "{{ '%1000000000d' | format(1) }}",
+        "{{ '{:>1000000000}'.format(1) }}",
+        "{{ '{:>{}}'.format(1, 10**9) }}",
+        "{{ 'a\n' | indent(10**9) }}",
+        "{{ '\t'.expandtabs(10**9) }}",
+        "{{ (5).to_bytes(10**9, 'big') }}",
+        "{{ 3 | round(-10**9) }}",
+        "{{ [1] | batch(10**9, 0) | list }}",
+        "{{ [1] | slice(10**9) | list }}",
+        LONG + "{{ x.replace('a', x) }}",
+        LONG + "{{ x | replace('a', x) }}",
+        LONG + "{{ x.join(range(10000) | map('string')) }}",
+        LONG + "{{ range(10000) | map('string') | join(x) }}",
+        LONG + "{{ x.strip(x) }}",
+        LONG + "{{ x.translate({97: x}) }}",
+        LONG + "{{ ([1] * 100) | tojson(separators=(x, x)) }}",
+        LONG + "{% for i in range(10000) %}{% if 'b' in x %}{% endif %}{% endfor %}",
+        LONG + "{% for i in range(10000) %}{% set y = x.find('b') %}{% endfor %}",
+        LONG + "{% for i in range(10000) %}{% set y = x[1:] %}{% endfor %}",
+        "{% set x = '{0}' * 10000 %}{{ x.format('a' * 10000) }}",
+        "{% set x = '%(a)s' * 10000 %}{{ x % {'a': 'b' * 10000} }}",
+        "{{ ([[1]] * 10000) | sum(start=[]) }}",
+        "{{ strftime_now('%c' * 10000) }}",
+        "{% set x = [-(10**15)] | map(' step') | list %}{{ 'a' * 10**10 }}",
+        NUMBERS + "{% for a in r %}{% for b in r %}{% endfor %}{% endfor %}",
+        NUMBERS + "{% for a in r %}{% for b in r if false %}{% endfor %}{% endfor %}",
+        NUMBERS + "{% for a in r %}" + "text " * 1000 + "{% endfor %}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+    ],
+)
+def test_work_is_bounded(template):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="does more work than is allowed"):
+        render_text(template, max_characters=40_000)
+
+
+def test_ordinary_arithmetic():
+    assert render_text(
+        "{{ 2 ** 5000 % 7 }} {{ 1700000000 | round }} {{ 2.345 | round(2) }} {{ -3 // 2 }}"
+    ) == ("4 1700000000 2.35 -2")
+
+
+def test_the_limit_can_be_raised():
+    template = "{{ 'a' * 1000 }}"
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"writes more than 999 .* pass a larger max_characters"
+    ):
+        render_text(template, max_characters=999)
+    assert render_text(template, max_characters=1000) == "a" * 1000
+    for wrong in (0, "x"):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="max_characters must be"):
+            render_text(template, max_characters=wrong)
+
+
+def test_long_conversations_are_far_from_the_limit(monkeypatch):
+    """A thousand turns of a kilobyte take a small part of the default budget."""
+    spent = []
+    spend = Budget.spend
+    monkeypatch.setattr(Budget, "spend", lambda self, units: spent.append(units) or spend(self, units))
+    template = (
+        "{% for m in messages %}{% if loop.index0 != messages | length - 1 and '</think>' in m.content %}"
+        "{% set c = m.content.split('</think>')[-1].lstrip('\n') %}{% else %}{% set c = m.content | trim %}"
+        "{% endif %}{{ '<' + m.role + '>' + c ~ '\n' }}{% endfor %}"
+    )
+    messages = [{"role": "user", "content": "a" * 1000}] * 1000
+    tokjax.encode_chat(tokjax.byte_level(), messages, template, mask=False)
+    assert sum(spent) / 2 < 32 * 2**22 / 10  # (it is rendered twice)
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ lipsum() }}", "'lipsum' is undefined"),
+        ("{{ 'a' | urlize }}", "No filter named 'urlize'"),
+        ("{{ [[1]] | tojson(indent=17) }}", "tojson indents by at most 16, not 17"),
+        ("{{ namespace(__init__=1) }}", "SecurityError: a namespace can't hold '__init__'"),
+        ("{% set ns = namespace() %}{% set ns._x = 1 %}", "SecurityError: a namespace can't hold '_x'"),
+        ("{{ " + "(" * 999 + "1" + ")" * 999 + " }}", "is not a valid Jinja template"),
+        ("{% for a in [1] %}" * 40 + "{% endfor %}" * 40, "is not a valid Jinja template: too many"),
+        ("a" * 1_000_001, "has 1000001 characters; templates have at most 1000000"),
+    ],
+)
+def test_what_is_left_out(template, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        render_text(template)
+
+
+def test_what_a_namespace_holds_is_not_shown():
+    assert render_text("{% set ns = namespace(x=1) %}{% set ns.y = ns %}{{ ns }}{{ ns.x }}") == "<namespace>1"
+
+
+def test_a_budget():
+    budget = Budget(100)
+    assert budget.spend_on_text("abc") == 4
+    with pytest.raises(TemplateLimitError):
+        budget.spend_on_text(["a" * 100])

@@ -1,0 +1,238 @@
+"""Our own tokenizer file."""
+
+import base64
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tokjax._util.files import compute_json_checksum
+
+BYTES = {bytes([i]): i for i in range(256)}
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    return tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json")
+
+
+@given(
+    tokens=st.sets(st.binary(min_size=2, max_size=5), max_size=8),
+    special=st.sets(st.text(min_size=1, max_size=8).filter(lambda s: s.isprintable()), max_size=3),
+    pattern=st.sampled_from(["gpt2", "o200k", "qwen2", r"\w+|\W"]),
+)
+def test_round_trip(tmp_path_factory, tokens, special, pattern):
+    ranks = BYTES | {token: 256 + i for i, token in enumerate(sorted(tokens))}
+    names = {name: 1000 + 7 * i for i, name in enumerate(sorted(special))}
+    roles = {"eos_token": next(iter(names), None), "pad_token": next(iter(names), None)}
+    tokenizer = tokjax.byte_level_bpe(ranks, pattern=pattern, special_tokens=names, **roles)
+    path = tmp_path_factory.mktemp("formats") / "tokenizer.json"
+    assert tokjax.save_tokenizer(tokenizer, path) == path
+    again = tokjax.load_tokenizer(path)
+    assert again == tokenizer
+    assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+
+
+@given(
+    tokens=st.sets(st.text(min_size=1, max_size=5).filter(lambda s: s.isprintable()), max_size=8),
+    steps=st.tuples(*[st.booleans()] * 4),
+    prefix=st.sampled_from(["##", "", "é"]),
+    most=st.integers(1, 200),
+    splitter=st.sampled_from(["whitespace", "bert"]),
+)
+def test_round_trip_of_words(tmp_path_factory, tokens, steps, prefix, most, splitter):
+    named = ["[UNK]", "[SEP]", "<x>"]
+    table = [*named, *sorted(tokens.difference(named))]
+    names = ("lowercase", "strip_accents", "clean_text", "handle_chinese_chars")
+    options = dict(zip(names, steps, strict=True))
+    path = tmp_path_factory.mktemp("formats")
+    for tokenizer in (
+        tokjax.wordpiece(
+            {token: 3 * i for i, token in enumerate(table)},
+            special_tokens=["<x>"],
+            continuing_prefix=prefix,
+            max_word_characters=most,
+            **options,
+        ),
+        tokjax.word_level(table, splitter=splitter, lowercase=steps[0], eos_token="[SEP]"),
+    ):
+        tokjax.save_tokenizer(tokenizer, path)
+        again = tokjax.load_tokenizer(path)
+        assert again == tokenizer
+        assert type(again) is type(tokenizer)
+        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+
+
+def test_it_is_plain_json(saved, tokenizer):
+    contents = json.loads(saved.read_text("ascii"))
+    assert contents["format"] == "tokjax-tokenizer"
+    assert contents["version"] == 1
+    assert contents["pattern"] == "gpt2"
+    assert {base64.b64decode(t): i for t, i in contents["ranks"]} == dict(tokenizer.vocabulary.ordinary)
+    assert contents["special_tokens"]["<|endoftext|>"] == contents["ranks"][256][1] - 3 == 256
+    assert contents["eos_token"] == "<|endoftext|>"
+
+
+def test_a_directory_holds_one(tokenizer, tmp_path):
+    path = tokjax.save_tokenizer(tokenizer, tmp_path)
+    assert path == tmp_path / "tokenizer.tokjax.json"
+    assert tokjax.load_tokenizer(tmp_path) == tokenizer
+
+
+def test_saving_again_replaces_atomically(saved, plain_tokenizer):
+    tokjax.save_tokenizer(plain_tokenizer, saved)
+    assert tokjax.load_tokenizer(saved) == plain_tokenizer
+    assert [p.name for p in saved.parent.iterdir()] == ["tokenizer.json"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(pattern="cl100k"), "altered or damaged"),
+        (lambda c: c["ranks"].pop(), "altered or damaged"),
+        (lambda c: c.pop("checksum"), "altered or damaged"),
+        (lambda c: c.update(version=2), "version 2 of the format; this tokjax reads version 1"),
+        (lambda c: c.update(format="tokenizers"), "not a tokjax tokenizer: its 'format' is 'tokenizers'"),
+    ],
+)
+def test_an_altered_file(saved, change, message):
+    contents = json.loads(saved.read_text())
+    change(contents)
+    saved.write_text(json.dumps(contents))
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match=message) as error:
+        tokjax.load_tokenizer(saved)
+    assert str(saved) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.pop("pattern"), "the field 'pattern' is missing"),
+        (lambda c: c.update(model="word2vec"), "unknown model 'word2vec'"),
+        (lambda c: c.update(model=[1]), "unknown model"),
+        (lambda c: c.update(ranks=[["!!", 0]]), "make no tokenizer"),
+        (lambda c: c.update(ranks=[["AA==", 0]]), "every single byte"),
+        (lambda c: c["ranks"].append(["AA==", 999]), "a token stands twice"),
+        (lambda c: c.update(ranks=5), "make no tokenizer"),
+        (lambda c: c.update(special_tokens=[1]), "make no tokenizer"),
+        (lambda c: c.update(special_tokens={"<x>": 1.5}), "ids are integers"),
+        (lambda c: c.update(pattern=7), "pattern must be"),
+        (lambda c: c.update(normalizer="nfkc"), "normalizer must be"),
+        (lambda c: c.update(normalizer="auto"), "normalizer must be"),
+        (lambda c: c.update(eos_token="<nope>"), "not among the special tokens"),
+    ],
+)
+def test_a_forged_file(saved, change, message):
+    """With a checksum that is right, as a forger would make it."""
+    contents = json.loads(saved.read_text())
+    contents.pop("checksum")
+    change(contents)
+    contents["checksum"] = compute_json_checksum(contents)
+    saved.write_text(json.dumps(contents))
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(saved)
+
+
+WORDS = ["[UNK]", "[SEP]", "a", "##b"]
+SAVED_WORDS = {
+    "wordpiece": lambda: tokjax.wordpiece(WORDS),
+    "word_level": lambda: tokjax.word_level(WORDS),
+}
+
+
+def test_words_are_plain_json(tmp_path):
+    contents = json.loads(tokjax.save_tokenizer(SAVED_WORDS["wordpiece"](), tmp_path).read_text("ascii"))
+    contents.pop("checksum")
+    assert contents == {
+        "format": "tokjax-tokenizer",
+        "version": 1,
+        "model": "wordpiece",
+        "clean_text": True,
+        "handle_chinese_chars": True,
+        "strip_accents": True,
+        "lowercase": True,
+        "continuing_prefix": "##",
+        "max_word_characters": 100,
+        "cleanup": True,
+        "tokens": [["a", 2], ["##b", 3]],
+        "special_tokens": {"[UNK]": 0, "[SEP]": 1},
+        "bos_token": None,
+        "eos_token": "[SEP]",
+        "pad_token": None,
+        "unk_token": "[UNK]",
+    }
+
+
+@pytest.mark.parametrize(
+    ("model", "change", "message"),
+    [
+        ("wordpiece", lambda c: c.pop("tokens"), "the field 'tokens' is missing"),
+        ("wordpiece", lambda c: c.pop("lowercase"), "the field 'lowercase' is missing"),
+        ("wordpiece", lambda c: c["tokens"].append(["a", 9]), "a token stands twice in 'tokens'"),
+        ("wordpiece", lambda c: c["tokens"].append(["c", 2]), "id 2 is given to both"),
+        ("wordpiece", lambda c: c["tokens"].append(["c", "3"]), "ids are integers"),
+        ("wordpiece", lambda c: c["tokens"].append([5, 9]), "make no tokenizer"),
+        ("wordpiece", lambda c: c["tokens"].append(["\ud800", 9]), "make no tokenizer"),
+        ("wordpiece", lambda c: c.update(tokens=5), "make no tokenizer"),
+        ("wordpiece", lambda c: c.update(clean_text="yes"), "clean_text must be True or False, not 'yes'"),
+        ("wordpiece", lambda c: c.update(strip_accents=None), "strip_accents must be True or False"),
+        ("wordpiece", lambda c: c.update(continuing_prefix=None), "continuing_prefix must be a string"),
+        ("wordpiece", lambda c: c.update(max_word_characters=0), "max_word_characters must be at least 1"),
+        ("wordpiece", lambda c: c.update(unk_token=None), "needs the tokenizer's unk token"),
+        ("wordpiece", lambda c: c.update(eos_token="<s>"), "not among the special tokens"),
+        ("word_level", lambda c: c.pop("splitter"), "the field 'splitter' is missing"),
+        ("word_level", lambda c: c.update(splitter="gpt2"), "splitter must be 'whitespace' or 'bert'"),
+        ("word_level", lambda c: c.update(splitter=["bert"]), "splitter must be 'whitespace' or 'bert'"),
+        ("word_level", lambda c: c.update(lowercase=0), "lowercase must be True or False, not 0"),
+        ("word_level", lambda c: c.update(unk_token="[SEP]", special_tokens={}), "not among the special"),
+    ],
+)
+def test_forged_words(tmp_path, model, change, message):
+    path = tokjax.save_tokenizer(SAVED_WORDS[model](), tmp_path)
+    contents = json.loads(path.read_text())
+    contents.pop("checksum")
+    change(contents)
+    contents["checksum"] = compute_json_checksum(contents)
+    path.write_text(json.dumps(contents))
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match=message):
+        tokjax.load_tokenizer(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 100_000, "\xff"])
+def test_what_is_no_json_object(saved, text):
+    saved.write_text(text, "latin-1")
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match=str(saved)):
+        tokjax.load_tokenizer(saved)
+
+
+def test_a_truncated_file(saved):
+    data = saved.read_bytes()
+    for keep in (1, len(data) // 2, len(data) - 2):
+        saved.write_bytes(data[:keep])
+        with pytest.raises(tokjax.errors.TokenizerFormatError, match="not JSON, or cut short"):
+            tokjax.load_tokenizer(saved)
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        tokjax.load_tokenizer(tmp_path / "nothing.json")
+
+
+def test_unsupported_tokenizers_are_rejected(tmp_path):
+    with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="can't write a str"):
+        tokjax.save_tokenizer("tokenizer", tmp_path / "t.json")
+
+
+def test_threads_save_to_one_path(tokenizer, plain_tokenizer, tmp_path):
+    path = tmp_path / "t.json"
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda t: tokjax.save_tokenizer(t, path), [tokenizer, plain_tokenizer] * 20))
+    assert tokjax.load_tokenizer(path) in (tokenizer, plain_tokenizer)
+    assert [p.name for p in tmp_path.iterdir()] == ["t.json"]
+
+
+def test_missing_directory(tokenizer, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no such directory: '.*nope'"):
+        tokjax.save_tokenizer(tokenizer, tmp_path / "nope" / "t.json")

@@ -1,0 +1,377 @@
+"""The byte-level BPE tokenizer against tiktoken, and what tiktoken does not have."""
+
+import numpy as np
+import pytest
+import tiktoken
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tokjax.bpe.merge_rules import make_rules_from_ranks
+from tokjax.bpe.sequential_merging import _merge_by_heap, _merge_by_scanning, merge_pretoken
+from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
+
+BYTES = {bytes([i]): i for i in range(256)}
+
+
+def reference(tokenizer, pattern):
+    return tiktoken.Encoding(
+        "reference",
+        pat_str=PATTERNS[pattern],
+        mergeable_ranks=dict(tokenizer.vocabulary.ordinary),
+        special_tokens=dict(tokenizer.vocabulary.special),
+    )
+
+
+@pytest.fixture(scope="module")
+def pattern_splitter(tokenizer):
+    """The trained vocabulary under each of the published patterns, with tiktoken's version of it."""
+    ranks, special = dict(tokenizer.vocabulary.ordinary), dict(tokenizer.vocabulary.special)
+    made = {
+        name: tokjax.byte_level_bpe(ranks, pattern=name, special_tokens=special, normalizer=None)
+        for name in PATTERNS
+    }
+    return {name: (ours, reference(ours, name)) for name, ours in made.items()}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@given(text=hard_texts)
+def test_ids_are_tiktokens(pattern_splitter, pattern, text):
+    ours, theirs = pattern_splitter[pattern]
+    assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode_ordinary(text)
+
+
+@given(text=any_strings)
+def test_ids_are_tiktokens_with_surrogates(pattern_splitter, text):
+    ours, theirs = pattern_splitter["gpt2"]
+    assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode_ordinary(text)
+    for surrogates in ("\ud800", "\udc00a", "\ud83d\ude42", "a\ud83d"):
+        assert tokjax.encode(ours, surrogates).tolist() == theirs.encode(surrogates)
+
+
+@given(text=hard_texts)
+def test_ids_on_the_published_vocabularies(gpt2, cl100k, text):
+    for ours, theirs in (gpt2, cl100k):
+        assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode_ordinary(text)
+
+
+@pytest.fixture(scope="module")
+def gpt2(gpt2_ranks):
+    ours = tokjax.byte_level_bpe(gpt2_ranks, special_tokens={"<|endoftext|>": 50256})
+    return ours, reference(ours, "gpt2")
+
+
+@pytest.fixture(scope="module")
+def cl100k(cl100k_ranks):
+    special = {"<|endoftext|>": 100257, "<|fim_prefix|>": 100258, "<|endofprompt|>": 100276}
+    ours = tokjax.byte_level_bpe(cl100k_ranks, pattern="cl100k", special_tokens=special)
+    return ours, reference(ours, "cl100k")
+
+
+@given(
+    tokens=st.sets(st.binary(min_size=2, max_size=6), max_size=30),
+    words=st.lists(st.binary(min_size=1, max_size=100), max_size=5),
+    data=st.data(),
+)
+def test_merging_with_any_ranks(tokens, words, data):
+    """Ranks that merging can't reach too: a whole word that is a token is that token."""
+    ordered = data.draw(st.permutations(sorted(tokens)))
+    ranks = BYTES | {token: 256 + i for i, token in enumerate(ordered)}
+    theirs = tiktoken.Encoding("random", pat_str=r"(?s).+", mergeable_ranks=ranks, special_tokens={})
+    for pretoken in words:
+        assert merge_pretoken(pretoken, make_rules_from_ranks(ranks)) == theirs._encode_single_piece(pretoken)
+        get_rank = make_rules_from_ranks(ranks).get_rank
+        assert _merge_by_heap(pretoken, get_rank) == _merge_by_scanning(pretoken, get_rank)
+
+
+@given(st.text("ab", min_size=1, max_size=200))
+def test_the_heap_equals_the_scan_where_ties_are_everywhere(pretoken):
+    ranks = BYTES | {b"aa": 256, b"ab": 257, b"aab": 258, b"aaaa": 259, b"ba": 260, b"abab": 261}
+    get_rank = make_rules_from_ranks(ranks).get_rank
+    assert _merge_by_heap(pretoken.encode(), get_rank) == _merge_by_scanning(pretoken.encode(), get_rank)
+
+
+@given(text=hard_texts)
+def test_decoding_gives_the_text_back(tokenizer, text):
+    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, text, add_special_tokens=False)) == text
+
+
+@given(data=byte_strings)
+def test_any_bytes_survive(tokenizer, data):
+    ids = tokjax.encode(tokenizer, data, disallowed_special=(), add_special_tokens=False)
+    assert tokjax.decode_bytes(tokenizer, ids) == data
+    assert (tokjax.encode(tokenizer, data.decode("utf-8", "replace"), disallowed_special=()) >= 0).all()
+
+
+@given(data=byte_strings)
+def test_bytes_of_valid_text_are_that_text(tokenizer, data):
+    text = data.decode("utf-8", "ignore")
+    assert tokjax.encode_result(tokenizer, text.encode()) == tokjax.encode_result(tokenizer, text)
+
+
+def test_an_invalid_byte_is_a_character_of_no_class(plain_tokenizer):
+    words = make_pattern_splitter("gpt2").words
+    assert words("a\udcffb \udc80") == ["a", "\udcff", "b", " \udc80"]
+    result = tokjax.encode_result(plain_tokenizer, b"low\xfflow")
+    assert result.word_ids.tolist()[-1] == 2
+    assert result.tokens[-2] == "\\xff"
+
+
+def test_nul_is_a_character(tokenizer):
+    assert tokjax.decode(tokenizer, tokjax.encode(tokenizer, "a\x00b", add_special_tokens=False)) == "a\x00b"
+
+
+@given(text=hard_texts | any_strings | byte_strings)
+def test_offsets_match_token_bytes(tokenizer, text):
+    result = tokjax.encode_result(tokenizer, text, disallowed_special=())
+    tokjax.offsets.assert_offsets_contract(text, result.offsets)
+    assert result.offsets[-1].tolist() == [0, 0]  # the EOS that was inserted
+    spans = result.offsets[:-1]
+    assert tokjax.offsets.offsets_are_nonoverlapping(spans)
+    for id_, span in zip(result.ids[:-1], spans, strict=True):
+        assert tokjax.offsets.span_bytes(text, span) == tokjax.id_to_bytes(tokenizer, id_)
+    assert sum(map(tokjax.offsets.span_nbytes, spans)) == len(tokjax.offsets.to_utf8(text))
+
+
+@given(texts=st.lists(hard_texts, max_size=4))
+def test_a_batch_is_its_texts_one_by_one(tokenizer, texts):
+    batch = tokjax.encode_batch_result(tokenizer, texts)
+    assert list(batch) == [tokjax.encode_result(tokenizer, text) for text in texts]
+    plain = tokjax.encode_batch_result(
+        tokenizer, texts, add_special_tokens=False, return_offsets=False, return_masks=False
+    )
+    assert [r.ids.tolist() for r in plain] == [
+        tokjax.encode(tokenizer, text, add_special_tokens=False).tolist() for text in texts
+    ]
+    assert plain.offsets is None
+    assert all(r.attention_mask is None and r.special_tokens_mask is None for r in plain)
+
+
+@given(text=hard_texts)
+def test_pretokens_match_the_pattern(plain_tokenizer, text):
+    result = tokjax.encode_result(plain_tokenizer, text)
+    words = make_pattern_splitter("gpt2").words(text)
+    joined = [""] * len(words)
+    for pretoken, span in zip(result.word_ids, result.offsets, strict=True):
+        joined[pretoken] += tokjax.offsets.span_bytes(text, span).decode("latin-1")
+    assert joined == [pretoken.encode().decode("latin-1") for pretoken in words]
+
+
+def test_special_tokens_are_inserted_where_declared(tokenizer):
+    ranks = dict(tokenizer.vocabulary.ordinary)
+    special = {"<s>": 1000, "</s>": 1001}
+    both = tokjax.byte_level_bpe(ranks, special_tokens=special, bos_token="<s>", eos_token="</s>")
+    result = tokjax.encode_result(both, "low")
+    assert result.tokens == ("<s>", "low", "</s>")
+    assert result.offsets.tolist() == [[0, 0], [1, 4], [0, 0]]
+    assert result.special_tokens_mask.tolist() == [1, 0, 1]
+    assert result.word_ids.tolist() == [-1, 0, -1]
+    assert result.sequence_ids.tolist() == [-1, 0, -1]
+    assert result.attention_mask.tolist() == [1, 1, 1]
+    assert result.token_type_ids.tolist() == [0, 0, 0]
+    assert tokjax.encode(both, "low", add_special_tokens=False).tolist() == [tokjax.token_to_id(both, "low")]
+    assert tokjax.encode(both, "low", add_special_tokens=True).tolist() == result.ids.tolist()
+    assert tokjax.encode_result(both, "").tokens == ("<s>", "</s>")
+    assert tokjax.decode(both, result.ids) == "<s>low</s>"
+    assert tokjax.decode(both, result.ids, skip_special_tokens=True) == "low"
+    undeclared = tokjax.byte_level_bpe(ranks, special_tokens=special)
+    assert tokjax.encode_result(undeclared, "low").tokens == ("low",)
+
+
+class TestSpecialTokensInText:
+    text = "low<|endoftext|><|pad|>low"
+
+    def test_refused_by_default(self, tokenizer):
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError) as error:
+            tokjax.encode(tokenizer, self.text)
+        message = str(error.value)
+        assert "'<|endoftext|>' at character 3" in message
+        assert "allowed_special={'<|endoftext|>'}" in message
+        assert "disallowed_special=()" in message
+
+    def test_recognised_where_allowed(self, tokenizer):
+        result = tokjax.encode_result(tokenizer, self.text, allowed_special="all")
+        assert result.tokens == ("low", "<|endoftext|>", "<|pad|>", "low", "<|endoftext|>")
+        assert result.special_tokens_mask.tolist() == [0, 1, 1, 0, 1]
+        assert result.offsets.tolist() == [[1, 4], [4, 17], [17, 24], [24, 27], [0, 0]]
+        assert result.word_ids.tolist() == [0, 1, 2, 3, -1]
+
+    def test_special_token_as_ordinary_text(self, tokenizer, plain_tokenizer):
+        ids = tokjax.encode(tokenizer, self.text, disallowed_special=(), add_special_tokens=False)
+        assert ids.tolist() == tokjax.encode(plain_tokenizer, self.text, add_special_tokens=False).tolist()
+
+    def test_the_longer_of_two_that_start_alike(self, tokenizer):
+        text = "<|endoftext|>" * 3
+        names = tokjax.encode_result(tokenizer, text, allowed_special="all", add_special_tokens=False).tokens
+        assert names == ("<|endoftext|><|endoftext|>", "<|endoftext|>")
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError):
+            tokjax.encode(tokenizer, text, allowed_special={"<|endoftext|>"})
+        short = tokjax.encode(
+            tokenizer,
+            text,
+            allowed_special={"<|endoftext|>"},
+            disallowed_special=(),
+            add_special_tokens=False,
+        )
+        assert short.tolist() == [tokjax.token_to_id(tokenizer, "<|endoftext|>")] * 3
+
+    @given(
+        parts=st.lists(st.one_of(hard_texts, st.sampled_from(["<|endoftext|>", "<|pad|>", "<|"])), max_size=8)
+    )
+    def test_ids_are_tiktokens(self, pattern_splitter, parts):
+        ours, theirs = pattern_splitter["cl100k"]
+        text = "".join(parts)
+        if "<|endoftext|>" * 2 in text:  # which of the two tiktoken takes depends on the order of a hash map
+            return
+        assert tokjax.encode(ours, text, allowed_special="all").tolist() == theirs.encode(
+            text, allowed_special="all"
+        )
+        assert tokjax.encode(ours, text, disallowed_special=()).tolist() == theirs.encode(
+            text, disallowed_special=()
+        )
+
+    def test_names_are_checked(self, tokenizer):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="'<nope>', which is not a special token"
+        ):
+            tokjax.encode(tokenizer, "a", allowed_special={"<nope>"})
+        for wrong in ("<|pad|>", None, 3):
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match="a collection of names or 'all'"):
+                tokjax.encode(tokenizer, "a", allowed_special=wrong)
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="text 1 holds"):
+            tokjax.encode_batch_result(tokenizer, ["a", "<|pad|>"])
+
+
+class TestNormalization:
+    decomposed = "e\u0301 A\u030a"
+
+    @pytest.fixture
+    def qwen2(self, tokenizer):
+        return tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary), pattern="qwen2")
+
+    def test_the_view_is_what_the_tokenizer_sees(self, qwen2):
+        view = tokjax.tokenization_view(qwen2, self.decomposed)
+        assert view == "é Å"
+        assert tokjax.tokenization_view(qwen2, self.decomposed.encode()) == view.encode()
+        result = tokjax.encode_result(qwen2, self.decomposed)
+        assert result.metadata.offsets_reference == "tokenizer_normalized_text"
+        assert tokjax.offsets.validate_offsets_contract(view, result.offsets)
+        assert result.offsets[-1, 1] == len(view.encode()) + 1
+        again = tokjax.encode_result(qwen2, view, assume_normalized=True)
+        assert again.metadata.offsets_reference == "input_text"
+        assert again.ids.tolist() == result.ids.tolist()
+        raw = tokjax.encode_result(qwen2, self.decomposed, assume_normalized=True)
+        assert raw.ids.tolist() != result.ids.tolist()
+
+    @given(text=hard_texts | st.text("ae\u0301\u0323\u030a\u1100\u1161\u11a8가<>x \u212b\u0344", max_size=12))
+    def test_offsets_go_back_to_the_text(self, tokenizer, text):
+        special = {"<x>": 1000}
+        qwen2 = tokjax.byte_level_bpe(
+            dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens=special
+        )
+        result = tokjax.encode_result(qwen2, text, allowed_special="all")
+        mapped = tokjax.map_offsets_to_input(qwen2, text, result.offsets)
+        tokjax.offsets.assert_offsets_contract(text, mapped)
+        view = tokjax.tokenization_view(qwen2, text)
+        for old, new in zip(mapped, result.offsets, strict=True):
+            before, after = tokjax.offsets.span_bytes(text, old), tokjax.offsets.span_bytes(view, new)
+            assert tokjax.offsets.to_utf8(tokjax.normalize(qwen2, before)).find(after) >= 0
+        if len(mapped):
+            assert mapped[0, 0] == 1
+            assert mapped[-1, 1] == len(text.encode()) + 1
+        if view == text:
+            assert mapped.tolist() == result.offsets.tolist()
+
+    def test_mapping_to_input_example(self, qwen2):
+        text = "a e\u0301!"
+        spans = tokjax.encode_result(qwen2, text).offsets
+        assert tokjax.map_offsets_to_input(
+            qwen2, text, [(3, 5), (3, 4), (5, 6), (0, 0), (6, 6)]
+        ).tolist() == [
+            [3, 6],
+            [3, 6],
+            [6, 7],
+            [0, 0],
+            [7, 7],
+        ]
+        assert tokjax.map_offsets_to_input(qwen2, "", []).shape == (0, 2)
+        plain = tokjax.byte_level_bpe(dict(qwen2.vocabulary.ordinary))
+        assert tokjax.map_offsets_to_input(plain, text, spans).tolist() == spans.tolist()
+
+    def test_special_tokens_are_found_before_normalisation(self, tokenizer):
+        special = {"<|im_end|>": 1000, "<e\u0301>": 1001}
+        qwen2 = tokjax.byte_level_bpe(
+            dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens=special
+        )
+        ids = tokjax.encode(qwen2, "<|im_end|>\u0338x", allowed_special="all")
+        assert ids[0] == 1000
+        assert tokjax.encode(qwen2, "<e\u0301>", allowed_special="all").tolist() == [1001]
+        with pytest.raises(tokjax.errors.DisallowedSpecialTokenError):
+            tokjax.encode(qwen2, "<|im_end|>\u0338x")
+
+    def test_a_special_token_can_not_be_forged_by_normalisation(self, tokenizer):
+        qwen2 = tokjax.byte_level_bpe(
+            dict(tokenizer.vocabulary.ordinary), pattern="qwen2", special_tokens={"<K>": 1000}
+        )
+        for allowed in ((), "all"):
+            ids = tokjax.encode(qwen2, "<\u212a>", allowed_special=allowed)  # the Kelvin sign
+            assert ids.tolist() == list(b"<K>")
+
+    def test_other_tokenizers_see_the_input(self, tokenizer):
+        assert tokjax.normalize(tokenizer, self.decomposed) == self.decomposed
+        assert tokjax.encode_result(tokenizer, "a").metadata.offsets_reference == "input_text"
+
+    def test_it_can_be_chosen(self, tokenizer):
+        ranks = dict(tokenizer.vocabulary.ordinary)
+        assert tokjax.byte_level_bpe(ranks, pattern="qwen2", normalizer=None).normalizer is None
+        assert tokjax.byte_level_bpe(ranks, normalizer="nfc").normalizer == "nfc"
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="normalizer must be"):
+            tokjax.byte_level_bpe(ranks, normalizer="nfkc")
+
+
+class TestAnyPattern:
+    def test_unmatched_text_is_encoded(self):
+        tokenizer = tokjax.byte_level_bpe(BYTES | {b"ab": 256, b", ": 257}, pattern="[a-z]+")
+        result = tokjax.encode_result(tokenizer, "ab, ab!")
+        assert result.tokens == ("ab", ", ", "ab", "!")
+        assert result.word_ids.tolist() == [0, 1, 2, 3]
+
+    @given(text=hard_texts, pattern=st.sampled_from([r"\w+", r"(a)|(b)", r"x*", r"(?=a)", r"\s|\S\S"]))
+    def test_nothing_is_lost(self, text, pattern):
+        assert "".join(make_pattern_splitter(pattern).words(text)) == text
+
+    @pytest.mark.parametrize("name", ["cl100k_base", "gpt-2", "GPT2", "words"])
+    def test_unknown_pattern_name(self, name):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match=f"'{name}' is not one of the names gpt2, cl100k"
+        ):
+            tokjax.byte_level_bpe(BYTES, pattern=name)
+        assert make_pattern_splitter(f"(?:{name})").words(name) == [name]
+
+    def test_invalid_pattern(self):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="is not done with 101 characters, 'aaaa.* and so"
+        ):
+            tokjax.byte_level_bpe(BYTES, pattern=r"(?:a|aa)+$|.")
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="neither a name .* nor a regular expression"
+        ):
+            tokjax.byte_level_bpe(BYTES, pattern="(")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="pattern must be"):
+            tokjax.byte_level_bpe(BYTES, pattern="")
+
+
+@get_max_examples(20)
+@given(length=st.integers(1, 3000), unit=st.sampled_from(["a", " ", "\n", "'s", "日", "ab", "\U0001f642"]))
+def test_long_runs(pattern_splitter, length, unit):
+    ours, theirs = pattern_splitter["o200k"]
+    text = unit * length
+    assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
+
+
+def test_a_megabyte_of_one_letter_is_not_quadratic(plain_tokenizer):
+    text = "a" * 200_000
+    result = tokjax.encode_result(plain_tokenizer, text)
+    assert tokjax.decode(plain_tokenizer, result.ids) == text
+    assert (np.diff(result.offsets[:, 0]) > 0).all()

@@ -1,0 +1,122 @@
+"""Byte-level BPE as a vocabulary and as a value: lookups, refusals, equality, fingerprints, threads."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import tokjax
+from tokjax.pretokenize.patterns import PATTERNS
+
+BYTES = {bytes([i]): i for i in range(256)}
+
+
+class TestVocabulary:
+    def test_lookups(self, tokenizer):
+        assert tokjax.vocab_size(tokenizer) == 500
+        assert tokjax.token_to_id(tokenizer, "<|pad|>") == tokjax.pad_id(tokenizer) == 257
+        assert tokjax.id_to_token(tokenizer, 257) == "<|pad|>"
+        assert tokjax.id_to_bytes(tokenizer, 0xC3) == b"\xc3"
+        assert tokjax.id_to_token(tokenizer, 0xC3) == "\\xc3"
+        assert tokjax.token_to_id(tokenizer, b"\xc3") == 0xC3
+        assert tokjax.eos_id(tokenizer) == 256
+        assert tokjax.bos_id(tokenizer) is None
+        assert tokjax.unk_id(tokenizer) is None
+        assert list(tokjax.special_tokens(tokenizer).values()) == [256, 257, 258]
+        assert tokjax.tokenize(tokenizer, "low low", add_special_tokens=False) == ["low", " low"]
+
+    def test_unknown_ids_and_tokens(self, tokenizer):
+        for call in (
+            lambda: tokjax.id_to_bytes(tokenizer, 500),
+            lambda: tokjax.id_to_token(tokenizer, -1),
+            lambda: tokjax.decode(tokenizer, [1, 500]),
+        ):
+            with pytest.raises(tokjax.errors.UnknownTokenError, match="ids go from 0 to 499"):
+                call()
+        with pytest.raises(tokjax.errors.UnknownTokenError, match="no token 'no such token'"):
+            tokjax.token_to_id(tokenizer, "no such token")
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"shape \(n,\)"):
+            tokjax.decode(tokenizer, [[1, 2]])
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="unequal length"):
+            tokjax.decode(tokenizer, [[1, 2], [3]])
+
+    def test_holes(self):
+        tokenizer = tokjax.byte_level_bpe(BYTES, special_tokens={"<x>": 300})
+        assert tokjax.vocab_size(tokenizer) == 301
+        with pytest.raises(tokjax.errors.UnknownTokenError, match=r"no id 299 \(at position 1\).*44 holes"):
+            tokjax.decode(tokenizer, [65, 299])
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"ranks": {b"a": 0}}, "every single byte"),
+            ({"ranks": BYTES | {b"ab": 65}}, "id 65 is given to both b'A' and b'ab'"),
+            ({"ranks": BYTES | {b"": 256}}, "id 256 is empty"),
+            ({"ranks": BYTES | {b"ab": -1}}, "is -1; ids go from 0"),
+            ({"ranks": BYTES | {b"ab": 2**31}}, "is 2147483648; ids go from 0"),
+            ({"ranks": BYTES | {b"ab": "7"}}, "'7'; ids are integers"),
+            ({"ranks": BYTES, "special_tokens": {"<x>": 65}}, "id 65 is given to both b'A' and '<x>'"),
+            ({"ranks": BYTES, "special_tokens": {"": 300}}, "id 300 is empty"),
+            ({"ranks": BYTES, "special_tokens": {"\ud800": 300}}, "lone surrogate"),
+            ({"ranks": [b"a"]}, "ranks must map tokens to ids, not be a list"),
+            (
+                {"ranks": BYTES, "eos_token": "<x>"},
+                "eos_token is '<x>', which is not among the special tokens",
+            ),
+        ],
+    )
+    def test_refusals(self, arguments, message):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            tokjax.byte_level_bpe(**arguments)
+
+    def test_one_text_for_many(self, tokenizer):
+        for one in ("text", b"text", bytearray(b"text")):
+            with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"one text; pass \[text\]"):
+                tokjax.encode_batch_result(tokenizer, one)
+        for wrong in ({"a"}, iter(["a"]), (text for text in "ab"), None, 3):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError, match=r"must be a sequence.*; pass list\(texts\)"
+            ):
+                tokjax.encode_batch_result(tokenizer, wrong)
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="text 1 must be str or bytes, not NoneType"
+        ):
+            tokjax.encode_batch_result(tokenizer, ["a", None])
+
+
+class TestSharing:
+    def test_equality_and_pickle(self, tokenizer):
+        data = pickle.dumps(tokenizer)
+        assert len(data) < 20_000
+        again = pickle.loads(data)
+        assert again == tokenizer
+        assert hash(again) == hash(tokenizer)
+        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+        assert tokjax.encode(again, "low lower").tolist() == tokjax.encode(tokenizer, "low lower").tolist()
+
+    def test_the_fingerprint_is_that_of_the_behaviour(self, tokenizer):
+        ranks = dict(tokenizer.vocabulary.ordinary)
+        alike = {
+            tokjax.fingerprint(tokjax.byte_level_bpe(ranks, pattern=pattern))
+            for pattern in ("cl100k", "llama3", PATTERNS["cl100k"])
+        }
+        assert len(alike) == 1
+
+    def test_the_fingerprint_tells_tokenizers_apart(self, tokenizer):
+        ranks = dict(tokenizer.vocabulary.ordinary)
+        special = {"<x>": 1000}
+        variants = [
+            tokjax.byte_level_bpe(ranks),
+            tokjax.byte_level_bpe(ranks, pattern="cl100k"),
+            tokjax.byte_level_bpe(ranks, normalizer="nfc"),
+            tokjax.byte_level_bpe(ranks, special_tokens=special),
+            tokjax.byte_level_bpe(ranks, special_tokens=special, eos_token="<x>"),
+        ]
+        assert len({tokjax.fingerprint(v) for v in variants}) == len(variants)
+
+    def test_threads_share_it(self, tokenizer, corpus):
+        expected = [tokjax.encode_result(tokenizer, text) for text in corpus]
+        fresh = pickle.loads(pickle.dumps(tokenizer))
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(5):
+                assert list(threads.map(lambda text: tokjax.encode_result(fresh, text), corpus)) == expected

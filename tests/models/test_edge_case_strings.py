@@ -1,0 +1,140 @@
+"""One contract of offsets for the tokenizers of every format, on strings that are hard to map back."""
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+import tokjax
+from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
+from tests.support.span_checks import assert_contract
+from tests.train_sentencepiece_models import train_sentencepiece_models
+from tokjax.models.byte_spans import separate_spans
+
+EDGES = [
+    *["", " ", "   ", "\n", "\t\t", "\r\n", " \n\t ", "\u3000", "\u200b", "\x00", "\x85", "\ufeffa"],
+    *[
+        "zzz",
+        " zzz",
+        "zzz ",
+        "  zzz  ",
+        "a zzz b",
+        "zzz\nqqq",
+        "\tzzz",
+        "a\u00a0b",
+        "a  b   c",
+        "▁",
+        "a▁b",
+        "▁ ▁",
+    ],
+    *["½", "½ cup", "①②③", "ﬁne", "ﬃ", "㌔", "™", "…", "Ⅷ", "x²", "ﷺ", "ｶﾞ", "ｱｲｳ", "Å", "ﬀ½ﬀ"],
+    *["e\u0301", "\u0301", "a\u0301\u0302\u0303", "İstanbul", "ß", "Σας", "ǅ", "한국", "\u1112\u1161\u11ab"],
+    *[
+        "日本語",
+        "飞机",
+        "ไทย",
+        "العربية",
+        "हिन्दी",
+        "שלום",
+        "🙂",
+        "👍🏽",
+        "👩\u200d👩\u200d👧",
+        "🇩🇪🇫🇷",
+        "\u202eabc\u202c",
+    ],
+    *[
+        "don't",
+        "it's 12,345.67!",
+        "https://a.example/?q=1&r=é#x",
+        "a_b-c/d\\e",
+        "C++",
+        "<0x41>",
+        "</w>",
+        "##ing",
+    ],
+    *[
+        "x" * 40,
+        "é" * 20,
+        "日" * 15,
+        "a " * 15,
+        "?!" * 10,
+        "\u0e33",
+        "e\u0301é",
+        "AaÀ",
+        "0x1F600",
+        "\U000e0041",
+    ],
+]
+NAMES = ["unigram", "unigram with bytes", "bpe", "identity", "case folded", "suffixes"]
+
+
+def make_character_unigram():
+    """Writes `▁` before texts, changes characters, and has no token for most of them."""
+    pieces = [("<unk>", -9.0), ("▁hello", -0.1), ("▁", -2.0), *((letter, -5.0) for letter in "helo12")]
+    made = Tokenizer(models.Unigram(pieces, 0))
+    made.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.StripAccents()])
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    return tokjax.formats.from_huggingface(made)
+
+
+TOKENIZERS = {
+    **{
+        f"tokenizer.json, {name}": lambda name=name: make_pair(name)[1]
+        for name in NATIVE_TOKENIZERS | LIBRARY_TOKENIZERS
+    },
+    **{f"SentencePiece, {name}": lambda name=name: train_sentencepiece_models()[name] for name in NAMES},
+    "tokenizer.json, characters": make_character_unigram,
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_spans_keep_the_contract(name):
+    tokenizer = TOKENIZERS[name]()
+    batch = tokjax.encode_batch_result(tokenizer, EDGES, disallowed_special=())
+    for text, row in zip(EDGES, batch, strict=True):
+        in_text = row.metadata.offsets_reference == "input_text"
+        view = text if in_text else tokjax.tokenization_view(tokenizer, text)
+        from_text = row.sequence_ids == 0
+        assert_contract(view, row.offsets[from_text].tolist())
+        assert (row.offsets[from_text] >= 1).all()
+        assert (row.offsets[~from_text] == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("zzz", [[1, 1], [1, 4]]),
+        (" zzz", [[1, 2], [2, 5]]),
+        ("hello zzz", [[1, 6], [6, 7], [7, 10]]),
+        ("½", [[1, 1], [1, 3], [3, 3], [3, 3]]),
+        ("日", [[1, 1], [1, 4]]),
+    ],
+)
+def test_a_prefix_has_no_text_of_its_own(text, spans):
+    assert tokjax.encode_result(make_character_unigram(), text).offsets.tolist() == spans
+
+
+def test_two_prefixes_that_are_trimmed():
+    """The library places them after the character that they are put before."""
+    made = Tokenizer(models.BPE({"Ġ": 0, "a": 1}, []))
+    made.normalizer = normalizers.Sequence([normalizers.Prepend(" "), normalizers.Prepend(" ")])
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    made.post_processor = processors.ByteLevel(add_prefix_space=False)
+    assert made.encode("aa").offsets == [(1, 1), (1, 1), (0, 1), (1, 2)]
+    spans = tokjax.encode_result(tokjax.formats.from_huggingface(made), "aa").offsets.tolist()
+    assert spans == [[1, 1], [1, 1], [1, 2], [2, 3]]
+
+
+def test_an_empty_span_takes_no_text_from_the_next():
+    spans = np.array([[3, 3], [1, 3], [1, 3], [3, 4]])
+    pieces = [b"x", b"y", b"z", b"a"]
+    separate = separate_spans(spans, np.arange(4), pieces, (), "éa".encode())
+    assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json, with a blank", "tokenizer.json, Llama 2"])
+def test_a_prefix_that_is_a_token_is_empty(name):
+    tokenizer = TOKENIZERS[name]()
+    result = tokjax.encode_result(tokenizer, "Zq", add_special_tokens=False)
+    assert tokjax.id_to_token(tokenizer, int(result.ids[0])).strip(" ▁") == ""
+    assert result.offsets[:2].tolist() == [[1, 1], [1, 2]]
+    assert result.word_ids.max() == 0

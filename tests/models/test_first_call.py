@@ -1,0 +1,159 @@
+"""The first call and short texts: only what the call needs is computed."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import tokjax
+from tests.support.huggingface_tokenizers import make_byte_level, split
+from tests.support.text_strategies import hard_texts
+from tokjax.bpe.array_engine import FEW_CHARACTERS
+from tokjax.core.vocabulary import format_token, make_vocabulary
+from tokjax.pretokenize.bytes_to_unicode import (
+    map_all_unicode_to_bytes,
+    map_bytes_to_unicode,
+    map_unicode_to_bytes,
+)
+
+TEXT = "short, with 日本語"
+
+
+@pytest.fixture
+def count_library_loads(monkeypatch):
+    """A tokenizer that runs on the library, and the calls that made one of the library's."""
+    made = []
+    theirs = Tokenizer.from_str
+
+    class Counted:
+        @staticmethod
+        def from_str(text):
+            made.append(text)
+            return theirs(text)
+
+    monkeypatch.setattr("tokenizers.Tokenizer", Counted)
+    alphabet = {form: i for i, form in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
+    library = Tokenizer(models.BPE(alphabet, []))
+    library.pre_tokenizer = pre_tokenizers.Sequence(
+        [pre_tokenizers.Digits(), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+    )
+    library.add_special_tokens([f"<s{i}>" for i in range(50)])
+    return tokjax.formats.from_huggingface(library), library, made
+
+
+def test_encode_on_the_library_makes_no_tables(count_library_loads):
+    tokenizer, library, made = count_library_loads
+    assert len(made) == 1
+    assert tokjax.encode(tokenizer, TEXT).tolist() == library.encode(TEXT).ids
+    assert len(made) == 1
+    assert not {"parts", "pieces", "special_as_text_tokenizer"} & vars(tokenizer).keys()
+    assert not {"strings", "bytes_by_id", "byte_lengths"} & vars(tokenizer.vocabulary).keys()
+    special = tokenizer.vocabulary.special_names
+    tokjax.encode(tokenizer, TEXT)
+    assert tokenizer.vocabulary.special_names is special
+
+
+@given(
+    text=hard_texts,
+    allowed=st.sampled_from([(), "all", ["<s1>"]]),
+    disallowed=st.sampled_from([(), "all", ["<s2>"], ["<s1>"]]),
+    around=st.booleans(),
+)
+def test_encode_on_the_library_is_the_batch(use_library, text, allowed, disallowed, around):
+    options = {"allowed_special": allowed, "disallowed_special": disallowed, "add_special_tokens": around}
+    expected = get_outcome(lambda: tokjax.encode_batch_result(use_library, [text], **options)[0].ids)
+    assert get_outcome(lambda: tokjax.encode(use_library, text, **options)) == expected
+
+
+@pytest.fixture(scope="module")
+def use_library():
+    digits = pre_tokenizers.Sequence([pre_tokenizers.Digits(), pre_tokenizers.ByteLevel()])
+    library = make_byte_level(digits)
+    library.add_special_tokens(["<s1>", "<s2>", "a"])
+    return tokjax.formats.from_huggingface(library)
+
+
+def get_outcome(call):
+    try:
+        return call().tolist()
+    except tokjax.TokjaxError as error:
+        return type(error)
+
+
+def large_byte_level(num_tokens):
+    """A byte-level BPE of pairs of bytes, and more."""
+    ranks = {bytes([i]): i for i in range(256)}
+    for i in range(num_tokens - 256):
+        ranks[bytes([97 + i % 26, 97 + i // 26 % 26, 97 + i // 676 % 26])] = 256 + i
+    return ranks
+
+
+def test_first_texts_build_no_tables():
+    ranks = large_byte_level(2 * FEW_CHARACTERS)
+    tokenizer = tokjax.byte_level_bpe(ranks)
+    text = "wait for no tables, " * (FEW_CHARACTERS // 20 + 1)
+    assert len(text) > FEW_CHARACTERS
+    first = tokjax.encode(tokenizer, text)
+    assert "_known" not in vars(tokenizer._engine)
+    second = tokjax.encode(tokenizer, text)
+    assert "_known" in vars(tokenizer._engine)
+    assert first.tolist() == second.tolist()
+
+
+@given(
+    text=hard_texts,
+    add_prefix_space=st.sampled_from(["always", "missing", "first", None]),
+    before=st.sampled_from(["", " ", "▁", "é日ab", "ab a", "<s>"]),
+)
+def test_a_short_text_of_metaspace_is_the_batch(text, add_prefix_space, before):
+    tokens = [f"<0x{i:02X}>" for i in range(256)] + ["▁", "a", "b", "é", "▁a", "ab", "▁ab", "日"]
+    tokenizer = tokjax.metaspace_bpe(
+        {token: id_ for id_, token in enumerate(tokens)},
+        [("▁", "a"), ("a", "b"), ("▁a", "b")],
+        add_prefix_space=add_prefix_space,
+        special_tokens={"<s>": 999},
+    )
+    text = before + text.replace("x", "ab") if isinstance(text, str) else text
+    expected = get_outcome(lambda: tokjax.encode_batch_result(tokenizer, [text])[0].ids)
+    assert get_outcome(lambda: tokjax.encode(tokenizer, text)) == expected
+
+
+@given(
+    st.lists(
+        st.text(
+            st.sampled_from(
+                [*map(map_bytes_to_unicode, map(bytes, ([0], [32], [97], [255]))), "日", "\ud800"]
+            )
+        )
+    )
+)
+def test_bytes_to_unicode_forms(forms):
+    assert map_all_unicode_to_bytes(forms) == list(map(map_unicode_to_bytes, forms))
+
+
+def test_readable_forms_match_the_table():
+    table = make_vocabulary({b"a": 7, b"\xff": 3, b"b c": 4}, {"<s>": 1})
+    ids = [3, 1, 3, 7, 4]
+    shown = tuple(format_token(table.get_bytes(id_)) for id_ in ids)
+    assert table.get_token_strings(np.array(ids)) == shown == table.get_token_strings(np.array(ids))
+    assert [table.strings[id_] for id_ in ids] == ["\\xff", "<s>", "\\xff", "a", "b c"]
+    for hole in (-1, 0, 8):
+        with pytest.raises(
+            tokjax.errors.UnknownTokenError, match=f"no id {hole}; ids go from 0 to 7, with 4 holes"
+        ):
+            table.get_bytes(hole)
+
+
+def test_a_published_pattern_that_removes_what_it_does_not_match():
+    contents = json.loads(make_byte_level(split("o200k")).to_str())
+    contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=True)
+    theirs = Tokenizer.from_str(json.dumps(contents))
+    ours = tokjax.formats.from_huggingface(theirs)
+    assert ours.pattern == "o200k"
+    for text in (TEXT, "  a\n\n b'LL 1234", ""):
+        assert tokjax.encode(ours, text).tolist() == theirs.encode(text).ids
+    contents["pre_tokenizer"]["pretokenizers"][0].update(behavior="Removed", invert=False)
+    count_library_loads = tokjax.formats.from_huggingface(Tokenizer.from_str(json.dumps(contents)))
+    assert "splits with the behaviour 'Removed' and invert=False" in count_library_loads.reason

@@ -1,0 +1,336 @@
+"""SentencePiece models, against the library itself."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.oracles.sentencepiece_spans import compute_piece_spans
+from tests.project.test_imports import find_loaded_modules
+from tests.support.text_strategies import hard_texts
+from tests.train_sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
+from tokjax.models import sentencepiece
+from tokjax.models.sentencepiece_files import iter_fields
+
+
+@pytest.fixture(scope="module")
+def models():
+    return train_sentencepiece_models()
+
+
+def encode_text(tokenizer, text, **options):
+    options = {"disallowed_special": (), "add_special_tokens": False} | options
+    return tokjax.encode_result(tokenizer, text, **options)
+
+
+def compute_spans_slowly(name, tokenizer, text):
+    mark = " " if name == "plain spaces" else "\u2581"
+    prefix = name not in ("identity", "suffixes")
+    spans = compute_piece_spans(tokenizer.processor, tokjax.offsets.to_utf8(text), mark=mark, prefix=prefix)
+    reach = 0
+    for start, stop in spans:  # (none begins before those before it end)
+        yield [max(start, reach), reach := max(stop, reach)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=fuzz)
+def test_ids_are_the_librarys(models, name, text):
+    tokenizer = models[name]
+    expected = tokenizer.processor.encode(tokjax.offsets.to_utf8(text), out_type=int)
+    assert encode_text(tokenizer, text).ids.tolist() == expected
+    assert (
+        tokjax.encode(tokenizer, text, disallowed_special=(), add_special_tokens=False).tolist() == expected
+    )
+    assert encode_text(tokenizer, text, return_offsets=False).ids.tolist() == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=fuzz)
+def test_spans_are_those_of_the_slow_way(models, name, text):
+    offsets = encode_text(models[name], text).offsets
+    tokjax.offsets.assert_offsets_contract(text, offsets)
+    assert (offsets - 1).tolist() == list(compute_spans_slowly(name, models[name], text))
+    assert tokjax.offsets.offsets_are_nonoverlapping(offsets)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(text=fuzz)
+def test_spans_start_where_the_library_says(models, name, text):
+    tokenizer = models[name]
+    serialized = tokenizer.processor.encode(tokjax.offsets.to_utf8(text), out_type="serialized_proto")
+    pieces = [dict(iter_fields(value)) for number, value in iter_fields(serialized) if number == 2]
+    spans = (encode_text(tokenizer, text).offsets - 1).tolist()
+    reach = 0
+    for piece, (start, stop) in zip(pieces, spans, strict=True):
+        if not tokenizer.processor.is_byte(piece[2]):
+            assert start == max(piece[4], reach)
+            assert stop >= piece[5]
+        reach = stop
+
+
+@pytest.mark.parametrize("name", ["identity", "identity, bytes"])
+@given(text=hard_texts)
+def test_spans_cover_a_text_that_is_not_changed(models, name, text):
+    result = encode_text(models[name], text)
+    covered = [position for start, stop in result.offsets.tolist() for position in range(start, stop)]
+    assert covered == list(range(1, len(text.encode()) + 1))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(texts=st.lists(fuzz, max_size=5))
+def test_a_batch_is_its_texts(models, name, texts):
+    tokenizer = models[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sentencepiece, "_GROUP_BYTES", 16)
+        batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=(), threads=3)
+    assert list(batch) == [tokjax.encode_result(tokenizer, text, disallowed_special=()) for text in texts]
+
+
+def test_characters_that_became_others(models):
+    result = encode_text(models["unigram with bytes"], "a½ …")
+    assert dict(zip(result.tokens, result.offsets.tolist(), strict=True)) == {
+        "▁a": [1, 2],
+        "1": [2, 4],
+        "<0xE2>": [4, 4],
+        "<0x81>": [4, 4],
+        "<0x84>": [4, 4],
+        "2": [4, 4],
+        "▁": [4, 5],
+        **({"...": [5, 8]} if "..." in result.tokens else {".": [8, 8]}),
+    }
+    [*_, first, _, _] = result.offsets.tolist()
+    assert first == [5, 8] or "..." in result.tokens
+
+
+def test_bytes_of_a_character_have_their_own_spans(models):
+    result = encode_text(models["bpe with bytes"], "𐍈 𐍈")
+    assert result.tokens == ("▁", "<0xF0>", "<0x90>", "<0x8D>", "<0x88>") * 2
+    assert result.offsets.tolist() == [[1, 1], *([k, k + 1] for k in range(1, 10))]
+    assert result.word_ids.tolist() == [0] * 5 + [1] * 5
+    assert result.metadata.offsets_reference == "input_text"
+    assert result.metadata.normalizer == "nmt_nfkc"
+
+
+def test_white_space_that_is_left_out(models):
+    tokenizer = models["char"]
+    result = encode_text(tokenizer, "  a \t b  ")
+    assert result.tokens == ("▁", "a", "▁", "b")
+    assert result.offsets.tolist() == [[3, 3], [3, 4], [4, 7], [7, 8]]
+    assert len(encode_text(tokenizer, " \n ")) == 0
+
+
+def test_invalid_utf8(models):
+    tokenizer = models["bpe"]
+    result = encode_text(tokenizer, b"a\xff\xfeb")
+    unknown = result.ids == tokjax.unk_id(tokenizer)
+    assert result.offsets[unknown].tolist() == [[2, 4]]
+    assert result.special_tokens_mask.tolist() == unknown.astype(int).tolist()
+    by_bytes = encode_text(models["unigram with bytes"], b"\xff\xfe")
+    assert by_bytes.tokens == ("▁", *("<0xEF>", "<0xBF>", "<0xBD>") * 2)
+    assert by_bytes.offsets.tolist() == [[1, 1], [1, 2], *[[2, 2]] * 2, [2, 3], *[[3, 3]] * 2]
+    assert encode_text(tokenizer, "a\ud800b") == encode_text(tokenizer, "a\ufffdb")
+    assert encode_text(tokenizer, "\ud83d\ude42") == encode_text(tokenizer, "🙂")
+
+
+def test_words(models):
+    def words(name, text):
+        result = encode_text(models[name], text)
+        found = {}
+        for token, word in zip(result.tokens, result.word_ids.tolist(), strict=True):
+            found[word] = found.get(word, "") + token
+        assert list(found) == list(range(len(found)))
+        return list(found.values())
+
+    assert words("bpe", "the inner<call>  meaning") == ["▁the", "▁inner<call>", "▁meaning"]
+    assert words("suffixes", "the inner meaning") == ["the▁", "inner▁", "meaning▁"]
+    assert words("plain spaces", "the inner meaning") == ["<unk>the", "<unk>inner", "<unk>meaning"]
+    assert words("identity", "the inner meaning") == ["the", "▁inner", "▁meaning"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(data=st.data())
+def test_decoding_is_the_librarys(models, name, data):
+    tokenizer = models[name]
+    size = tokjax.vocab_size(tokenizer)
+    rows = data.draw(st.lists(st.lists(st.integers(0, size - 1), max_size=12), max_size=4))
+    expected = [tokenizer.processor.decode(row, out_type=bytes) for row in rows]
+    assert [tokjax.core.protocol.decode_bytes(tokenizer, row) for row in rows] == [
+        text or b"" for text in expected
+    ]
+    assert tokjax.decode_batch(tokenizer, rows) == [text.decode() if text else "" for text in expected]
+    special = set(tokjax.special_tokens(tokenizer).values())
+    remaining = [[id_ for id_ in row if id_ not in special] for row in rows]
+    assert tokjax.decode_batch(tokenizer, rows, skip_special_tokens=True) == [
+        tokjax.decode(tokenizer, row) for row in remaining
+    ]
+
+
+def test_decoding_what_is_unknown(models):
+    tokenizer = models["all roles"]
+    assert tokjax.decode(tokenizer, [0, 1, 2, 3]) == " \u2047 "
+    assert tokjax.decode(tokenizer, [0, 1, 2, 3], skip_special_tokens=True) == ""
+    assert tokjax.decode_batch(tokenizer, []) == []
+    with pytest.raises(tokjax.errors.UnknownTokenError, match="the vocabulary has no id 100000"):
+        tokjax.decode(tokenizer, [100_000])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="decode takes the ids of one text"):
+        tokjax.decode(tokenizer, [[1], [2]])
+
+
+def test_the_view_is_the_text(models):
+    tokenizer, text = models["unigram"], "ﬁve½  e\u0301"
+    view = tokjax.tokenization_view(tokenizer, text)
+    assert view == text
+    assert tokjax.encode_result(tokenizer, view, assume_normalized=True) == tokjax.encode_result(
+        tokenizer, text
+    )
+    offsets = tokjax.encode_result(tokenizer, text).offsets
+    assert tokjax.map_offsets_to_input(tokenizer, text, offsets).tolist() == offsets.tolist()
+
+
+def test_special_tokens_only_on_request(models):
+    proto = models["all roles"].model_proto
+    assert tokjax.encode_result(models["all roles"], "low").ids.tolist() == models[
+        "all roles"
+    ].processor.encode("low")
+    assert tokjax.bos_id(models["all roles"]) is None
+    assert tokjax.pad_id(models["all roles"]) == 3
+    both = tokjax.sentencepiece(proto, bos_token="auto", eos_token="</s>", pad_token=None)
+    result = tokjax.encode_result(both, "low")
+    assert (result.tokens[0], result.tokens[-1]) == ("<s>", "</s>")
+    assert result.offsets[[0, -1]].tolist() == [[0, 0], [0, 0]]
+    assert tokjax.pad_id(both) is None
+    assert tokjax.sentencepiece(models["unigram"].model_proto, bos_token="auto").vocabulary.roles == {
+        "unk": "<unk>"
+    }
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError,
+        match=r"eos_token is '<eos>', which is no control piece of the model; it has \['<unk>', '<s>', ",
+    ):
+        tokjax.sentencepiece(proto, eos_token="<eos>")
+
+
+def test_special_tokens_in_texts(models):
+    tokenizer, text = models["all roles"], "é</s>low"
+    with pytest.raises(tokjax.errors.DisallowedSpecialTokenError, match="'</s>' at character 1"):
+        tokjax.encode_result(tokenizer, text)
+    result = tokjax.encode_result(tokenizer, text, allowed_special="all")
+    position = result.tokens.index("</s>")
+    assert result.offsets[position].tolist() == [3, 7]
+    assert result.special_tokens_mask[position] == 1
+    encode = tokenizer.processor.encode
+    assert result.ids.tolist() == [*encode("é"), 2, *encode("low")]
+    assert result.offsets[-1, 1] == 10
+    assert 2 not in encode_text(tokenizer, text).ids
+
+
+def test_the_vocabulary(models):
+    tokenizer = models["unigram with bytes"]
+    assert dict(tokjax.special_tokens(tokenizer)) == {"<unk>": 0, "</s>": 1}
+    assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<call>")) == b"<call>"
+    assert tokjax.id_to_bytes(tokenizer, tokjax.token_to_id(tokenizer, "<0x41>")) == b"<0x41>"
+    size = tokjax.vocab_size(tokenizer)
+    assert [tokjax.id_to_token(tokenizer, i) for i in range(size)] == tokenizer.processor.id_to_piece(
+        list(range(size))
+    )
+    assert repr(tokenizer) == (
+        f"SentencePieceTokenizer(vocab_size={size}, model_type='unigram', normalization='nmt_nfkc', "
+        "special_tokens={'<unk>': 0, '</s>': 1})"
+    )
+    assert {name: model.model_type for name, model in models.items()}["word"] == "word"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_models_are_equal(models, name, tmp_path):
+    tokenizer = models[name]
+    path = tmp_path / "spm.model"
+    path.write_bytes(tokenizer.model_proto)
+    roles = {"eos_token": tokenizer.vocabulary.roles.get("eos")}
+    for again in (
+        pickle.loads(pickle.dumps(tokenizer)),
+        tokjax.sentencepiece(path, **roles),
+        tokjax.sentencepiece(str(path), **roles),
+        tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path)),
+    ):
+        assert again == tokenizer
+        assert hash(again) == hash(tokenizer)
+        assert tokjax.fingerprint(again) == tokjax.fingerprint(tokenizer)
+    other = tokjax.sentencepiece(path, eos_token="auto", bos_token="<unk>")
+    assert other != tokenizer
+    assert tokjax.fingerprint(other) != tokjax.fingerprint(tokenizer)
+
+
+def test_threads_share_one(models):
+    fresh = pickle.loads(pickle.dumps(models["bpe"]))
+    texts = CORPUS * 4
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(lambda text: tokjax.encode_result(fresh, text), texts))
+    assert results == [tokjax.encode_result(models["bpe"], text) for text in texts]
+
+
+def test_truncated_file(models, tmp_path):
+    proto, path = models["all roles"].model_proto, tmp_path / "cut.model"
+    for size in [0, 1, 2, 5, 100, *range(300, len(proto), 997), *range(len(proto) - 200, len(proto) - 2, 13)]:
+        path.write_bytes(proto[:size])
+        with pytest.raises(
+            tokjax.errors.TokenizerFormatError, match="no SentencePiece model, or cut short"
+        ) as error:
+            tokjax.sentencepiece(path)
+        assert str(error.value).startswith(f"{path}: ")
+    with pytest.raises(FileNotFoundError):
+        tokjax.sentencepiece(tmp_path / "absent.model")
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}", b"\x80\x04K\x01.", b"\xff" * 64, b"PK\x03\x04", "é".encode()]
+)
+def test_a_file_of_another_kind(content):
+    with pytest.raises(
+        tokjax.errors.TokenizerFormatError, match=f"the model of {len(content)} bytes: no Sentence"
+    ):
+        tokjax.sentencepiece(content)
+
+
+def test_invalid_model(models):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"pass processor.serialized_model_proto\(\)"
+    ):
+        tokjax.sentencepiece(models["bpe"].processor)
+
+
+def test_a_tokenizer_file_with_another_model(models):
+    described = sentencepiece.to_json(models["bpe"])
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="the field 'model_proto' is missing"):
+        sentencepiece.from_json({"model": "sentencepiece"})
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="make no tokenizer"):
+        sentencepiece.from_json(described | {"model_proto": "no base64!"})
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="make no tokenizer: eos_token is 'x'"):
+        sentencepiece.from_json(described | {"eos_token": "x"})
+
+
+def test_the_library_is_loaded_when_a_model_is():
+    assert (
+        find_loaded_modules(
+            "import tokjax; tokjax.sentencepiece; tokjax.models.sample_encode; tokjax.trainer"
+        )
+        == []
+    )
+
+
+@given(data=st.binary(max_size=40))
+def test_a_message_is_read_or_refused(data):
+    try:
+        fields = list(iter_fields(data))
+    except ValueError:
+        return
+    assert all(isinstance(value, (int, bytes)) for _, value in fields)
+
+
+def test_columns_are_what_was_asked_for(models):
+    batch = tokjax.encode_batch_result(models["bpe"], ["low", ""], return_offsets=False, return_masks=False)
+    assert batch.offsets is None
+    assert batch.ids.dtype == np.int32
+    assert len(tokjax.encode_batch_result(models["bpe"], [])) == 0

@@ -1,0 +1,75 @@
+"""Text from the ids of WordPiece and word-level tokenizers, against Hugging Face's tokenizers."""
+
+import json
+import pickle
+
+import pytest
+from hypothesis import given, strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+import tokjax
+from tests.models.test_wordpiece import OPTIONS, make_wordpieces
+
+
+@pytest.mark.parametrize("name", ["uncased", "other prefix", "no prefix"])
+@given(data=st.data(), skip=st.booleans())
+def test_decoding_is_the_library_s(name, data, skip):
+    ours, theirs = make_wordpieces(name)
+    theirs.decoder = decoders.WordPiece(prefix=OPTIONS[name].get("continuing_prefix", "##"), cleanup=True)
+    rows = data.draw(st.lists(st.lists(st.integers(0, tokjax.vocab_size(ours) - 1), max_size=9), max_size=4))
+    marked = [
+        theirs.decoder.decode([theirs.id_to_token(i) for i in row if i > 4 or not skip]) for row in rows
+    ]
+    assert tokjax.decode_batch(ours, rows, skip_special_tokens=skip) == marked
+    assert [tokjax.decode(ours, row, skip_special_tokens=skip) for row in rows] == marked
+
+
+@given(st.lists(st.lists(st.integers(0, 24), max_size=6), max_size=4))
+def test_cleaning_up_is_the_library_s(rows):
+    tokens = ["[UNK]", "don", "n't", "'", "t", "##'s", "'s", "'ve", "'re", "'m", "not", "do not", "##n't"]
+    tokens += [".", ",", "!", "?", "...", "?!", ".5", "## .", "x . y", "a ' b", "word", "##ing"]
+    ours = tokjax.wordpiece(tokens, special_tokens=["do not"], cleanup=True)
+    theirs = Tokenizer(models.WordPiece(dict(zip(tokens, range(25), strict=True)), unk_token="[UNK]"))
+    theirs.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    theirs.decoder = decoders.WordPiece(cleanup=True)
+    theirs.add_special_tokens(["[UNK]", "do not"])
+    decoded = [theirs.decoder.decode([tokens[i] for i in row]) for row in rows]
+    assert tokjax.decode_batch(ours, rows) == decoded
+    for tokenizer in (tokjax.formats.from_huggingface(theirs), pickle.loads(pickle.dumps(ours))):
+        assert type(tokenizer) is tokjax.models.WordPieceTokenizer
+        assert tokjax.decode_batch(tokenizer, rows) == decoded
+
+
+def test_cleaning_up_comes_from_files_and_goes_to_them(tmp_path):
+    tokens = ["[UNK]", "word", "."]
+    clean, plain = (tokjax.wordpiece(tokens, cleanup=cleanup) for cleanup in (True, False))
+    assert tokjax.fingerprint(clean) != tokjax.fingerprint(plain)
+    for tokenizer, decoded in ((clean, "word."), (plain, "word .")):
+        tokjax.save_tokenizer(tokenizer, tmp_path / "ours.json")
+        assert tokjax.load_tokenizer(tmp_path / "ours.json") == tokenizer
+        tokjax.formats.export_tokenizer(tokenizer, tmp_path / "tokenizer.json", format="huggingface")
+        assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).decode([1, 2]) == decoded
+        assert tokjax.load_tokenizer(tmp_path / "tokenizer.json").cleanup == tokenizer.cleanup
+    described = json.loads((tmp_path / "tokenizer.json").read_text())
+    described["decoder"]["prefix"] = "@@"
+    (tmp_path / "tokenizer.json").write_text(json.dumps(described))
+    other = tokjax.load_tokenizer(tmp_path / "tokenizer.json")
+    assert "its decoder is WordPiece with the prefix '@@'" in other.reason
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="cleanup must be True or False, not 1"):
+        tokjax.wordpiece(tokens, cleanup=1)
+
+
+def test_decoding_words():
+    tokenizer = tokjax.word_level(["[UNK]", "to", "be", "[PAD]"])
+    assert tokjax.decode(tokenizer, [1, 2, 0, 1, 3]) == "to be [UNK] to [PAD]"
+    assert tokjax.decode(tokenizer, [3, 1, 2], skip_special_tokens=True) == "to be"
+    assert tokjax.decode_batch(tokenizer, [[1, 2], [], [2]]) == ["to be", "", "be"]
+    batch = tokjax.encode_batch_result(tokenizer, ["to be", "", "be to"])
+    assert tokjax.decode_batch(tokenizer, batch) == ["to be", "", "be to"]
+    assert tokjax.decode_batch(tokenizer, []) == []
+    with pytest.raises(tokjax.errors.UnknownTokenError, match="no id 9"):
+        tokjax.decode(tokenizer, [1, 9])
+    with pytest.raises(tokjax.errors.UnknownTokenError, match="no id 9"):
+        tokjax.decode_batch(tokenizer, [[1], [9]])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="ids of one text"):
+        tokjax.decode(tokenizer, [[1, 2]])

@@ -1,0 +1,243 @@
+"""Masked language modelling against its oracle, over many draws, and against transformers."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import objectives as oracle
+from tests.support.array_strategies import draw_arrays, draw_integer_arrays, shares
+
+MASK, VOCABULARY = 50, 20
+
+
+def expected_masking(ids, draws, may, words, **options):
+    rows = [
+        oracle.mask_row(*row, {"mask_id": MASK, "pool": range(VOCABULARY), **options})
+        for row in zip(ids.tolist(), draws, may, words, strict=True)
+    ]
+    return [row[0] for row in rows], [row[1] for row in rows]
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 6), shares, shares, shares)
+def test_masked_lm(data, batch, length, probability, mask_share, random_share):
+    shape = (batch, length)
+    random_share = min(random_share, 1 - mask_share)
+    options = {"probability": probability, "mask_share": mask_share, "random_share": random_share}
+    draws = data.draw(draw_arrays((batch, 3, length)))
+    ids, special, mask = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
+    single = [[[i] for i in range(length)]] * batch
+    expected = expected_masking(ids, draws, (special == 0) & (mask == 1), single, **options)
+    found = tokjax.objectives.masked_lm(
+        ids,
+        draws,
+        special_tokens_mask=special,
+        attention_mask=mask,
+        mask_id=MASK,
+        vocab_size=VOCABULARY,
+        **options,
+    )
+    assert (found.ids.tolist(), found.labels.tolist()) == expected
+
+
+@given(st.data(), st.integers(0, 2), st.integers(0, 8), shares)
+def test_masked_lm_of_words(data, batch, length, probability):
+    shape = (batch, length)
+    draws = data.draw(draw_arrays((batch, 3, length)))
+    ids, special, sequences = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
+    words = data.draw(draw_integer_arrays(shape, -1, 2))
+    options = {"probability": probability, "mask_share": 0.5, "random_share": 0.4}
+    pool = [7, 3, 30]
+    expected = expected_masking(
+        ids,
+        draws,
+        special == 0,
+        [oracle.group_words(*row) for row in zip(words.tolist(), sequences.tolist(), strict=True)],
+        pool=pool,
+        **options,
+    )
+    found = tokjax.objectives.masked_lm(
+        ids,
+        draws,
+        special_tokens_mask=special,
+        word_ids=words,
+        sequence_ids=sequences,
+        mask_id=MASK,
+        replacement_ids=pool,
+        **options,
+    )
+    assert (found.ids.tolist(), found.labels.tolist()) == expected
+
+
+def test_whole_word_masking():
+    rng = np.random.default_rng(5)
+    words = np.sort(rng.integers(-1, 40, (500, 100)))
+    ids = rng.integers(0, 1000, words.shape)
+    found = tokjax.objectives.masked_lm(
+        ids,
+        tokjax.objectives.draw_uniform(rng, (500, 3, 100)),
+        mask_id=-5,
+        vocab_size=1000,
+        special_tokens_mask=np.zeros_like(ids),
+        word_ids=words,
+    )
+    chosen = found.labels != -100
+    same = (words[:, 1:] == words[:, :-1]) & (words[:, 1:] >= 0)
+    assert (chosen[:, 1:] == chosen[:, :-1])[same].all()
+    assert not chosen[words == -1].any()
+    assert abs(chosen[words >= 0].mean() - 0.15) < 0.01
+    hidden = (found.ids == -5)[chosen]
+    assert abs(hidden.mean() - 0.8) < 0.01
+    parts = chosen[:, 1:] & chosen[:, :-1] & same
+    alike = (found.ids[:, 1:] == -5) == (found.ids[:, :-1] == -5)
+    assert abs(alike[parts].mean() - (0.8**2 + 0.2**2)) < 0.02  # each token of a word by itself
+
+
+def test_shares_over_many_draws():
+    rng = np.random.default_rng(0)
+    ids = np.full((1000, 1000), 7, np.int32)
+    special = np.zeros_like(ids)
+    special[:, 0] = 1
+    found = tokjax.objectives.masked_lm(
+        ids,
+        tokjax.objectives.draw_uniform(rng, (1000, 3, 1000)),
+        mask_id=MASK,
+        vocab_size=VOCABULARY,
+        special_tokens_mask=special,
+    )
+    chosen = found.labels == 7
+    assert ((found.labels == -100) | chosen).all()
+    assert (found.ids[~chosen] == 7).all()
+    assert not chosen[:, 0].any()
+    n = chosen.sum()
+    assert abs(n / 999_000 - 0.15) < 4 * (0.15 * 0.85 / 999_000) ** 0.5
+    counts = np.bincount(found.ids[chosen], minlength=MASK + 1)
+    expected = np.full(VOCABULARY, 0.1 / VOCABULARY)
+    expected[7] += 0.1
+    for share, count in zip([0.8, *expected], [counts[MASK], *counts[:VOCABULARY]], strict=True):
+        assert abs(count - n * share) < 4 * (n * share) ** 0.5
+
+
+class Replayed:
+    """Stands for the generator of transformers' collator: its trials and numbers come from given draws."""
+
+    def __init__(self, trials, numbers):
+        self.trials, self.numbers = list(trials), numbers
+
+    def binomial(self, *trial, size):
+        assert self.trials[0].shape == size
+        return (self.trials.pop(0) < trial[1]).astype(int)
+
+    def integers(self, **kind):
+        assert (kind["low"], kind["high"], kind["size"]) == (0, VOCABULARY, len(self.numbers))
+        return self.numbers
+
+
+class NamesOnly:
+    """Stands for a tokenizer of transformers."""
+
+    mask_token, mask_token_id = "[MASK]", MASK
+
+    def __len__(self):
+        return VOCABULARY
+
+
+def test_masked_lm_is_that_of_transformers():
+    transformers = pytest.importorskip("transformers")
+    rng = np.random.default_rng(1)
+    ids, special = rng.integers(0, VOCABULARY, (64, 128)), rng.integers(0, 2, (64, 128))
+    draws = tokjax.objectives.draw_uniform(rng, (64, 3, 128))
+    ours = tokjax.objectives.masked_lm(
+        ids, draws, mask_id=MASK, vocab_size=VOCABULARY, special_tokens_mask=special, probability=0.25
+    )
+    collator = transformers.DataCollatorForLanguageModeling(
+        NamesOnly(), mlm_probability=0.25, return_tensors="np"
+    )
+    choosing, treating, replacing = np.moveaxis(draws.astype(np.float64), 1, 0)
+    replaced = (ours.labels != -100) & (treating >= 0.8) & (treating < 0.9)
+    collator.generator = Replayed(
+        [choosing, treating, (treating - 0.8) / 0.2], np.floor(replacing[replaced] * VOCABULARY)
+    )
+    theirs = collator.numpy_mask_tokens(ids.copy(), special_tokens_mask=special)
+    assert replaced.sum() > 50
+    assert ours.ids.tolist() == theirs[0].tolist()
+    assert ours.labels.tolist() == theirs[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mask_id": None}, "mask_id is None"),
+        ({"ignore_index": 2**31}, "ignore_index is 2147483648"),
+        ({"probability": 1.5}, "probability must be a number, from 0 to 1, not 1.5"),
+        ({"mask_share": float("nan")}, "mask_share must be a number"),
+        ({"mask_share": 0.9, "random_share": 0.2}, "are 0.9 and 0.2, more than 1 together"),
+        ({"vocab_size": None}, "give vocab_size or replacement_ids, one of the two.*or random_share=0"),
+        ({"replacement_ids": [1]}, "one of the two"),
+        ({"vocab_size": 0}, "vocab_size must be at least 1, not 0"),
+        ({"vocab_size": None, "replacement_ids": []}, r"at least one id, not shape \(0,\)"),
+        ({"special_tokens_mask": [0, 0, 0]}, r"special_tokens_mask has shape \(3,\), and ids \(2,\)"),
+        ({"attention_mask": [[0, 0]]}, r"attention_mask has shape \(1, 2\), and ids \(2,\)"),
+        ({"word_ids": np.zeros(3, int)}, r"word_ids has shape \(3,\)"),
+        ({"word_ids": np.zeros(2, int), "sequence_ids": np.zeros(1, int)}, r"sequence_ids has shape \(1,\)"),
+    ],
+)
+def test_masked_lm_rejects_invalid_arguments(options, message):
+    given = {"mask_id": 4, "vocab_size": 9, "special_tokens_mask": [0, 0], **options}
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.objectives.masked_lm(np.array([1, 2]), np.zeros((3, 2), np.float32), **given)
+
+
+@pytest.mark.parametrize(
+    ("draws", "message"),
+    [
+        (np.zeros((3, 2)), r"float32 of shape \(3, 2\), not float64 of shape \(3, 2\); .*draw_uniform"),
+        (
+            np.zeros((2, 3), np.float32),
+            r"not float32 of shape \(2, 3\); make them with draw_uniform",
+        ),
+        (jnp.zeros((2, 3)), r"not float32 of shape \(2, 3\)"),
+        (np.ones((3, 2), np.float32), "these go from 1.0 to 1.0"),
+        (np.full((3, 2), -0.5, np.float32), "at least 0 and below 1; these go from -0.5"),
+        (np.full((3, 2), np.nan, np.float32), "from nan to nan"),
+    ],
+)
+def test_draws_that_do_not_fit(draws, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.objectives.masked_lm(
+            np.array([1, 2]), draws, mask_id=4, vocab_size=9, special_tokens_mask=[0, 0]
+        )
+
+
+def test_invalid_id_shapes():
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"ids must have shape \(..., length\), not \(\)"
+    ):
+        tokjax.objectives.prefix_lm(np.int32(3), np.int32(1), np.float32(0))
+
+
+@pytest.mark.parametrize("size", [1, 2, 50_257, 2**24, 2**24 + 3, 2**31 - 1])
+def test_random_ids_stay_below_the_size(size):
+    """float32 rounds 2**24 + 3 up."""
+    draws = np.full((3, 1), 1 - 2**-24, np.float32)
+    options = {"mask_share": 0, "random_share": 1, "special_tokens_mask": [0], "mask_id": 0}
+    draws[0] = 0
+    found = tokjax.objectives.masked_lm(np.array([5]), draws, vocab_size=size, **options)
+    assert size * (1 - 2**-22) - 1 <= found.ids[0] < size
+
+
+def test_all_tokens_may_become_the_mask():
+    ids = np.array([5, 6])
+    draws = np.full((3, 2), 0.99, np.float32)
+    found = tokjax.objectives.masked_lm(
+        ids,
+        draws,
+        mask_id=4,
+        special_tokens_mask=[0, 0],
+        probability=1,
+        mask_share=1,
+        random_share=0,
+    )
+    assert found.ids.tolist() == [4, 4]
+    assert found.labels.tolist() == [5, 6]

@@ -1,0 +1,96 @@
+"""Every objective in NumPy, eager JAX, jit and vmap, with shapes that are empty, and over devices."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support.array_strategies import draw_arrays, draw_integer_arrays
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.numpy_jax_agreement import assert_agrees_in_jax
+
+# Each case has one shape, and its function is one object, so that it is compiled once.
+
+
+def apply_masking(ids, draws, special, mask, words, sequences):
+    masks = {"special_tokens_mask": special, "attention_mask": mask}
+    hidden = tokjax.objectives.masked_lm(ids, draws, mask_id=50, vocab_size=50_257, probability=0.5, **masks)
+    pool = {"replacement_ids": [30, 40, 50], "mask_share": 0.1, "random_share": 0.6}
+    texts = {"word_ids": words, "sequence_ids": sequences}
+    return hidden, tokjax.objectives.masked_lm(
+        ids, draws, mask_id=51, probability=0.9, **masks, **pool, **texts
+    )
+
+
+ANSWERS = partial(tokjax.objectives.assistant_loss_mask, start_ids=[1, 1], end_ids=[0, 2])
+IN_JAX = {
+    "masked": (
+        apply_masking,
+        [draw_arrays((2, 3, 6)) if i == 1 else draw_integer_arrays((2, 6), -1, 1) for i in range(6)],
+    ),
+    "prefix": (
+        tokjax.objectives.prefix_lm,
+        [draw_integer_arrays((3, 5), 0, 9), draw_integer_arrays((3, 5), 0, 1), draw_arrays((3,))],
+    ),
+    "answers": (ANSWERS, [draw_integer_arrays((2, 9), 0, 2)]),
+}
+
+
+@pytest.mark.parametrize("case", IN_JAX)
+@get_max_examples(20)
+@given(data=st.data())
+def test_objectives_are_the_same_in_jax(case, data):
+    function, strategies = IN_JAX[case]
+    arrays = [data.draw(strategy) for strategy in strategies]
+    assert_agrees_in_jax(function, function(*arrays), arrays)
+
+
+MIDDLE_LAST = partial(
+    tokjax.objectives.fill_in_the_middle, prefix_id=101, middle_id=102, suffix_id=103, size=19, rate=0.8
+)
+
+
+@get_max_examples(20)
+@given(draws=draw_arrays((4, 4)))
+def test_the_middle_is_the_same_in_jax(draws):
+    column = np.arange(10, dtype=np.int32)
+    ragged = tokjax.Ragged(
+        column, np.array([0, 5, 5, 7, 10], np.int32), np.stack([column, column], 1), *[column] * 4
+    )
+    assert_agrees_in_jax(MIDDLE_LAST, MIDDLE_LAST(ragged, draws), (ragged, draws))
+
+
+@pytest.mark.parametrize(
+    "shape", [(0, 3), (3, 0), *(pytest.param(x, marks=pytest.mark.slow) for x in ((1,), (2, 1, 3)))]
+)
+def test_the_edges_in_jax(shape):
+    """Shapes with a zero, no or two axes of rows in them."""
+    *rows, length = shape
+    rng = np.random.default_rng(0)
+    ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)
+    mask = np.ones_like(ids)
+    answers = partial(tokjax.objectives.assistant_loss_mask, start_ids=[1], end_ids=[2])
+    assert_agrees_in_jax(answers, answers(ids), (ids,))
+    for function, draw_shape in [
+        (
+            lambda i, m, d: tokjax.objectives.masked_lm(
+                i, d, mask_id=1, vocab_size=9, special_tokens_mask=1 - m, word_ids=i, sequence_ids=m
+            ),
+            (3, length),
+        ),
+        (tokjax.objectives.prefix_lm, ()),
+        (
+            partial(
+                tokjax.objectives.span_corruption,
+                sentinel_ids=[77, 78, 79],
+                eos_id=5,
+                pad_id=6,
+                noise_density=0.5,
+            ),
+            (length,),
+        ),
+    ]:
+        arrays = (ids, mask, tokjax.objectives.draw_uniform(rng, (*rows, *draw_shape)))
+        assert_agrees_in_jax(function, function(*arrays), arrays)

@@ -1,0 +1,349 @@
+"""Span corruption and mixtures of denoisers against T5's definitions."""
+
+import math
+import pickle
+from collections import Counter
+from dataclasses import FrozenInstanceError, replace
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import objectives as oracle
+from tests.support.array_strategies import draw_arrays, draw_integer_arrays
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.numpy_jax_agreement import assert_agrees_in_jax
+from tokjax.objectives import Denoiser
+
+EOS, PAD, START = 50, 51, 52
+SENTINELS = list(range(100, 80, -1))
+corrupt = partial(tokjax.objectives.span_corruption, sentinel_ids=SENTINELS, eos_id=EOS, pad_id=PAD)
+mix = partial(tokjax.objectives.denoising_mixture, sentinel_ids=SENTINELS, eos_id=EOS, pad_id=PAD)
+
+densities = st.sampled_from([0.0, 0.15, 0.3, 0.5, 0.9, 0.999, 1.0])
+span_lengths = st.sampled_from([1.0, 1.5, 2.0, 3.0, 64.0])
+
+
+def check_rows(batch, rows):
+    """The batch holds these inputs and targets, and padding."""
+    for i, (inputs, targets) in enumerate(rows):
+        for sequence, ids, mask in (
+            (inputs, batch.inputs[i], batch.inputs_mask[i]),
+            (targets, batch.targets[i], batch.targets_mask[i]),
+        ):
+            rest = len(ids) - len(sequence)
+            assert ids.tolist() == sequence + [PAD] * rest
+            assert mask.tolist() == [1] * len(sequence) + [0] * rest
+        assert batch.decoder_inputs[i, 1:].tolist() == batch.targets[i, :-1].tolist()
+
+
+def get_tokens(ids, mask):
+    return [id_ for id_, valid in zip(ids, mask, strict=True) if valid]
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 14), densities, span_lengths)
+def test_span_corruption(data, batch, length, density, span_length):
+    ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
+    draws = data.draw(draw_arrays((batch, length)))
+    options = {"noise_density": density, "mean_noise_span_length": span_length}
+    found = corrupt(ids, mask, draws, **options)
+    lengths = tokjax.objectives.span_corruption_lengths(length, **options)
+    assert found.inputs.shape == (batch, lengths.inputs_length)
+    assert found.targets.shape == (batch, lengths.targets_length)
+    texts = [get_tokens(*row) for row in zip(ids.tolist(), mask.tolist(), strict=True)]
+    rows = [
+        oracle.corrupt_row(text, row, density, span_length, SENTINELS, EOS)
+        for text, row in zip(texts, draws, strict=True)
+    ]
+    check_rows(found, rows)
+    assert (found.decoder_inputs[:, 0] == PAD).all()
+    for i, text in enumerate(texts):
+        if text:
+            inputs = get_tokens(found.inputs[i].tolist(), found.inputs_mask[i])
+            targets = get_tokens(found.targets[i].tolist(), found.targets_mask[i])
+            assert oracle.recombine(inputs, targets, SENTINELS, EOS) == text
+
+
+# One shape and one set of options each, so that JAX compiles once for all examples.
+IN_JAX = [
+    (partial(corrupt, noise_density=0.4, mean_noise_span_length=2), 0),
+    pytest.param(
+        partial(corrupt, noise_density=1, mean_noise_span_length=1, inputs_length=20),
+        0,
+        marks=pytest.mark.slow,
+    ),
+    (partial(mix, denoisers=[Denoiser(0.3, 2, mode_id=60), Denoiser(0.5, None), Denoiser(0, 3)]), 1),
+]
+
+
+@pytest.mark.parametrize(("function", "more_draws"), IN_JAX)
+@get_max_examples(30)
+@given(data=st.data())
+def test_noise_is_the_same_in_jax(function, more_draws, data):
+    ids, mask = (data.draw(draw_integer_arrays((2, 9), 0, maximum)) for maximum in (9, 1))
+    draws = data.draw(draw_arrays((2, 9 + more_draws)))
+    assert_agrees_in_jax(function, function(ids, mask, draws), (ids, mask, draws))
+
+
+def test_longer_outputs_are_padded():
+    ids = np.array([[1, 2, 3, 4]])
+    draws = np.zeros((1, 4), np.float32)
+    short = corrupt(ids, ids, draws, decoder_start_id=START)
+    long = corrupt(ids, ids, draws, decoder_start_id=START, inputs_length=9, targets_length=8)
+    assert long.inputs.tolist() == [short.inputs[0].tolist() + [PAD] * 4]
+    assert long.targets.tolist() == [short.targets[0].tolist() + [PAD] * 5]
+    assert long.targets_mask.sum() == short.targets_mask.sum()
+    assert long.decoder_inputs[0, :3].tolist() == [START, *short.targets[0, :2].tolist()]
+
+
+def test_all_masks_are_equally_likely():
+    """Of eight tokens four are noise, in two spans: nine ways."""
+    n = 18_000
+    ids = np.tile(np.arange(8, dtype=np.int32), (n, 1))
+    draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), ids.shape)
+    found = corrupt(ids, np.ones_like(ids), draws, noise_density=0.5, mean_noise_span_length=2)
+    counts = Counter(map(tuple, found.inputs.tolist()))
+    assert len(counts) == 9
+    assert all(abs(count - n / 9) < 4 * (n / 9) ** 0.5 for count in counts.values())
+
+
+def test_density_and_mean_span_length():
+    n, length = 200, 512
+    ids = np.ones((n, length), np.int32)
+    found = tokjax.objectives.span_corruption(
+        ids,
+        ids,
+        tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, length)),
+        sentinel_ids=range(32_099, 31_999, -1),
+        eos_id=EOS,
+        pad_id=PAD,
+    )
+    spans = (found.inputs >= 32_000).sum(1)
+    noise = (found.targets == 1).sum(1)
+    assert (noise == round(0.15 * length)).all()
+    assert (spans == round(round(0.15 * length) / 3)).all()
+    assert (found.targets.max(1) == 32_099).all()
+    first = (found.inputs == 32_099).argmax(1)  # what is kept before the first span
+    assert abs(first.mean() - (length - noise[0]) / spans[0]) < 2.5
+    assert first.min() >= 1
+
+
+@pytest.mark.parametrize(
+    ("density", "span_length"), [(0.15, 3.0), (0.15, 8.0), (0.5, 3.0), (0.5, 64.0), (0.3, 2.5)]
+)
+def test_lengths_are_those_of_t5(density, span_length):
+    options = {"noise_density": density, "mean_noise_span_length": span_length}
+    minimum = int(span_length / density)  # below that T5's helper has no spans, but its mask has one
+    for inputs_length in (*range(minimum, minimum + 300), 512, 1024, 4096):
+        found = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
+        tokens, targets = oracle.t5_random_spans_helper(inputs_length, density, span_length, np.float32)
+        assert found.tokens_length == tokens
+        assert targets - found.targets_length in ({0, 1} if density == 0.5 else {0})
+        assert found == tokjax.objectives.span_corruption_lengths(found.tokens_length, **options)
+        assert found.inputs_length <= inputs_length
+
+
+def test_lengths_that_t5_rounds_in_two_ways():
+    """Its helper has 28 of 190 tokens as noise, in Python's floats, but its mask has 29, in float32."""
+    assert oracle.t5_random_spans_helper(172, 0.15, 3.0, float) == (190, 38)
+    assert tokjax.objectives.compute_input_and_target_lengths(172) == (190, 172, 40)
+    ids = np.ones((1, 190), np.int32)
+    found = corrupt(ids, ids, np.zeros((1, 190), np.float32))
+    assert found.targets_mask.sum() == 29 + 10 + 1
+    for inputs_length in (64, 128, 256, 512, 1024, 2048):
+        tokens, targets = oracle.t5_random_spans_helper(inputs_length, 0.15, 3.0, float)
+        assert tokjax.objectives.compute_input_and_target_lengths(inputs_length) == (
+            tokens,
+            inputs_length,
+            targets,
+        )
+
+
+@given(st.integers(3, 40), st.sampled_from([0.0, 0.1, 0.15, 0.5, 0.8]), span_lengths)
+def test_the_longest_rows_that_fit(inputs_length, density, span_length):
+    options = {"noise_density": density, "mean_noise_span_length": span_length}
+    found = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
+    fitting = [
+        n
+        for n in range(40 * inputs_length)
+        if tokjax.objectives.span_corruption_lengths(n, **options).inputs_length <= inputs_length
+    ]
+    assert max(fitting) - found.tokens_length in ({0, 1} if density == 0.5 else {0})
+
+
+def test_lengths_reject_invalid_arguments():
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="inputs_length must be at least 3, not 2"):
+        tokjax.objectives.compute_input_and_target_lengths(2)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="millions of tokens fit 512 places; choose"):
+        tokjax.objectives.compute_input_and_target_lengths(512, noise_density=1)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="tokens_length must be at least 0, not -1"):
+        tokjax.objectives.span_corruption_lengths(-1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"noise_density": 1.1}, "noise_density must be a number, from 0 to 1, not 1.1"),
+        ({"mean_noise_span_length": 0.5}, "mean_noise_span_length must be .* at least 1, not 0.5"),
+        (
+            {"mean_noise_span_length": math.inf},
+            "must be a number, at least 1, not inf",
+        ),
+        ({"eos_id": None}, "eos_id is None"),
+        ({"pad_id": 2**31}, "pad_id is 2147483648"),
+        ({"decoder_start_id": 1.5}, "decoder_start_id must be an integer"),
+        (
+            {"sentinel_ids": []},
+            r"rows of 40 tokens can have 2 spans of noise, .* has shape \(0,\)",
+        ),
+        ({"sentinel_ids": [7]}, "give at least 2 ids, shorter rows, or a greater mean_noise_span_length"),
+        ({"sentinel_ids": [[7, 8]]}, r"has shape \(1, 2\)"),
+        ({"inputs_length": 36}, "inputs_length is 36, and rows of 40 tokens can need 37; give at least that"),
+        ({"targets_length": 8}, "targets_length is 8, and rows of 40 tokens can need 9.*compute_input_and"),
+        ({"targets_length": 0}, "targets_length is 0"),
+    ],
+)
+def test_span_corruption_rejects_invalid_arguments(options, message):
+    ids, draws = jnp.ones((1, 40), jnp.int32), jnp.zeros((1, 40))
+    for function in (partial(corrupt, **options), jax.jit(partial(corrupt, **options))):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            function(ids, ids, draws)
+
+
+def test_shapes_that_do_not_fit():
+    ids, draws = np.ones((2, 3), int), np.zeros((2, 3), np.float32)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"attention_mask has shape \(3,\)"):
+        corrupt(ids, ids[0], draws)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"float32 of shape \(2, 4\), not"):
+        mix(ids, ids, draws, denoisers=[Denoiser(0.15, 3)])
+
+
+# Mixtures
+
+denoisers = st.builds(
+    Denoiser,
+    noise_density=densities,
+    mean_noise_span_length=st.none() | span_lengths,
+    weight=st.sampled_from([0.5, 1.0, 3.0]),
+    mode_id=st.none() | st.integers(60, 63),
+)
+
+
+def draw_denoisers(draw, kinds):
+    """The first denoiser up to which the weights add up to more than the draw."""
+    total = sum(kind.weight for kind in kinds)
+    return next(
+        i
+        for i in range(len(kinds))
+        if i == len(kinds) - 1 or draw < np.float32(sum(kind.weight for kind in kinds[: i + 1]) / total)
+    )
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 10), st.lists(denoisers, min_size=1, max_size=4))
+def test_denoising_mixture(data, batch, length, kinds):
+    ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
+    draws = data.draw(draw_arrays((batch, length + 1)))
+    found = mix(ids, mask, draws, denoisers=kinds, decoder_start_id=START)
+    chosen = [draw_denoisers(row[-1], kinds) for row in draws]
+    assert found.denoisers.tolist() == chosen
+    rows = [
+        oracle.corrupt_row(
+            get_tokens(*row[:2]),
+            row[2][:-1],
+            kind.noise_density,
+            kind.mean_noise_span_length or math.inf,
+            SENTINELS,
+            EOS,
+            kind.mode_id,
+        )
+        for row, kind in zip(
+            zip(ids.tolist(), mask.tolist(), draws, strict=True), (kinds[i] for i in chosen), strict=True
+        )
+    ]
+    check_rows(found, rows)
+    assert (found.decoder_inputs[:, 0] == START).all()
+
+
+def test_a_mixture_of_one_is_span_corruption():
+    rng = np.random.default_rng(0)
+    ids, mask = rng.integers(0, 9, (5, 30)), rng.integers(0, 2, (5, 30))
+    draws = tokjax.objectives.draw_uniform(rng, (5, 31))
+    mixed = mix(ids, mask, draws, denoisers=[Denoiser(0.3, 2)])
+    alone = corrupt(ids, mask, draws[:, :-1], noise_density=0.3, mean_noise_span_length=2)
+    assert mixed.denoisers.tolist() == [0] * 5
+    for left, right in zip(alone[:-1], mixed[:-1], strict=True):
+        assert left.tolist() == right.tolist()
+
+
+def test_denoisers_are_drawn_by_weight():
+    n = 20_000
+    kinds = [Denoiser(0.15, 3, weight=3), Denoiser(0.5, 3, weight=1), Denoiser(0.25, None, weight=4)]
+    ids = np.ones((n, 8), np.int32)
+    found = mix(ids, ids, tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 9)), denoisers=kinds)
+    counts = np.bincount(found.denoisers)
+    assert (abs(counts - n * np.array([3, 1, 4]) / 8) < 4 * (n / 2) ** 0.5).all()
+
+
+def test_ul2():
+    modes = {3: 70, 8: 70, None: 71, 64: 72}
+    kinds = [
+        replace(kind, mode_id=modes[kind.mean_noise_span_length] if kind.noise_density < 0.5 else 72)
+        for kind in tokjax.objectives.UL2_DENOISERS
+    ]
+    assert len(kinds) == 7
+    n, length = 700, 512
+    ids = np.ones((n, length), np.int32)
+    found = tokjax.objectives.denoising_mixture(
+        ids,
+        ids,
+        tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, length + 1)),
+        denoisers=kinds,
+        sentinel_ids=range(300, 200, -1),
+        eos_id=EOS,
+        pad_id=PAD,
+    )
+    for i, kind in enumerate(kinds):
+        rows = found.denoisers == i
+        noise = int(np.rint(kind.noise_density * length))
+        spans = int(np.rint(noise / kind.mean_noise_span_length)) if kind.mean_noise_span_length else 1
+        assert rows.sum() > 60
+        assert (found.inputs[rows, 0] == kind.mode_id).all()
+        assert (found.inputs_mask[rows].sum(1) == 1 + length - noise + spans + 1).all()
+        assert (found.targets_mask[rows].sum(1) == noise + spans + 1).all()
+
+
+def test_denoisers_are_records():
+    kind = Denoiser(0.15, 3)
+    assert pickle.loads(pickle.dumps(kind)) == kind
+    assert hash(kind) == hash(Denoiser(0.15, 3))
+    with pytest.raises(FrozenInstanceError):
+        kind.weight = 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1.5, 3), "noise_density must be a number, from 0 to 1, not 1.5"),
+        ((0.5, 0), "mean_noise_span_length must be a number, at least 1, not 0"),
+        ((0.5, 3, 0), "weight must be more than 0; leave out"),
+        ((0.5, 3, -1), "weight must be a number, at least 0, not -1"),
+        ((0.5, 3, 1, "R"), "mode_id must be an integer, not 'R'"),
+    ],
+)
+def test_denoisers_reject_invalid_arguments(arguments, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        Denoiser(*arguments)
+
+
+def test_mixtures_reject_invalid_arguments():
+    ids, draws = np.ones((1, 3), int), np.zeros((1, 4), np.float32)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="denoisers is empty; give at least one"):
+        mix(ids, ids, draws, denoisers=[])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"Denoisers, and \(0.15, 3\) is none"):
+        mix(ids, ids, draws, denoisers=[(0.15, 3)])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="inputs_length is 4, .* can need 5"):
+        mix(ids, ids, draws, denoisers=[Denoiser(0.15, 3), Denoiser(0.15, 3, mode_id=4)], inputs_length=4)

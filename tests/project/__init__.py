@@ -1,0 +1,1 @@
+"""Tests of the project: pages, examples, benchmarks, layers, imports."""

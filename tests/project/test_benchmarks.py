@@ -1,0 +1,354 @@
+"""Every suite runs, records keep to the format, and pages are rendered from them. Nothing is timed."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from typer.testing import CliRunner
+
+import tokjax
+from benchmarks.cli import app
+from benchmarks.corpus import fetch_corpus, iter_documents, write_documents
+from benchmarks.environments import make_slow_environment
+from benchmarks.inputs import CACHE_VARIABLE, SEPARATOR, InputError, read_documents, write_ranks
+from benchmarks.names import CURVES
+from benchmarks.packers import BLOCK, compute_fullest_plan
+from benchmarks.record import (
+    RESULTS,
+    Measurement,
+    RecordError,
+    check_record,
+    make_record,
+    read_record,
+    write_record,
+)
+from benchmarks.render import (
+    FRONT_TABLES,
+    PAGES,
+    TABLE_MARKER,
+    TABLE_MARKERS,
+    get_tables,
+    render_page,
+    render_pictures,
+    render_table,
+)
+from benchmarks.sources import find_sources
+from benchmarks.suites import SUITES
+from benchmarks.tables.front import COMPARISONS, make_front_table
+from benchmarks.timing import ProcessError, run_in_process, time_interleaved
+
+ROOT = Path(__file__).parents[2]
+SENTENCE = "The {} fox jumps over {} lazy Dogs, as it's wont to; naïve café №{}. "
+FAST_RUNS = {"short"}
+RUNS = [pytest.param(name, marks=[] if name in FAST_RUNS else [pytest.mark.slow]) for name in SUITES]
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """What is made once is made anew here, and not beside the records."""
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def texts(tmp_path):
+    """A directory with one text of many documents, each of one paragraph."""
+    directory = tmp_path / "texts"
+    directory.mkdir()
+    documents = ["".join(SENTENCE.format(i, i * j, i + j) for j in range(5)) for i in range(80)]
+    (directory / "en.txt").write_text(SEPARATOR.join(documents), encoding="utf-8")
+    return directory
+
+
+@pytest.fixture
+def ranks(tmp_path, plain_tokenizer):
+    ordinary = plain_tokenizer.vocabulary.ordinary
+    path = tmp_path / "own.tiktoken"
+    write_ranks(sorted(ordinary, key=ordinary.__getitem__), path)
+    return path
+
+
+@pytest.fixture
+def small(texts, ranks, tmp_path):
+    """Options of a run that takes seconds."""
+    own = ["--texts", texts, "--ranks", ranks, "--out", tmp_path / "out"]
+    return ["--quick", "--megabytes", 0.03, "--no-install", *own]
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def split_words(result):
+    return " ".join(result.output.split())
+
+
+def example():
+    rounds = {"tokjax": (1.0, 3.0, 2.0), "peer": (4.0, 4.0, 5.0)}
+    measured = [Measurement("task", name, rounds=of_one, reference="peer") for name, of_one in rounds.items()]
+    return make_record("short", ["tokjax"], {"quick": True}, [], measured)
+
+
+@pytest.mark.parametrize("suite", RUNS)
+def test_a_suite_runs_and_its_record_is_rendered(suite, small, tmp_path):
+    done = run(suite, *small)
+    assert done.exit_code == 0, done.output
+    record = read_record(tmp_path / "out" / f"{suite}.json")
+    assert record.benchmark == suite
+    assert record.settings["quick"] is True
+    assert record.versions["tokjax"]
+    assert any(one.rounds for one in record.measurements)
+    assert record.inputs
+    assert all(len(one.sha256) == 64 and one.bytes > 0 for one in record.inputs)
+    for name, (benchmark, _) in TABLE_MARKERS.items():
+        if benchmark == suite:
+            assert render_table(name, tmp_path / "out").splitlines()[-1] in done.output
+
+
+@pytest.mark.slow
+def test_failed_suite_is_reported_and_others_run(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.suites.kinds.VOCAB_SIZE", "many")
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    monkeypatch.delitem(sys.modules, "benchmarks.suites.tokenizers", raising=False)
+    done = run("kinds", "tokenizers", "short", *small)
+    assert done.exit_code == 1
+    assert "kinds failed: TypeError:" in split_words(done)
+    assert "tokenizers left out: sentencepiece is not installed; pip install" in split_words(done)
+    assert "1 of 3 suites done" in split_words(done)
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["short.json"]
+
+
+@pytest.mark.slow
+def test_contenders_that_are_not_installed_are_named(small, tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.contenders.find_spec", lambda package: package != "tiktoken" or None)
+    done = run("growth", *small)
+    assert done.exit_code == 0, done.output
+    assert "tiktoken is not installed |" in done.output
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    done = run("short", *small)
+    assert done.exit_code == 1
+    assert "short left out: tiktoken is not installed" in split_words(done)
+
+
+def test_suites_are_listed():
+    done = run("--list")
+    assert done.exit_code == 0
+    assert [line.split()[0] for line in done.output.splitlines()] == list(SUITES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["nosuch"], "error: there is no suite 'nosuch'; there are encode, short,"),
+        (["short", "--texts", "texts", "--ranks", "none"], "error: there is no file none; give one in"),
+        (
+            ["short", "--texts", "empty"],
+            "error: empty has no *.txt files; make some with: python -m benchmarks",
+        ),
+        (["short", "--texts", "texts", "--ranks", "bad"], "error: bad is not in tiktoken's format:"),
+        (["short", "--texts", "texts", "--ranks", "few"], "error: few has 1 tokens; the 256 bytes"),
+        (["short", "--megabytes", "-1"], "error: --megabytes must be above 0, not -1"),
+    ],
+)
+def test_usage_errors(arguments, said, texts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "bad").write_text("not ranks at all\n")
+    (tmp_path / "few").write_text("YQ== 0\n")
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert said in split_words(done)
+
+
+def test_runs_without_local_files(monkeypatch):
+    documents = [SENTENCE * 40, "x = 1\n" * 50]
+    monkeypatch.setattr("benchmarks.sources.iter_code_documents", lambda: iter(documents))
+    sources = find_sources(None, None, own_megabytes=0.05)
+    assert sources.main == "code"
+    assert sorted(read_documents(sources.texts["code"])) == sorted(documents)
+    assert "trained by tokjax on the text 'code'" in sources.ranks_note
+    monkeypatch.setattr(
+        "benchmarks.sources.iter_code_documents", lambda: pytest.fail("they are there already")
+    )
+    assert find_sources(None, None, own_megabytes=0.05) == sources
+
+
+def test_documents_are_read_as_they_were_written(tmp_path):
+    path = write_documents(tmp_path / "x.txt", ["a", " ", f"no {SEPARATOR}", "ü\r\n", "c"], 100)
+    assert sorted(read_documents(path)) == ["a", "c", "ü\r\n"]
+
+
+def test_a_package_becomes_documents(tmp_path):
+    pages = tmp_path / "usr" / "share" / "man" / "man1"
+    pages.mkdir(parents=True)
+    (pages / "ls.1").write_text("list")
+    (tmp_path / "a.html").write_text("<html><body><p>1 &lt; 2</p><script>no</script></body></html>")
+    (tmp_path / "program").write_bytes(b"\x7fELF")
+    assert list(iter_documents(tmp_path)) == ["1 < 2", "list"]
+
+
+def test_texts_need_the_tools_of_debian(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.corpus.shutil.which", lambda _: None)
+    with pytest.raises(InputError, match="apt-get and dpkg, which are not here"):
+        fetch_corpus(tmp_path, 1, print)
+
+
+def test_subprocess_returns_result_or_error():
+    assert run_in_process("benchmarks.names:format_run_name", {"contender": "x", "threads": 2}) == "x; 2"
+    with pytest.raises(ProcessError, match="format_run_name failed: TypeError"):
+        run_in_process("benchmarks.names:format_run_name", {"nobody": 1})
+
+
+@pytest.mark.slow
+def test_failed_environment_is_reported_and_removed(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", os.devnull)
+    with pytest.raises(InputError, match="pip can't install transformers"):
+        make_slow_environment(print)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_rounds_are_interleaved():
+    called = []
+    seconds = time_interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2)
+    assert called == list("ababab")
+    assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
+    called.clear()
+    seconds = time_interleaved({name: lambda name=name: called.append(name) for name in "ab"}, 2, twice=True)
+    assert called == list("abaabbaabb")
+    assert {name: len(rounds) for name, rounds in seconds.items()} == {"a": 2, "b": 2}
+
+
+@given(st.lists(st.integers(1, 3 * BLOCK), min_size=1, max_size=40))
+def test_plans_stay_below_the_bound(lengths):
+    lengths = np.array(lengths)
+    plan = tokjax.packing.plan_packing(lengths, BLOCK, "best_fit", overlong="split")
+    assert plan.fill_rate <= compute_fullest_plan(lengths) + 1e-12
+
+
+def test_the_bound_of_plans():
+    halves, rest = [BLOCK // 2 + 1] * 10, [BLOCK // 2 - 1] * 10
+    assert compute_fullest_plan(np.array(halves)) == pytest.approx((BLOCK // 2 + 1) / BLOCK)
+    assert compute_fullest_plan(np.array(halves + rest)) == 1
+    assert compute_fullest_plan(np.array([*halves, *rest, 1])) == pytest.approx(
+        (10 * BLOCK + 1) / (11 * BLOCK)
+    )
+    assert compute_fullest_plan(np.array([3 * BLOCK])) == 1
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.json")), ids=lambda path: path.stem)
+def test_committed_records_keep_to_the_format(path, tmp_path):
+    record = read_record(path)
+    assert record.benchmark == path.stem
+    assert path.stem in SUITES
+    assert record.settings["quick"] is False
+    assert write_record(record, tmp_path).read_text() == path.read_text()
+
+
+def test_medians_and_ratios_follow_from_rounds(tmp_path):
+    record = example()
+    assert [(one.median, one.ratio) for one in record.measurements] == [(2.0, 0.5), (4.0, 1.0)]
+    assert read_record(write_record(record, tmp_path)) == record
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"median": 3.0}, "the median is 3.0, but 2.0 by the rounds"),
+        ({"ratio": 0.4}, "the ratio is 0.4, but 0.5 by the rounds"),
+        ({"unit": "furlongs"}, "the unit 'furlongs' is none of s, MB"),
+        ({"left_out": "lost"}, "either a median or a reason"),
+        ({"rounds": (-1.0,), "median": -1.0, "ratio": -0.25}, "a round is negative"),
+        ({"contender": "peer", "ratio": 1.0}, "was measured twice"),
+    ],
+)
+def test_inconsistent_records_are_rejected(change, said):
+    record = example()
+    first, second = record.measurements
+    with pytest.raises(RecordError, match=said):
+        check_record(replace(record, measurements=(replace(first, **change), second)))
+
+
+def test_invalid_records_are_rejected(tmp_path):
+    path = tmp_path / "short.json"
+    path.write_text(json.dumps({"benchmark": "short", "inputs": []}))
+    with pytest.raises(RecordError, match=r"short\.json is no record of a benchmark"):
+        read_record(path)
+
+
+def test_all_markers_are_in_a_page():
+    found = {match["name"] for page in PAGES for match in TABLE_MARKER.finditer(page.read_text())}
+    assert found == {*TABLE_MARKERS, *FRONT_TABLES}
+
+
+def test_only_the_marker_is_replaced(tmp_path):
+    page = "before\n<!-- short -->\nold\n<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n"
+    assert "Not measured yet: `python -m benchmarks short`." in render_page(page, tmp_path)
+    write_record(example(), tmp_path)
+    filled = render_page(page, tmp_path)
+    assert "| task | 2000000.0 (0.5) | 4000000.0 (1.0) |" in filled
+    assert filled.startswith("before\n<!-- short -->\n| one text | tokjax | peer |")
+    assert filled.endswith("<!-- end -->\nbetween\n<!-- other -->\nkept\n<!-- end -->\n")
+    assert render_page(filled, tmp_path) == filled
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("matplotlib")
+def test_pictures_are_the_same_each_time(tmp_path):
+    points = [
+        Measurement(task, "tokjax", measure="cold", rounds=(at / 1e6,), at=at)
+        for task in CURVES
+        for at in (1000, 10_000)
+    ]
+    write_record(make_record("curves", ["tokjax"], {"quick": True}, [], points), tmp_path)
+    first, second = (render_pictures(tmp_path, tmp_path / name) for name in ("one", "two"))
+    assert len(first) == len(CURVES)
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+    assert f"![{CURVES[0].capitalize()}" in get_tables("curves", tmp_path)
+    assert render_pictures(tmp_path / "nowhere", tmp_path / "three") == []
+
+
+def test_it_starts_as_a_program():
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks", "--list"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("encode ")
+
+
+def test_front_table_shows_measurements(tmp_path):
+    reported = make_front_table(RESULTS)
+    ours, theirs = (
+        next(
+            one.median
+            for one in read_record(RESULTS / "encode.json").of("warm", task="en")
+            if one.contender == f"{library}, ids; 1"
+        )
+        for library in ("tokjax", "tiktoken")
+    )
+    assert f"tiktoken {theirs / ours:.2g};" in reported
+    assert reported.count("\n| ") == len(COMPARISONS)
+    headlines = make_front_table(RESULTS, only_headlines=True)
+    assert headlines.count("\n| ") == 4
+    assert set(headlines.splitlines()[2:6]) < set(reported.splitlines())
+    (tmp_path / "encode.json").write_text((RESULTS / "encode.json").read_text())
+    alone = make_front_table(tmp_path)
+    assert "gigatoken" in alone
+    assert "transformers" not in alone
+
+
+@pytest.mark.slow
+def test_partial_records_are_not_published(texts, ranks, tmp_path):
+    arguments = ["short", "--texts", str(texts), "--ranks", str(ranks), "--rounds", "1"]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "cache" / "own" / "short.json").exists()
+    refused = CliRunner().invoke(app, [*arguments, "--out", str(ranks)])
+    assert refused.exit_code == 1
+    assert "--out is no directory" in refused.output

@@ -1,0 +1,119 @@
+"""The drawings of the docs are well-formed, always the same, and show all that they are to show."""
+
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+import tokjax
+from docs.drawings.__main__ import PICTURES
+from docs.drawings.blocks import draw_batches, draw_columns
+from docs.drawings.layers import draw_layers, draw_uses, read_packages, read_uses
+from docs.drawings.masks import draw_masks
+from docs.drawings.svg import FAINT, PALETTE, Svg
+from docs.drawings.tokens import TEXTS, draw_overview
+from tests.support.import_layers import iter_modules
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def make_drawing():
+    svg = Svg(100, 50.125, "two <boxes>")
+    svg.rectangle(0, 1 / 3, 10, 10, fill="#fff", hint="a & b")
+    svg.text(5, 5, "<|endoftext|>", anchor="middle", monospace=True)
+    svg.line(0, 0, 10, 0, dashed=True)
+    return str(svg)
+
+
+def get_texts(drawing):
+    return [element.text for element in ElementTree.fromstring(drawing).iter(f"{SVG}text")]
+
+
+def get_fills(drawing):
+    return [element.attrib["fill"] for element in ElementTree.fromstring(drawing).iter(f"{SVG}rect")]
+
+
+def get_hints(drawing):
+    return [element.text for element in ElementTree.fromstring(drawing).iterfind(f"{SVG}rect/{SVG}title")]
+
+
+def test_an_svg_is_xml_that_holds_what_was_drawn():
+    root = ElementTree.fromstring(make_drawing())
+    assert root.attrib["viewBox"] == "0 0 100 50.12"
+    assert root.find(f"{SVG}title").text == "two <boxes>"
+    assert root.find(f"{SVG}rect").attrib["y"] == "0.33"
+    assert root.find(f"{SVG}rect/{SVG}title").text == "a & b"
+    assert root.find(f"{SVG}text").text == "<|endoftext|>"
+    assert root.find(f"{SVG}line").attrib["stroke-dasharray"] == "4 3"
+
+
+def test_an_svg_is_the_same_each_time():
+    assert make_drawing() == make_drawing()
+    assert "\n" not in make_drawing()
+
+
+def test_all_packages_are_drawn():
+    drawn = get_texts(draw_layers())
+    assert {name.split(".", maxsplit=1)[0] for name in iter_modules()} <= set(drawn)
+    assert sum(package.files for package in read_packages()) == len(iter_modules())
+
+
+@pytest.mark.slow
+def test_the_matrix_has_all_imports():
+    drawn = get_texts(draw_uses())
+    assert sum(int(number) for number in drawn if number.isdigit()) == sum(
+        count for (user, _), count in read_uses().items() if not user.startswith("layer")
+    )
+    assert f"models imports pretokenize: {read_uses()['models', 'pretokenize']}" in get_hints(draw_uses())
+
+
+ROWS = [[11, 12, 13], [21, 22], [31]]
+
+
+def test_batch_cells_have_document_colours():
+    rows = tokjax.ragged_from_rows(ROWS)
+    padded, packed = (
+        tokjax.collate_padded_batch(rows, pad_id=0),
+        tokjax.pack_blocks(rows, block_size=4, pad_id=0),
+    )
+    drawing = draw_batches("both", {"padded": padded, "packed": packed})
+    expected = ["padded", *padded.ids.ravel().tolist(), "packed", *packed.ids.ravel().tolist()]
+    assert get_texts(drawing) == list(map(str, expected))
+    a, b, c = PALETTE[:3]
+    assert get_fills(drawing) == [a, a, a, b, b, "none", c, "none", "none", a, a, a, b, b, c, "none", "none"]
+
+
+def test_the_columns_of_blocks_are_drawn_with_their_names():
+    packed = tokjax.pack_blocks(tokjax.ragged_from_rows(ROWS), block_size=4, pad_id=0)
+    drawn = get_texts(draw_columns("columns", packed))
+    assert drawn.count("labels") == packed.ids.shape[0] == 2
+    labels = packed.causal_lm_labels()[1].tolist()
+    assert drawn[-4:] == list(map(str, labels))
+
+
+def test_a_mask_has_a_colour_where_it_is_true():
+    segments = np.array([1, 2, 0])
+    masks = {"see": tokjax.masks.segment_mask(segments), "causal": tokjax.masks.causal_mask(3)}
+    drawing = draw_masks("two masks", masks, segments)
+    a, b, no, grey = PALETTE[0], PALETTE[1], "none", FAINT
+    assert get_fills(drawing) == [a, no, no, no, b, no, no, no, grey, a, no, no, a, b, no, a, b, grey]
+    assert get_texts(drawing) == ["see", "causal"]
+
+
+def test_a_mask_of_keys_holds_for_each_query():
+    drawing = draw_masks("padding", {"padding": tokjax.masks.padding_mask(np.array([1, 0]))})
+    assert get_fills(drawing) == [PALETTE[0], "none"] * 2
+
+
+@pytest.mark.parametrize("path", PICTURES, ids=lambda path: path.name)
+def test_pictures_are_those_that_the_code_draws(path):
+    assert path.read_text(encoding="utf-8") == PICTURES[path]() + "\n", "run: python -m docs.drawings"
+
+
+def test_the_overview_shows_each_token_and_both_batches():
+    drawn = get_texts(draw_overview())
+    assert "padded: 24 places for 17 tokens" in drawn
+    assert "packed: 18 places" in drawn
+    assert drawn.count("257") == 3 * len(TEXTS)  # the EOS of each text, padded and packed
+    assert "␣\\xf0\\x9f\\x99" in drawn
+    assert "'\\\\x83', id 131, bytes [15, 16)" in get_hints(draw_overview())

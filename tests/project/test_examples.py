@@ -1,0 +1,24 @@
+"""The examples are programs: what holds for all of them."""
+
+import pytest
+
+from tests.support.example_runner import EXAMPLES, PROGRAMS, run_example
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_help(program):
+    done = run_example(program, "--help")
+    assert done.returncode == 0
+    assert "usage" in done.stdout.casefold()
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
+def test_all_programs_are_run_by_tests(program):
+    tests = EXAMPLES.parent.glob("tests/test_examples*.py")
+    assert any(f'run_example("{program.name}"' in path.read_text("utf-8") for path in tests)
+
+
+@pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
+def test_programs_are_short(path):
+    assert len(path.read_text("utf-8").splitlines()) < 120

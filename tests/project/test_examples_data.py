@@ -1,0 +1,100 @@
+"""The examples of pipelines, processes, clusters and types of one's own are programs: run them, in small."""
+
+import re
+
+import pytest
+from hypothesis import given
+
+import tokjax
+from tests.support.example_runner import load_example, run_example
+from tests.support.text_strategies import byte_strings, hard_texts
+from tokjax.core.utf8 import to_utf8
+
+SOURCE = '''def read_http(first_line):
+    """Read the first line of a response."""
+    status_code = parseStatus(first_line)
+    return status_code, first_line
+
+'''
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Forty documents of Python source, of which no two are the same."""
+    path = tmp_path / "corpus.txt"
+    documents = [f"# {i}\n" + SOURCE.replace("status", f"status_{i}") * 4 for i in range(40)]
+    path.write_text("<|endoftext|>".join(documents), encoding="utf-8")
+    return path
+
+
+@pytest.mark.slow
+def test_dask_corpus(tmp_path, corpus):
+    small = ["--directory", tmp_path / "run", "--vocab-size", 300]
+    done = run_example("dask_corpus.py", "--corpus", corpus, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert re.search(r"on the cluster: .* s, [1-9]\d* tasks of [12] workers", done.stdout)
+    assert re.search(r"all 5 files .* byte for byte", done.stdout)
+    tokenizer = tokjax.load_tokenizer(tmp_path / "run" / "cluster" / "tokenizer.json")
+    dataset = tokjax.open_dataset(tmp_path / "run" / "cluster" / "dataset", tokenizer)
+    assert tokjax.vocab_size(tokenizer) == 300
+    assert dataset.num_documents == 40
+    assert tokjax.decode(tokenizer, dataset[7][:-1]).startswith("# 7\ndef read_http")
+
+
+@pytest.mark.slow
+def test_grain_pipeline(tmp_path, corpus):
+    small = ["--vocab-size", 300, "--length", 32, "--batch-size", 8, "--steps", 30]
+    done = run_example("grain_pipeline.py", "--corpus", corpus, "--directory", tmp_path / "run", *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "resumed: 15 of 15 batches are those of the run that was not interrupted" in done.stdout
+    nats, usual = map(float, re.search(r"nats a token: (.+); .* alone: (.+)", done.stdout).groups())
+    assert nats < usual
+
+
+@pytest.mark.slow
+def test_multi_host(tmp_path, corpus):
+    small = ["--directory", tmp_path / "run", "--steps", 6, "--processes", 2, 1]
+    done = run_example("multi_host.py", "--corpus", corpus, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    first, last = map(float, re.search(r"loss (.+) to (.+) in one process", done.stdout).groups())
+    assert last < first
+
+
+@pytest.mark.slow
+def test_your_own_tokenizer(tmp_path, corpus):
+    small = ["--directory", tmp_path / "run", "--vocab-size", 300]
+    done = run_example("your_own_tokenizer.py", "--corpus", corpus, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passes 13 checks" in done.stdout
+    own, bpe = (float(share) for share in re.findall(r"token, (.+)% of words", done.stdout))
+    assert own == 100 > bpe
+
+
+@pytest.fixture(scope="module")
+def name_parts():
+    with pytest.MonkeyPatch.context() as patch:
+        return load_example("your_own_tokenizer", patch).name_parts([SOURCE], 300)
+
+
+@given(text=hard_texts | byte_strings)
+def test_custom_tokenizer_is_lossless(name_parts, text):
+    result = tokjax.encode_result(name_parts, text, disallowed_special=())
+    assert tokjax.decode_bytes(name_parts, result.ids, skip_special_tokens=True) == to_utf8(text)
+    for id_, span in zip(result.ids[:-1].tolist(), result.offsets, strict=False):
+        assert tokjax.offsets.span_bytes(text, span) == tokjax.id_to_bytes(name_parts, id_)
+
+
+def test_custom_tokenizer_splits_names(name_parts):
+    result = tokjax.encode_result(name_parts, " parseStatus(first_line)", add_special_tokens=False)
+    assert [t for t in result.tokens if t.strip("_()")] == [" parse", "Status", "first", "line"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "your_own_tokenizer"])
+def test_missing_corpus(tmp_path, program):
+    failed = run_example(
+        f"{program}.py", "--corpus", tmp_path / "missing.txt", "--directory", tmp_path / "run"
+    )
+    assert failed.returncode == 1
+    assert re.search(r"^error: .*missing\.txt", failed.stderr, re.MULTILINE)
+    assert "Traceback" not in failed.stderr

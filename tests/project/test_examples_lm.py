@@ -1,0 +1,205 @@
+"""The examples that fit language models are programs: run them, in small."""
+
+import random
+import re
+
+import pytest
+
+from tests.support.example_runner import run_example
+
+SENTENCES = [
+    f"{who} {what} on the {where} ."
+    for who in ("the cat", "a dog")
+    for what in ("sat", "slept")
+    for where in ("mat", "log")
+]
+
+
+def write_documents(path, documents):
+    path.write_text("<|endoftext|>".join(documents), encoding="utf-8")
+    return path
+
+
+@pytest.fixture
+def sentences(tmp_path):
+    """Paragraphs of one to three sentences, ten a document."""
+    draw = random.Random(0)
+    documents = [
+        "\n\n".join(" ".join(draw.choices(SENTENCES, k=draw.choice([1, 2, 3]))) for _ in range(10))
+        for _ in range(40)
+    ]
+    return write_documents(tmp_path / "sentences.txt", documents)
+
+
+@pytest.fixture
+def functions(tmp_path):
+    """Python source, in which functions do what their names say."""
+    documents = [
+        "\n\n".join(
+            f'def {verb}_{noun}(path):\n    """{verb.title()} the {noun} of a path."""\n    return {i}\n'
+            for verb in ("read", "write", "find", "close")
+            for noun in (f"name{i}", "size", "owner")
+        )
+        for i in range(40)
+    ]
+    return write_documents(tmp_path / "functions.py", documents)
+
+
+SMALL = ("--megabytes", 0.3, "--vocab-size", 400, "--length", 32, "--steps", 20)
+
+
+def parse_losses(shown):
+    """The steps, and the columns of losses, of the table that a program has printed."""
+    lines = shown.splitlines()
+    rows = [line.split() for line in lines[lines.index("compiling the training step") + 2 :]]
+    rows = [row for row in rows if row[0].isdigit()]
+    return [int(row[0]) for row in rows], [float(row[1]) for row in rows], [float(row[2]) for row in rows]
+
+
+@pytest.mark.slow
+def test_train_lm(tmp_path, functions):
+    done = run_example("train_lm.py", "--directory", tmp_path, "--corpus", functions, *SMALL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps, training, held_out = parse_losses(done.stdout)
+    assert (steps[0], steps[-1]) == (1, 20)
+    assert training[-1] < training[0]
+    before, after = re.search(r"bits per byte: (.+) before training, (.+) after", done.stdout).groups()
+    assert (float(before), float(after)) == (held_out[0], held_out[-1])
+    assert 1 < held_out[-1] < held_out[0] < 8
+    expected = ["reading the corpus", "training a tokenizer with 400 tokens", "writing the dataset"]
+    assert [text for text in expected if text not in done.stdout] == []
+
+
+@pytest.mark.slow
+def test_train_lm_as_the_readme_runs_it(tmp_path):
+    done = run_example("train_lm.py", "--directory", tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    steps, _, held_out = parse_losses(done.stdout)
+    assert len(steps) > 5
+    assert held_out[-1] < held_out[0] - 0.8
+
+
+@pytest.mark.slow
+def test_train_lm_again(tmp_path, sentences):
+    first = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--steps", 1)
+    assert "no dataset of these texts yet" in first.stdout
+    second = run_example("train_lm.py", "--directory", tmp_path, *SMALL, "--learning-rate", 0)
+    assert second.returncode == 1
+    assert second.stderr.endswith("the loss did not fall\n")
+    assert "using the dataset of an earlier run" in second.stdout
+    others = ["--vocab-size", 300, "--corpus", sentences, "--steps", 1]
+    third = run_example("train_lm.py", "--directory", tmp_path, *SMALL, *others)
+    assert "no dataset of these texts yet" in third.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "corpus"),
+    [
+        ("train_lm.py", "missing.txt"),
+        ("train_lm.py", "."),
+        ("train_lm.py", "tiny.txt"),
+        ("finetune_packed.py", "tiny.txt"),
+        ("masked_lm.py", "tiny.txt"),
+        ("span_corruption.py", "tiny.txt"),
+        ("pipeline.py", "tiny.txt"),
+    ],
+)
+def test_no_corpus(tmp_path, name, corpus):
+    (tmp_path / "tiny.txt").write_text("tiny")
+    done = run_example(name, "--corpus", tmp_path / corpus)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.slow
+def test_invalid_options_are_rejected_first(tmp_path, sentences):
+    (tmp_path / "file").touch()
+    for arguments, error in {
+        ("--megabytes", "nan"): "megabytes is nan; pass how much text to read, such as 8",
+        ("--megabytes", "0"): "megabytes is 0.0; pass how much text to read, such as 8",
+        ("--corpus", sentences, "--directory", tmp_path / "file" / "run"): str(tmp_path / "file"),
+    }.items():
+        done = run_example("train_lm.py", *arguments)
+        assert done.returncode == 1
+        assert done.stderr.startswith("error: ")
+        assert error in done.stderr
+        assert "counting" not in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("corpus", "count"), [("sentences", 0), ("functions", 456)])
+def test_finetune_on_no_conversations(request, corpus, count):
+    path = request.getfixturevalue(corpus)
+    done = run_example("finetune_packed.py", "--corpus", path, "--vocab-size", 300, "--length", 8)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"error: the corpus is too small: it has {count} functions with docstrings, and no "
+        "conversation about one has 8 tokens or fewer"
+    )
+
+
+@pytest.mark.slow
+def test_finetune_packed(functions):
+    small = ["--vocab-size", 300, "--length", 192, "--batch-size", 4, "--steps", 30]
+    done = run_example("finetune_packed.py", "--corpus", functions, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = [
+        [cell.strip().replace(",", "") for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines()
+    ]
+    losses = {row[0]: float(row[3]) for row in rows if row}
+    tokens = {row[0]: int(row[2]) for row in rows if row and row[2]}
+    assert losses["packed rows"] < losses["padded rows"] < losses["nothing"]
+    assert 2 * tokens["padded rows"] < tokens["packed rows"] <= 30 * 4 * 192
+
+
+@pytest.mark.slow
+def test_masked_lm(sentences):
+    small = ["--vocab-size", 60, "--length", 16, "--batch-size", 16, "--steps", 60]
+    done = run_example("masked_lm.py", "--corpus", sentences, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    right, baseline = map(
+        float, re.search(r"said right: (.+)%; most frequent token: (.+)%", done.stdout).groups()
+    )
+    assert baseline < right - 10
+    assert "a paragraph: [CLS]" in done.stdout
+    assert "[MASK]" in done.stdout
+
+
+@pytest.mark.slow
+def test_span_corruption(sentences):
+    small = ["--vocab-size", 380, "--length", 32, "--batch-size", 16, "--steps", 60]
+    done = run_example("span_corruption.py", "--corpus", sentences, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    losses = re.search(r"nats a token of spans: (.+); by counts of tokens: (.+)", done.stdout).groups()
+    assert 0 < float(losses[0]) < float(losses[1]) - 0.2
+    shown = re.search(r"inputs: (.*)</s>\ntargets: (.*)</s>", done.stdout, re.DOTALL).groups()
+    sentinels = [re.findall("<extra_id_[0-9]+>", text) for text in shown]
+    assert sentinels[0] == sentinels[1] != []
+
+
+@pytest.mark.slow
+def test_span_corruption_in_few_steps(sentences):
+    done = run_example("span_corruption.py", "--corpus", sentences, "--vocab-size", 380, "--steps", 1)
+    assert done.returncode == 1
+    assert done.stderr.endswith("no better than the counts of tokens\n")
+
+
+@pytest.mark.slow
+def test_pipeline(sentences):
+    small = ["--vocab-size", 280, "--batch-size", 8, "--steps", 40]
+    done = run_example("pipeline.py", "--corpus", sentences, *small)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "CausalLMBatch: 8 rows of" in done.stdout
+    traces, boundaries = re.search(r"(\d+) traces, for a ladder of \[(.*)\]", done.stdout).groups()
+    assert 1 < int(traces) <= len(boundaries.split(", "))
+    before, after = re.search(r"nats a token: (.+) before, (.+) after", done.stdout).groups()
+    assert float(after) < float(before) - 1
+
+
+@pytest.mark.slow
+def test_pipeline_on_fewer_paragraphs_than_a_batch_takes(sentences):
+    done = run_example("pipeline.py", "--corpus", sentences, "--batch-size", 21, "--vocab-size", 280)
+    assert done.returncode == 1
+    assert done.stderr.endswith("error: the corpus is too small: a batch takes 21 paragraphs\n")

@@ -1,0 +1,85 @@
+"""A module imports only from lower layers, or from its own package without a cycle."""
+
+import ast
+
+import pytest
+
+from tests.support.import_layers import ERRORS, LAYERS, get_layer, iter_modules, parse_imports, read_imports
+
+EXTRAS = {"matplotlib", "jinja2"}
+
+
+def find_violations(graph):
+    """Returns imports from a higher layer, or from another package of the same layer."""
+    found = []
+    for name, targets in graph.items():
+        package = name.split(".")[0]
+        for target in targets:
+            other = target.split(".")[0]
+            if package == "cli" and other == "__init__":
+                continue  # the commands use the public names, as users do
+            if get_layer(target) > get_layer(name) or (
+                get_layer(target) == get_layer(name) and package != other and target != ERRORS
+            ):
+                found.append(f"{name} (layer {get_layer(name)}) imports {target} (layer {get_layer(target)})")
+    return found
+
+
+def find_cycle(graph):
+    """Returns a cycle of imports, or `None`."""
+    done, path = set(), []
+
+    def visit(name):
+        if name in path:
+            return path[path.index(name) :]
+        if name in done:
+            return None
+        path.append(name)
+        for target in sorted(graph.get(name, ())):
+            if found := visit(target):
+                return found
+        done.add(path.pop())
+        return None
+
+    return next((found for name in sorted(graph) if (found := visit(name))), None)
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return read_imports()
+
+
+def test_every_package_has_a_layer():
+    assert {name.split(".")[0] for name in iter_modules()} == set(LAYERS)
+
+
+def test_no_import_goes_to_a_higher_layer(graph):
+    assert find_violations(graph) == []
+
+
+def test_imports_have_no_cycle(graph):
+    inner = {
+        name: {t for t in targets if t != "__init__"} for name, targets in graph.items() if name != "__init__"
+    }
+    assert find_cycle(inner) is None
+
+
+def test_extras_are_imported_in_one_place():
+    for name, path in iter_modules().items():
+        imported = {
+            alias.name.split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, (ast.Import, ast.ImportFrom))
+            for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
+        }
+        assert not imported & EXTRAS, f"{name} imports an extra; use _util.optional_imports.import_optional"
+
+
+def test_the_check_finds_violations():
+    known = {"core.offsets": None, "datasets.writer": None, "models.wordpiece": None, "encoding.bulk": None}
+    source = "def f():\n    from tokjax.datasets import writer"
+    assert parse_imports(source, "core.offsets", known) == {"datasets.writer"}
+    assert find_violations({"core.offsets": {"datasets.writer"}}) != []
+    assert find_violations({"models.wordpiece": {"encoding.bulk"}}) != []
+    assert find_violations({"_util.files": {"core.errors"}}) == []
+    assert find_cycle({"a": {"b"}, "b": {"a"}}) == ["a", "b"]

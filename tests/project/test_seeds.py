@@ -1,0 +1,143 @@
+"""The printed results of the documents that the project comes from, 0-based and `(batch, length)`."""
+
+import io
+
+import numpy as np
+import pytest
+
+import tokjax
+
+SEP, PAD = 3, 0
+
+
+@pytest.fixture
+def core():
+    """A vocabulary whose ids are one less than the printed ones, 1-based in Julia."""
+    return tokjax.wordpiece(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "hello", "world"])
+
+
+@pytest.fixture
+def results(core):
+    """Three texts, of which the last has no word that the vocabulary knows."""
+    texts = ["hello world", "world hello world", "offset demo"]
+    views = [tokjax.tokenization_view(core, text) for text in texts]
+    return tokjax.encode_batch_result(core, views, assume_normalized=True)
+
+
+def test_what_offsets_refer_to(core):
+    passed = tokjax.encode_result(core, "hello world", assume_normalized=True)
+    assert passed.metadata.offsets_reference == "input_text"
+    default = tokjax.encode_result(core, "hello world")
+    assert default.metadata.offsets_reference == "tokenizer_normalized_text"
+    assert np.array_equal(passed.offsets, default.offsets)
+
+
+def test_an_item_of_a_batch_is_the_text_alone(core, results):
+    for text, result in zip(["hello world", "world hello world", "offset demo"], results, strict=True):
+        assert result == tokjax.encode_result(core, text, assume_normalized=True)
+        assert len(result.ids) == len(result.offsets) == len(result.attention_mask)
+
+
+def test_inspect_a_result(results):
+    text = "hello world"
+    result = results[0]
+    rows = [
+        (token, id_, tuple(span), special, tokjax.try_span_substring(text, span))
+        for token, id_, span, special in zip(
+            result.tokens,
+            result.ids.tolist(),
+            result.offsets.tolist(),
+            result.special_tokens_mask.tolist(),
+            strict=True,
+        )
+    ]
+    assert rows == [
+        ("[CLS]", 2, (0, 0), 1, ""),
+        ("hello", 5, (1, 6), 0, "hello"),
+        ("world", 6, (7, 12), 0, "world"),
+        ("[SEP]", 3, (0, 0), 1, ""),
+    ]
+    assert tokjax.to_one_based(result.ids).tolist() == [3, 6, 7, 4]
+    assert set(result.attention_mask.tolist()) == {1}
+    assert set(result.token_type_ids.tolist()) == {0}
+    unknown = results[2]
+    assert unknown.offsets.tolist() == [[0, 0], [1, 7], [8, 12], [0, 0]]
+    assert unknown.special_tokens_mask[1] == 1
+    assert tokjax.offsets.has_nonempty_span(unknown.offsets[1])
+
+
+def test_lengths_differ(results):
+    assert [len(r.ids) for r in results] == [4, 5, 4]
+    assert [r.attention_mask.tolist() for r in results] == [[1] * 4, [1] * 5, [1] * 4]
+
+
+def test_collate_and_label(core, results):
+    batch = tokjax.collate_padded_batch(results, pad_id=tokjax.pad_id(core))
+    assert batch.ids.shape == batch.attention_mask.shape == batch.special_tokens_mask.shape == (3, 5)
+    assert tokjax.to_one_based(batch.ids).tolist() == [[3, 6, 7, 4, 1], [3, 7, 6, 7, 4], [3, 2, 2, 4, 1]]
+    assert batch.attention_mask.tolist() == [[1, 1, 1, 1, 0], [1] * 5, [1, 1, 1, 1, 0]]
+    assert batch.special_tokens_mask.tolist() == [[1, 0, 0, 1, 1], [1, 0, 0, 0, 1], [1] * 5]
+    labels = tokjax.causal_lm_labels(batch.ids, batch.attention_mask, ignore_index=-100)
+    assert labels.tolist() == [[5, 6, 3, -100, -100], [6, 5, 6, 3, -100], [1, 1, 3, -100, -100]]
+    assert tokjax.to_one_based(labels).tolist() == [
+        [6, 7, 4, -100, -100],
+        [7, 6, 7, 4, -100],
+        [2, 2, 4, -100, -100],
+    ]
+
+
+def test_pack(results):
+    packed = tokjax.pack_blocks(results, block_size=6, pad_id=PAD, eos_id=SEP)
+    assert tokjax.to_one_based(packed.ids).tolist() == [
+        [3, 6, 7, 4, 4, 3],
+        [7, 6, 7, 4, 4, 3],
+        [2, 2, 4, 1, 1, 1],
+    ]
+    assert packed.attention_mask.tolist() == [[1] * 6, [1] * 6, [1, 1, 1, 0, 0, 0]]
+    assert packed.total_tokens == 15
+    assert packed.segment_ids.tolist() == [[1, 1, 1, 1, 1, 2], [1, 1, 1, 1, 1, 2], [1, 1, 1, 0, 0, 0]]
+
+
+def test_the_picture_of_chunk_boundaries():
+    text = b"Text1<|endoftext|>Text2<|endoftext|>Text3"
+    assert len(text) == 41
+    boundaries = tokjax.find_chunk_boundaries(io.BytesIO(text), 2, b"<|endoftext|>")
+    assert boundaries == [0, 23, 41]
+    chunks = [text[a:b] for a, b in zip(boundaries, boundaries[1:], strict=False)]
+    assert chunks == [b"Text1<|endoftext|>Text2", b"<|endoftext|>Text3"]
+
+
+def test_bytes_per_token_of_the_sentence():
+    text = "The apparent meaning is for the masses, and the inner meaning is for the learned."
+    assert len(text) == 81  # the document says 93
+    assert len(text.encode()) / len(text.split()) == pytest.approx(5.4)
+    of_bytes = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
+    assert len(text.encode()) / len(tokjax.encode(of_bytes, text)) == 1.0
+
+
+def test_the_padding_problem():
+    lengths = np.array([50, 230, 128, 512])
+    mask = tokjax.create_attention_mask(lengths, 512)
+    assert mask.sum() == 920
+    assert mask.size == 2048
+    assert round(100 * (1 - mask.sum() / mask.size)) == 55
+    assert [round(100 * (1 - row.mean())) for row in mask] == [90, 55, 75, 0]
+
+
+def test_dtypes_by_vocabulary():
+    from tokjax.datasets.fields import token_dtype
+
+    assert [token_dtype(n).name for n in (256, 257, 50_257, 65_536, 65_537, 128_256)] == [
+        "uint8",
+        "uint16",
+        "uint16",
+        "uint16",
+        "uint32",
+        "uint32",
+    ]
+
+
+def test_the_size_of_the_token_cache():
+    chunks, length = 1_836_079, 257
+    assert round(chunks * length * np.dtype(np.int64).itemsize / 2**30, 1) == 3.5
+    assert round(chunks * length * np.dtype(np.uint16).itemsize / 2**20) == 900

@@ -1,0 +1,1 @@
+"""Tests of `tokjax.reports.show_batch`."""

@@ -1,0 +1,222 @@
+"""What `show_batch` reads: batches of other libraries, arrays, and what it can't look at."""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.reports.show_batch.test_show import BYTES, PAD, get_lines, make_labels, make_rows
+
+UNKNOWN_PADDING = "padding is not known: the batch has no attention mask and no segment ids"
+
+
+@pytest.fixture
+def packed():
+    return tokjax.pack_blocks(make_rows("ab c", "de", "f\n"), block_size=7, pad_id=PAD)
+
+
+def render_batch(batch, **options):
+    """What is to be seen of a batch, but for its title."""
+    shown = tokjax.show_batch(batch, BYTES, **options)
+    return [([piece.text for piece in row.pieces], row.padding_text) for row in shown.rows], shown.notes
+
+
+packings = st.builds(
+    lambda texts, block_size, strategy: tokjax.pack_blocks(
+        tokjax.ragged_from_rows([list(text.encode()) for text in texts]),
+        block_size=block_size,
+        pad_id=PAD,
+        strategy=strategy,
+    ),
+    st.lists(st.text("abc", max_size=5), max_size=6),
+    st.integers(5, 9),
+    st.sampled_from(["concat", "best_fit"]),
+)
+
+
+@given(packings)
+def test_views_of_packed_blocks_look_like_the_blocks(packed):
+    labels = make_labels(packed)
+    assert render_batch(packed.to_maxtext()) == render_batch(packed, labels=labels)
+    assert render_batch(packed.to_levanter()) == render_batch(packed, loss_mask=labels != -100)
+    for feature in ("tokens", "text", "targets", "ids"):
+        assert render_batch(packed.to_grain(feature)) == render_batch(packed)
+
+
+@given(packings)
+def test_segments_are_found_by_positions(packed):
+    columns = {
+        "input_ids": packed.ids,
+        "position_ids": packed.positions,
+        "attention_mask": packed.attention_mask,
+    }
+    assert render_batch(columns) == render_batch(packed)
+
+
+def test_positions_that_go_on_or_jump():
+    batch = {
+        "ids": np.array([[97, 98, 99, 100, 101]] * 2),
+        "attention_mask": np.array([[0, 1, 1, 1, 0], [1] * 5]),
+        "positions": np.array([[0, 0, 1, 5, 0], [4, 5, 0, 0, 1]]),
+    }
+    assert get_lines(batch, BYTES)[2:4] == ["0 ▯ 1│b c 2│d ▯ 2 of 5", "1 1│a b 2│c 3│d e 0 of 5"]
+
+
+def test_transformers_name_them_otherwise(packed):
+    assert get_lines(packed.to_huggingface(), BYTES) == [
+        "dict: 2 rows of 7 places",
+        "row tokens padding",
+        "0 1│⟨a⟩ b ␣ c </s> 2│⟨d⟩ e ? of 7",
+        "1 1│⟨</s>⟩ 2│⟨f⟩ ↵ </s> 3│⟨<pad>⟩ 4│⟨<pad>⟩ 5│⟨<pad>⟩ ? of 7",
+        UNKNOWN_PADDING,
+        "labels count at 7 of 14 places",
+        "n│ segment n ⟨x⟩ label ignored",
+    ]
+
+
+def test_what_transformers_tokenizers_give():
+    transformers = pytest.importorskip("transformers")
+    padded = transformers.BatchEncoding(
+        {"input_ids": [[97, 98], [99, 0]], "attention_mask": [[1, 1], [1, 0]]}
+    )
+    assert get_lines(padded, BYTES) == [
+        "BatchEncoding: 2 rows of 2 places",
+        "row tokens padding",
+        "0 a b 0 of 2",
+        "1 c ▯ 1 of 2",
+        "padding 1 of 4 places (25.0%)",
+        "▯ padding",
+    ]
+    unequal = transformers.BatchEncoding({"input_ids": [[97, 98], [99]], "labels": [[-100, 98], [99]]})
+    assert get_lines(unequal, BYTES)[:5] == [
+        "BatchEncoding: 2 rows",
+        "row tokens padding",
+        "0 ⟨a⟩ b 0 of 2",
+        "1 c 0 of 1",
+        "padding 0 of 3 places (0.0%)",
+    ]
+    one = transformers.BatchEncoding({"input_ids": [97, 98], "attention_mask": [1, 1]})
+    assert get_lines(one, BYTES)[2] == "0 a b 0 of 2"
+
+
+@pytest.mark.parametrize("kind", [np.asarray, jnp.asarray])
+def test_arrays_are_rows_of_ids(kind):
+    assert get_lines(kind([[97, 98], [99, 0]]), BYTES) == [
+        "array: 2 rows of 2 places",
+        "row tokens padding",
+        "0 a b ? of 2",
+        r"1 c \x00 ? of 2",
+        UNKNOWN_PADDING,
+    ]
+    assert get_lines(kind([97, 98]), BYTES, labels=[98, -100])[2] == "0 a ⟨b⟩ ? of 2"
+
+
+def test_unknown_padding_is_not_counted():
+    masked = tokjax.objectives.MaskedLMBatch(np.array([[97, 98]]), np.array([[-100, 99]]))
+    assert get_lines(masked, BYTES)[2:5] == [
+        "0 ⟨a⟩ b ? of 2",
+        UNKNOWN_PADDING,
+        "labels count at 1 of 2 places",
+    ]
+
+
+def test_padding_of_negative_segments():
+    batch = {"tokens": np.array([[97, 98, 99, 0]]), "segment_ids": np.array([[0, 0, 1, -1]])}
+    assert get_lines(batch, BYTES)[2] == "0 0│a b 1│c ▯ 1 of 4"
+    with_mask = batch | {"attention_mask": np.array([[1, 1, 0, 0]])}
+    assert get_lines(with_mask, BYTES)[2] == "0 0│a b ▯×2 2 of 4"
+
+
+def test_other_names_and_holders():
+    ids, mask = np.array([[97, 98, 99]]), np.array([[1, 1, 0]])
+
+    @dataclass
+    class Example:
+        tokens: np.ndarray
+        loss_weight: np.ndarray
+
+    assert get_lines(Example(ids, mask / 2), BYTES)[:3] == [
+        "Example: 1 row of 3 places",
+        "row tokens padding",
+        "0 a b ⟦c⟧ ? of 3",
+    ]
+    seq2seq = tokjax.objectives.DenoisingBatch(ids, mask, ids, ids[:, :2], mask[:, :2])
+    assert get_lines(seq2seq, BYTES)[2:5] == [
+        "0 a b ▯ 1 of 3",
+        "padding 1 of 3 places (33.3%)",
+        "labels of shape (1, 2) are not shown: ids have shape (1, 3)",
+    ]
+    both = {"inputs": ids, "inputs_mask": mask, "targets": ids, "targets_mask": [[0, 1, 0]]}
+    assert get_lines(both, BYTES)[2] == "0 ⟨a⟩ b ▯ 1 of 3"
+    assert get_lines(both, BYTES, labels=[[1, -100, 1]])[2] == "0 a ⟨b⟩ ▯ 1 of 3"
+    assert get_lines(make_rows("a", "bc")._asdict(), BYTES)[2:4] == ["0 a </s> 0 of 2", "1 b c </s> 0 of 3"]
+    assert get_lines({"ids": ids, "labels": None}, BYTES)[2] == "0 a b c ? of 3"
+
+
+def test_labels_argument_replaces_other_shapes():
+    batch = {"input_ids": [[97, 98]], "labels": [1]}
+    assert "labels of shape (1,) are not shown: ids have shape (1, 2)" in get_lines(batch, BYTES)
+    assert get_lines(batch, BYTES, labels=[[98, -100]])[2] == "0 a ⟨b⟩ ? of 2"
+
+
+COLUMN_NAMES = "ids are known as 'ids', 'input_ids', 'inputs', 'tokens'; pass them as one of these"
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"text": 1, "\x1b": 2}, rf"no ids: it holds 'text', '\\x1b', and {COLUMN_NAMES}"),
+        ({}, f"no ids: it holds nothing, and {COLUMN_NAMES}"),
+        (dict.fromkeys(range(20)), "it holds 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, ..., and"),
+        (tokjax.objectives.PrefixLMBatch(1, 2, 3), "it holds 'labels', 'prefix_mask', 'prefix_lengths', and"),
+        ({"ids": np.zeros((1, 2))}, "ids must be integers, not float64"),
+        ({"ids": [["a"]]}, "ids must be integers, not <U1"),
+        (
+            {"ids": np.zeros((1, 2, 2), int)},
+            r"must have shape \(rows, length\), not \(1, 2, 2\); show one part",
+        ),
+        (np.int32(1), r"must have shape \(rows, length\), not \(\)"),
+        (tokjax.Ragged(np.zeros((2, 3), int), np.zeros((2, 2), int)), r"not \(2, 3\); show one part"),
+        ({"ids": [[1]], "attention_mask": [1]}, r"attention_mask has shape \(1,\), and ids \(1, 1\)"),
+        (
+            {"ids": [[1, 2], [3]], "labels": [[1], [2, 3]]},
+            "the rows of labels must be as long as those of ids",
+        ),
+        ({"ids": [[1]], "labels": [[0.5]]}, "labels must be integers, not float64"),
+    ],
+)
+def test_invalid_batches_are_rejected(batch, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        tokjax.show_batch(batch, BYTES)
+
+
+def test_traced_batches_are_refused(packed):
+    def show(batch, labels=None):
+        return tokjax.show_batch(batch, BYTES, labels=labels)
+
+    message = "show_batch looks at values, which are not known under jax.jit; call it outside"
+    for batch in (packed, packed.to_grain(), packed.ids, make_rows("a")):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            jax.eval_shape(show, batch)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        jax.eval_shape(lambda labels: show(packed, labels), make_labels(packed))
+
+
+def test_number_of_positions_is_bounded():
+    maximum = 65_536
+    for rows, length, each in ((2000, 2048, 32), (130, 600, 504), (3, 600, 512)):
+        shown = tokjax.show_batch(
+            tokjax.datasets.TokenChunks(np.full((rows, length), 97)), BYTES, max_rows=2000
+        )
+        pieces = [row.pieces for row in shown.rows]
+        assert len(pieces) == rows
+        assert {len(row) for row in pieces} == {each + 1}
+        assert {row[-1].text for row in pieces} == {f"and {length - each:,} places more"}
+        assert rows * each <= maximum
+    short = tokjax.show_batch(tokjax.datasets.TokenChunks(np.full((4500, 2), 97)), BYTES, max_rows=5000)
+    assert {len(row.pieces) for row in short.rows} == {2}
+    assert (len(short.rows), short.notes[0]) == (4096, "and 404 rows more")

@@ -1,0 +1,344 @@
+"""A batch as a person sees it: in plain text, in a terminal, in a notebook."""
+
+import html.parser
+import re
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from rich.console import Console
+
+import tokjax
+from tests.project.test_imports import find_loaded_modules
+from tests.support.text_strategies import any_strings
+
+EOS, PAD = 256, 257
+BYTES = tokjax.byte_level_bpe(
+    {bytes([i]): i for i in range(256)}, special_tokens={"</s>": EOS, "<pad>": PAD}, eos_token="</s>"
+)
+
+
+def make_rows(*texts):
+    return tokjax.ragged_from_rows([[*text.encode(), EOS] for text in texts])
+
+
+@pytest.fixture
+def packed():
+    return tokjax.pack_blocks(make_rows("ab c", "de", "f\n"), block_size=7, pad_id=PAD)
+
+
+def make_labels(packed):
+    return tokjax.causal_lm_labels(packed.ids, packed.attention_mask, segment_ids=packed.segment_ids)
+
+
+def get_lines(*args, **options):
+    """The lines of the text, with one space where there are more."""
+    return [" ".join(line.split()) for line in str(tokjax.show_batch(*args, **options)).splitlines()]
+
+
+def render_in_terminal(shown, width=80, **options):
+    console = Console(width=width, force_terminal=True, color_system="standard", **options)
+    with console.capture() as captured:
+        console.print(shown)
+    return captured.get()
+
+
+def strip_colour(text):
+    return [line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", text).splitlines()]
+
+
+class Boxes(html.parser.HTMLParser):
+    """The texts of a page in the order of its tags, and what the tags say."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.texts, self.tags, self.titles, self.styles = [], [], [], []
+        self.open = []
+        self.feed(page)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+        self.tags.append(tag)
+        if tag == "span":
+            self.titles.append(dict(attrs)["title"])
+            self.styles.append(dict(attrs)["style"])
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+
+def test_packed_with_labels(packed):
+    assert str(tokjax.show_batch(packed, BYTES, labels=make_labels(packed))).splitlines() == [
+        "PackedBlocks: 2 rows of 7 places",
+        "row  tokens                     padding",
+        "  0  1│a b ␣ c ⟨</s>⟩ 2│d ⟨e⟩    0 of 7",
+        "  1  1│⟨</s>⟩ 2│f ↵ ⟨</s>⟩ ▯×3   3 of 7",
+        "padding 3 of 14 places (21.4%)",
+        "labels count at 7 of 11 tokens",
+        "n│ segment n   ⟨x⟩ label ignored   ▯ padding",
+    ]
+
+
+def read_back(line):
+    """For each place of a row what the signs say: segment, token, and whether it and its label count."""
+    tokens, padding, length = re.fullmatch(r" *\d+  (.*?) +(\d+) of (\d+)", line).groups()
+    positions, segment, counts, in_loss = [], 0, True, True
+    for token in tokens.split(" "):
+        if token.startswith("▯"):
+            positions += [None] * int(token[2:] or 1)
+            continue
+        begins, left_out, ignored, text, ends = re.fullmatch(r"(\d+│)?(⟦?)(⟨?)(.*?)(⟩?⟧?)", token).groups()
+        segment = int(begins[:-1]) if begins else segment
+        counts, in_loss = counts and not ignored, in_loss and not left_out
+        positions.append((segment, text, counts, in_loss))
+        counts, in_loss = counts or "⟩" in ends, in_loss or "⟧" in ends
+    assert (positions.count(None), len(positions)) == (int(padding), int(length))
+    return positions
+
+
+@given(st.lists(st.text("abc", max_size=9), max_size=6), st.integers(1, 12), st.data())
+def test_text_shows_all_columns(texts, block_size, data):
+    rows = tokjax.ragged_from_rows([list(text.encode()) for text in texts])
+    packed = tokjax.pack_blocks(rows, block_size=block_size, pad_id=PAD)
+    draws = data.draw(st.lists(st.booleans(), min_size=packed.ids.size, max_size=packed.ids.size))
+    loss_mask = np.array(draws).reshape(packed.ids.shape)
+    labels = make_labels(packed)
+    shown = tokjax.show_batch(packed, BYTES, labels=labels, loss_mask=loss_mask, max_rows=99)
+    lines = strip_colour(render_in_terminal(shown, width=200))
+    for row, line in enumerate(lines[2 : 2 + len(packed.ids)]):
+        columns = (packed.segment_ids[row], packed.ids[row], labels[row] != -100, loss_mask[row])
+        assert read_back(line) == [
+            None if segment == 0 else (segment, chr(id_), counts, in_loss)
+            for segment, id_, counts, in_loss in zip(*columns, strict=True)
+        ]
+
+
+def test_a_padded_batch():
+    padded = tokjax.collate_padded_batch(make_rows("ab", "c", ""), pad_id=PAD, length=4)
+    assert get_lines(padded, BYTES) == [
+        "PaddedBatch: 3 rows of 4 places",
+        "row tokens padding",
+        "0 a b </s> ▯ 1 of 4",
+        "1 c </s> ▯×2 2 of 4",
+        "2 </s> ▯×3 3 of 4",
+        "padding 6 of 12 places (50.0%)",
+        "▯ padding",
+    ]
+    left = tokjax.collate_padded_batch(make_rows("ab", "c"), pad_id=PAD, pad_side="left")
+    assert get_lines(left, BYTES)[3] == "1 ▯ c </s> 1 of 3"
+
+
+def test_loss_masks():
+    padded = tokjax.collate_padded_batch(make_rows("?ab", "?c"), pad_id=PAD)
+    answers = (np.arange(4) > 0) * padded.attention_mask
+    assert get_lines(padded, BYTES, loss_mask=answers)[2:] == [
+        "0 ⟦?⟧ a b </s> 0 of 4",
+        "1 ⟦?⟧ c </s> ▯ 1 of 4",
+        "padding 1 of 8 places (12.5%)",
+        "the loss mask has 5 of 7 tokens",
+        "⟦x⟧ loss mask 0 ▯ padding",
+    ]
+    labels = tokjax.causal_lm_labels(padded.ids, padded.attention_mask, loss_mask=answers)
+    both = get_lines(padded, BYTES, labels=labels, loss_mask=answers.astype(np.float32))
+    assert both[2:4] == ["0 ⟦?⟧ a b ⟨</s>⟩ 0 of 4", "1 ⟦?⟧ c ⟨</s>⟩ ▯ 1 of 4"]
+    nothing = get_lines(padded, BYTES, labels=labels * 0 - 1, loss_mask=answers * 0, ignore_index=-1)
+    assert nothing[2] == "0 ⟦⟨? a b </s>⟩⟧ 0 of 4"
+
+
+def test_labels_on_padding_are_reported():
+    padded = tokjax.collate_padded_batch(make_rows("ab", "c"), pad_id=PAD, columns=())
+    wrong = tokjax.CausalLMBatch(*padded[:2], np.roll(padded.ids, -1, 1))
+    assert "labels count at 5 of 5 tokens, and at 1 place of padding" in get_lines(wrong, BYTES)
+    right = wrong._replace(labels=tokjax.causal_lm_labels(*padded[:2]))
+    assert "labels count at 3 of 5 tokens" in get_lines(right, BYTES)
+    assert "labels count at 5 of 5 tokens, and at 1 place of padding" in get_lines(
+        right, BYTES, labels=wrong.labels
+    )
+
+
+def test_chunks_results_and_other_batches():
+    chunks = tokjax.datasets.TokenChunks(np.array([[97, 98], [99, 100]]))
+    assert get_lines(chunks, BYTES)[2:] == [
+        "0 a b 0 of 2",
+        "1 c d 0 of 2",
+        "padding 0 of 4 places (0.0%)",
+    ]
+    batch = tokjax.encode_batch_result(BYTES, ["ab", ""], add_special_tokens=False)
+    expected = ["0 a b 0 of 2", "1 0 of 0", "padding 0 of 2 places (0.0%)"]
+    for same in (batch, batch.ragged, list(batch)):
+        assert get_lines(same, BYTES)[2:] == expected
+    assert get_lines(batch[0], BYTES)[2] == expected[0]
+    assert get_lines(batch, BYTES, loss_mask=[0, 1])[2] == "0 ⟦a⟧ b 0 of 2"
+
+    class Masked(NamedTuple):
+        ids: np.ndarray
+        segment_ids: np.ndarray
+        loss_mask: np.ndarray
+
+    others = Masked(*(np.array([row]) for row in ([97, 98, 0], [1, 2, 0], [True, False, False])))
+    assert get_lines(others, BYTES)[:3] == [
+        "Masked: 1 row of 3 places",
+        "row tokens padding",
+        "0 1│a 2│⟦b⟧ ▯ 1 of 3",
+    ]
+
+
+def test_empty_batches():
+    empty = tokjax.collate_padded_batch(tokjax.ragged_from_rows([]), pad_id=0)
+    assert get_lines(empty, BYTES) == [
+        "PaddedBatch: 0 rows",
+        "row tokens padding",
+        "padding 0 of 0 places (0.0%)",
+    ]
+
+
+def test_some_rows_of_many_and_long_ones():
+    many = tokjax.datasets.TokenChunks(np.full((1200, 3), 97))
+    lines = get_lines(many, BYTES, max_rows=2)
+    assert lines[2:] == [
+        "0 a a a 0 of 3",
+        "1 a a a 0 of 3",
+        "and 1,198 rows more",
+        "padding 0 of 3,600 places (0.0%)",
+    ]
+    assert len(get_lines(many, BYTES)) == 2 + 8 + 2
+    assert get_lines(many, BYTES, max_rows=0)[2] == "and 1,200 rows more"
+    long = " ".join(get_lines(tokjax.datasets.TokenChunks(np.full((1, 2000), 97)), BYTES))
+    assert long.split().count("a") == 512
+    assert re.search(r"a a and\s+1,488 places more", long)
+
+
+def test_ids_without_a_token_are_shown():
+    assert get_lines(tokjax.datasets.TokenChunks(np.array([[97, -1, 9999]])), BYTES)[2].split() == [
+        *("0", "a", "<no-token:-1>", "<no-token:9999>"),
+        *("0", "of", "3"),
+    ]
+
+
+def test_text_is_wrapped_and_nothing_is_lost():
+    text = "".join(chr(i) for i in range(33, 127) if chr(i) != "\\") * 3
+    batch = tokjax.datasets.TokenChunks(np.array([list(text.encode())]))
+    for width in (30, 80, 200):
+        lines = strip_colour(render_in_terminal(tokjax.show_batch(batch, BYTES), width))
+        assert max(map(len, lines)) <= width
+        [table] = re.findall("row +tokens +padding\n(.*)\npadding", "\n".join(lines), re.DOTALL)
+        rows = re.sub("^  0  |  0 of 279$", "", table, flags=re.MULTILINE)
+        assert "".join(rows.split()) == text
+    assert max(map(len, get_lines(batch, BYTES))) <= 80
+
+
+def test_colour_only_repeats_what_the_signs_say(packed):
+    shown = tokjax.show_batch(packed, BYTES, labels=make_labels(packed))
+    coloured = render_in_terminal(shown)
+    assert strip_colour(coloured) == str(shown).splitlines()
+    assert "\x1b[36m1│a" in coloured
+    assert "\x1b[32m2│d" in coloured
+    assert "\x1b[2;32m⟨e⟩" in coloured
+    assert "\x1b[2m▯×3" in coloured
+
+
+def test_colour_as_it_is_wanted(packed, monkeypatch):
+    plain, always, never = (tokjax.show_batch(packed, BYTES, color=color) for color in (None, True, False))
+    assert "\x1b" not in str(plain) + str(never) + render_in_terminal(never)
+    assert "\x1b[36m" in str(always)
+    assert strip_colour(str(always)) == str(plain).splitlines() == str(never).splitlines()
+    assert "background" in plain._repr_html_()
+    assert "background" not in never._repr_html_()
+    assert repr(plain) == str(plain)
+    for name, value in {"NO_COLOR": "1", "FORCE_COLOR": "1", "COLUMNS": "20", "TERM": "dumb"}.items():
+        monkeypatch.setenv(name, value)
+        assert "\x1b[36m" in str(always)
+        assert str(tokjax.show_batch(packed, BYTES)) == str(plain)
+
+
+def test_a_notebook_sees_the_same(packed):
+    labels = make_labels(packed)
+    page = Boxes(tokjax.show_batch(packed, BYTES, labels=labels)._repr_html_())
+    assert "".join(" ".join(page.texts[4:]).split()) == (
+        "01│ab␣c⟨</s>⟩2│d⟨e⟩0of711│⟨</s>⟩2│f↵⟨</s>⟩▯×33of7padding3of14places(21.4%)"
+        "labelscountat7of11tokensn│segmentn⟨x⟩labelignored▯padding"
+    )
+    assert page.titles[0] == "place 0, id 97, label 98 (b)"
+    assert page.titles[4] == "place 4, id 256, label -100"
+    assert page.titles[-1] == "padding, id 257"
+    shades = [re.search("background:(#[0-9a-f]+)", style)[1] for style in page.styles]
+    assert len(set(shades[:5])) == 1
+    assert shades[4] != shades[5]
+    assert ["opacity" in style for style in page.styles[:7]] == [False] * 4 + [True, False, True]
+
+
+@given(st.lists(any_strings, min_size=1, max_size=3))
+def test_control_characters_are_escaped(texts):
+    texts = [f"<script>{text}</script>\x1b[2J[red]\u202e" for text in texts]
+    ranks = {text.encode("utf-8", "replace"): 300 + i for i, text in enumerate(dict.fromkeys(texts))}
+    tokenizer = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)} | ranks)
+    batch = tokjax.datasets.TokenChunks(np.array([list(ranks.values())]))
+    shown = tokjax.show_batch(batch, tokenizer)
+    assert set(Boxes(shown._repr_html_()).tags) == {"div", "table", "tr", "th", "td", "span"}
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\u202e]", str(shown))
+    assert r"\x1b[2J[red]\u202e" in "".join(Boxes(shown._repr_html_()).texts)
+    assert "[red]" in "".join(render_in_terminal(shown, width=1000))
+
+
+def test_jax_arrays_look_the_same(packed):
+    moved = jax.tree.map(jnp.asarray, packed)
+    labels = make_labels(packed)
+    expected = tokjax.show_batch(packed, BYTES, labels=labels)
+    assert tokjax.show_batch(moved, BYTES, labels=jnp.asarray(labels)) == expected
+
+
+def test_any_tokenizer(tokenizer):
+    batch = tokjax.encode_batch_result(tokenizer, ["low lower"])
+    words = tokjax.wordpiece(["[UNK]", "low", "##er"])
+    assert get_lines(batch, tokenizer)[2].startswith(f"0 {batch[0].tokens[0]} ")
+    assert get_lines(tokjax.datasets.TokenChunks(np.array([[0, 1, 2]])), words)[2].split()[1:4] == [
+        "[UNK]",
+        "low",
+        "##er",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: tokjax.show_batch(tokjax.datasets.TokenChunks(np.zeros((2, 2, 2), int)), BYTES),
+            r"ids must have shape \(rows, length\), not \(2, 2, 2\); show one part",
+        ),
+        (
+            lambda: tokjax.show_batch(
+                tokjax.datasets.TokenChunks(np.zeros((2, 3), int)), BYTES, labels=np.zeros(3)
+            ),
+            r"labels has shape \(3,\), and ids \(2, 3\)",
+        ),
+        (
+            lambda: tokjax.show_batch(make_rows("a"), BYTES, loss_mask=[1]),
+            r"loss_mask has shape \(1,\), and ids \(2,\)",
+        ),
+        (
+            lambda: tokjax.show_batch(tokjax.datasets.TokenChunks(np.zeros((1, 1))), BYTES),
+            "ids must be integers",
+        ),
+        (lambda: tokjax.show_batch([[1, 2]], BYTES), "results must be a TokenizationBatch"),
+        (lambda: tokjax.show_batch(make_rows("a"), BYTES, max_rows=-1), "max_rows must be at least 0"),
+        (lambda: tokjax.show_batch(make_rows("a"), "gpt2"), "get_vocabulary has no implementation for 'str'"),
+    ],
+)
+def test_invalid_arguments_are_rejected(call, message):
+    with pytest.raises(tokjax.TokjaxError, match=message):
+        call()
+
+
+def test_rich_is_loaded_when_it_is_needed():
+    code = (
+        "import tokjax; shown = tokjax.show_batch(tokjax.ragged_from_rows([[97]]), tokjax.byte_level()); "
+        "shown._repr_html_()"
+    )
+    assert "rich" not in find_loaded_modules(code)

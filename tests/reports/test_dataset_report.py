@@ -1,0 +1,146 @@
+"""What a dataset is like: numbers against the slow way, a page, and the command."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from rich.console import Console
+
+import tokjax
+from tests.cli.test_commands import get_output
+from tests.conftest import CORPUS
+from tests.support.loader_cases import FIELDS, TEXTS, TOKENIZER
+from tokjax.cli.tables import make_stats_table
+
+
+@pytest.fixture(scope="module")
+def datasets(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reported")
+    for name, field in FIELDS.items():
+        tokjax.write_dataset(TEXTS, field, directory / name, shard_size=500)
+    return {path.name: tokjax.open_dataset(path) for path in directory.iterdir()}
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_numbers(datasets, name):
+    dataset = datasets[name]
+    report = tokjax.reports.dataset_report(dataset, batch_size=10)
+    lengths = np.array(
+        [len(dataset[row]) if name != "raw" else len(dataset.text_bytes(row)) for row in range(97)]
+    )
+    assert report.lengths["shortest"] == lengths.min()
+    assert report.lengths["median"] == np.sort(lengths)[48]
+    assert report.lengths["longest"] == lengths.max()
+    assert sum(report.counts) == report.num_documents == 97
+    assert len(report.bins) == len(report.counts) + 1
+    for low, high, count in zip(report.bins, report.bins[1:], report.counts, strict=False):
+        assert count == ((lengths >= low) & (lengths < high)).sum()
+    shares = {
+        padding.strategy.split(" of ")[0] + str(i): padding.share for i, padding in enumerate(report.padding)
+    }
+    fixed, batch, buckets, packed = shares.values()
+    assert fixed == pytest.approx(1 - lengths.sum() / (97 * lengths.max()))
+    assert 0 <= batch <= fixed
+    chunk = 16 if name == "packed" else lengths.max()
+    assert packed == pytest.approx(1 - lengths.sum() / (np.ceil(lengths.sum() / chunk) * chunk))
+    assert 0 <= buckets <= fixed
+    assert report.bytes_per_token == (None if name == "raw" else report.num_bytes / lengths.sum())
+    assert report.num_dropped == 0
+    assert json.loads(json.dumps(tokjax.reports.dataset_report_to_json(report)))["num_documents"] == 97
+
+
+def test_buckets_are_the_dataset_s_own(datasets):
+    report = tokjax.reports.dataset_report(datasets["bucketed"])
+    lengths = datasets["bucketed"].document_lengths
+    padded = np.array([16, 32, 50])[np.searchsorted([16, 32, 50], lengths)]
+    assert report.padding[2].strategy == "buckets of 16, 32, 50"
+    assert report.padding[2].share == pytest.approx(1 - lengths.sum() / padded.sum())
+    assert report.padding[2].shapes == len(set(padded))
+
+
+@given(lengths=st.lists(st.integers(0, 70), min_size=1, max_size=40), size=st.integers(1, 50))
+def test_padding_of_a_batch(tmp_path_factory, lengths, size):
+    path = tmp_path_factory.mktemp("padding") / "data"
+    tokjax.write_dataset(["x" * length for length in lengths], tokjax.RawTextField(), path)
+    report = tokjax.reports.dataset_report(tokjax.open_dataset(path), batch_size=size)
+    if not sum(lengths):
+        assert report.padding == ()
+        return
+    order = tokjax._util.permutation.permute(np.arange(len(lengths)), len(lengths), 0)
+    shuffled = np.array(lengths)[order]
+    batches = [shuffled[start : start + size] for start in range(0, len(lengths), size)]
+    positions = sum(len(batch) * batch.max() for batch in batches)
+    assert report.padding[1].share == pytest.approx(1 - sum(lengths) / positions)
+
+
+def test_bytes_per_token_of_documents_that_were_cut(tmp_path):
+    """What was cut off counts on both sides: a byte a token stays that."""
+    around = 2 * 20
+    for name, field in (
+        ("tokenized", tokjax.TokenizedTextField(TOKENIZER, max_tokens=10)),
+        ("bucketed", tokjax.BucketedTokenField(TOKENIZER, [4], max_tokens=10)),
+    ):
+        tokjax.write_dataset(["x" * 1000] * 20, field, tmp_path / name, shard_size=50)
+        report = tokjax.reports.dataset_report(tokjax.open_dataset(tmp_path / name))
+        assert (report.num_cut, report.num_dropped, report.num_items) == (20, 20 * 992, 20 * 10)
+        assert report.bytes_per_token == 20_000 / (20_000 + around)
+        shown = " ".join(get_output("stats", tmp_path / name).split())
+        for row in ("bytes per token │ 0.998", "documents that were cut │ 20", "cut off from them │ 19,840"):
+            assert row in shown
+    assert json.loads(json.dumps(tokjax.reports.dataset_report_to_json(report)))["bytes_per_token"] < 1
+    tokjax.write_dataset(["aé" * 4, b"\xff\xff", "a"], tokjax.RawTextField(max_chars=1), tmp_path / "raw")
+    assert tokjax.reports.dataset_report(tokjax.open_dataset(tmp_path / "raw")).num_dropped == 11 + 1
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_empty_dataset(tmp_path):
+    tokjax.write_dataset([], tokjax.RawTextField(), tmp_path / "none")
+    report = tokjax.reports.dataset_report(tokjax.open_dataset(tmp_path / "none"))
+    assert report.padding == ()
+    assert report.lengths["longest"] == 0
+    tokjax.reports.save_dataset_report_html(report, tmp_path / "none.html")
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_a_page(datasets, tmp_path):
+    report = tokjax.reports.dataset_report(datasets["packed"])
+    first = tokjax.reports.save_dataset_report_html(report, tmp_path / "1.html").read_text("utf-8")
+    assert first == tokjax.reports.save_dataset_report_html(report, tmp_path / "2.html").read_text("utf-8")
+    assert first.count("<svg") == 2
+    assert "<script" not in first
+    assert "http" not in first.replace("http-equiv", "")
+    assert "padded to the longest of all" in first
+
+
+@pytest.mark.usefixtures("matplotlib")
+def test_the_command(tmp_path):
+    text = tmp_path / "<b>.txt"
+    text.write_text("|".join(CORPUS))
+    tokjax.write_dataset(text, FIELDS["packed"], tmp_path / "data", separator="|")
+    page, numbers = tmp_path / "r.html", tmp_path / "r.json"
+    shown = get_output("stats", tmp_path / "data", "--html", page, "--json", numbers, "--batch-size", 4)
+    assert "padding of 4 documents a batch" in shown
+    assert "&lt;b&gt;.txt" in page.read_text()
+    assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
+    tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")
+    assert "bytes per document" in get_output("stats", tmp_path / "raw")
+
+
+def test_tables_and_pages_have_one_median(tmp_path):
+    tokjax.write_dataset(["a", "b" * 100], tokjax.RawTextField(), tmp_path / "data")
+    dataset = tokjax.open_dataset(tmp_path / "data")
+    shown = io.StringIO()
+    Console(file=shown, width=100).print(make_stats_table(dataset))
+    assert "median 100, longest 100" in shown.getvalue()
+    assert tokjax.reports.dataset_report(dataset).lengths["median"] == 100
+
+
+def test_report_from_path(datasets):
+    dataset = datasets["packed"]
+    assert tokjax.reports.dataset_report(str(dataset.path)) == tokjax.reports.dataset_report(dataset)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="must be an open dataset or its path, not 3"
+    ):
+        tokjax.reports.dataset_report(3)

@@ -1,0 +1,291 @@
+"""The numbers of a vocabulary report, against loops over ids and characters."""
+
+import math
+import pickle
+from dataclasses import FrozenInstanceError, dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import report as oracle
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.text_strategies import any_strings, byte_strings, hard_texts
+from tokjax.reports import vocabulary_report
+
+BYTES = tokjax.byte_level_bpe({bytes([i]): i for i in range(256)})
+ARRAYS = ("frequencies", "vocabulary_lengths", "used_lengths")
+all_texts = st.lists(st.one_of(hard_texts, any_strings, byte_strings), max_size=6)
+
+
+@dataclass(frozen=True)
+class VocabularyStub:
+    """A type of someone else's: white-space separated words, among them unknown ones; white space is lost."""
+
+    words: tuple[bytes, ...] = (b"hello", b"low", b"lower", b"a")
+    most_at_once: int = 1000
+    unknown: int = 99
+
+
+@tokjax.get_vocabulary.register
+def _(tokenizer: VocabularyStub):
+    ids = {word: 2 * i for i, word in enumerate(tokenizer.words)}  # (ids have holes)
+    return tokjax.make_vocabulary(ids, {"[UNK]": 99, "[CLS]": 101}, {"unk": "[UNK]", "bos": "[CLS]"})
+
+
+@tokjax.encode_texts.register
+def _(tokenizer: VocabularyStub, texts, *, add_special_tokens=True, **options):
+    assert len(texts) <= tokenizer.most_at_once
+    table = tokjax.get_vocabulary(tokenizer)
+    rows = [
+        [101] * add_special_tokens
+        + [table.ordinary.get(word, tokenizer.unknown) for word in tokjax.offsets.to_utf8(text).split()]
+        for text in texts
+    ]
+    return tokjax.TokenizationBatch(
+        tokjax.ragged_from_rows(rows), tokjax.ResultMetadata("words"), table.get_token_strings
+    )
+
+
+def make_report(tokenizer, texts, **options):
+    return tokjax.reports.vocabulary_report(tokenizer, texts, progress=False, **options)
+
+
+def check_use(use, tokenizer, texts, **special):
+    vocabulary = tokjax.get_vocabulary(tokenizer)
+    options = {"disallowed_special": (), **special}
+    rows = [tokjax.encode(tokenizer, text, **options, add_special_tokens=False).tolist() for text in texts]
+    expected = oracle.compute_token_use(texts, rows, vocabulary)
+    size = oracle.compute_text_size(texts)
+    assert {name: getattr(use.text, name) for name in size} == size
+    longest, frequent = expected.pop("longest"), expected.pop("most_frequent")
+    assert [(t.id, t.nbytes, t.times) for t in use.longest()] == longest
+    assert [(t.id, t.times) for t in use.most_frequent()] == frequent
+    assert all(t.token == tokjax.id_to_token(tokenizer, t.id) for t in use.longest() + use.most_frequent())
+    for name, value in expected.items():
+        found = getattr(use, name)
+        if name in ARRAYS:
+            assert found.tolist() == value, name
+        else:
+            assert found == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
+
+
+@given(texts=all_texts)
+def test_every_number(texts, tokenizer):
+    for each in (tokenizer, BYTES, VocabularyStub()):
+        report = make_report(each, iter(texts))
+        check_use(report.use(), each, texts)
+        assert report.use() == report.use("tokenizer", "text")
+
+
+@get_max_examples(40)
+@given(first=all_texts, second=all_texts)
+def test_kinds_and_others_side_by_side(first, second, tokenizer):
+    report = make_report(
+        tokenizer,
+        {"1": iter(first), "2": iter(second)},
+        name="t",
+        against={"bytes": BYTES, "w": VocabularyStub()},
+    )
+    assert (report.tokenizers, report.kinds) == (("t", "bytes", "w"), ("1", "2"))
+    for name, each in (("t", tokenizer), ("bytes", BYTES), ("w", VocabularyStub())):
+        check_use(report.use(name, "1"), each, first)
+        check_use(report.use(name, "2"), each, second)
+        check_use(report.use(name), each, first + second)
+
+
+@given(texts=all_texts, recognised=st.booleans())
+def test_special_tokens_in_texts(texts, recognised, tokenizer):
+    """They are ordinary text, unless they are allowed."""
+    texts = [*texts, "a<|endoftext|>b<|pad|>"]
+    special = {"allowed_special": "all"} if recognised else {}
+    check_use(make_report(tokenizer, iter(texts), **special).use(), tokenizer, texts, **special)
+
+
+def test_disallowed_special_tokens(tokenizer):
+    with pytest.raises(
+        tokjax.errors.DisallowedSpecialTokenError, match="the text holds the special token '<|pad|>'"
+    ):
+        make_report(tokenizer, ["a<|pad|>"], disallowed_special="all")
+
+
+def test_empty_texts(tokenizer):
+    for texts in ([], [""]):
+        use = make_report(tokenizer, texts).use()
+        assert use.text == tokjax.reports.TextSize()
+        assert (use.tokens, use.unused_share, use.single_use_share) == (0, 1.0, 0.0)
+        for name in ("bytes_per_token", "characters_per_token", "tokens_per_word", "bits_per_token"):
+            assert math.isnan(getattr(use, name)), name
+        for name in ("bits_per_byte", "unknown_share", "single_byte_share"):
+            assert math.isnan(getattr(use, name)), name
+        assert use.most_frequent() == ()
+
+
+def test_text_without_tokens_and_tokens_without_words():
+    space = make_report(VocabularyStub(), [" \n"]).use()
+    assert (space.tokens, space.text.nbytes) == (0, 2)
+    assert math.isnan(space.bytes_per_token)
+    assert math.isnan(space.bits_per_byte)
+    assert math.isnan(make_report(BYTES, [" \n"]).use().tokens_per_word)
+
+
+def test_one_token_over_and_over_has_no_entropy():
+    use = make_report(BYTES, ["aaaa"]).use()
+    assert str(use.bits_per_token) == "0.0"
+    assert use.bits_per_byte == 0.0
+
+
+def test_entropy_goes_by_the_counts_alone():
+    """Not by where they lie in memory, or in which order."""
+    table = tokjax.make_vocabulary({bytes([i]): i for i in range(200)})
+    counts = np.random.default_rng(0).integers(1, 1000, 200)
+    uses = [
+        tokjax.reports.TokenUse(table, tokjax.reports.TextSize(), np.roll(counts, by)) for by in range(200)
+    ]
+    assert len({use.bits_per_token for use in uses}) == 1
+
+
+def test_byte_fallback_must_be_complete():
+    fallback = {b"<0x%02X>" % i: i for i in range(256)}
+    counts = np.zeros(258, np.int64)
+    counts[[0x41, 0xFF, 256, 257]] = 1, 2, 4, 8
+    full = tokjax.make_vocabulary({**fallback, b"a": 256, b"low": 257})
+    assert tokjax.reports.TokenUse(full, tokjax.reports.TextSize(), counts).single_byte_share == 7 / 15
+    del fallback[b"<0x00>"]
+    part = tokjax.make_vocabulary({**fallback, b"a": 256, b"low": 257})
+    assert tokjax.reports.TokenUse(part, tokjax.reports.TextSize(), counts).single_byte_share == 4 / 15
+
+
+@given(texts=all_texts)
+def test_batches_change_nothing_and_are_small(texts, tokenizer):
+    with pytest.MonkeyPatch.context() as patch:
+        full = make_report(VocabularyStub(), iter(texts), against={"t": tokenizer})
+        patch.setattr("tokjax.encoding.bulk._BATCH_BYTES", 1)
+        one_by_one = make_report(VocabularyStub(most_at_once=1), iter(texts), against={"t": tokenizer})
+    assert one_by_one.uses == full.uses
+
+
+@given(text=hard_texts, size=st.integers(1, 5))
+def test_words_of_long_texts(text, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(vocabulary_report, "_CHARACTERS_PER_SPLIT", size)
+        assert vocabulary_report.compute_text_size([text]).words == len(text.split())
+
+
+def test_files_and_separators(tmp_path, tokenizer, corpus):
+    (tmp_path / "a.txt").write_text("<|endoftext|>".join(corpus), newline="")
+    (tmp_path / "b.txt").write_text("b")
+    paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    report = make_report(tokenizer, {"files": paths, "one": str(paths[1])}, separator="<|endoftext|>")
+    expected = make_report(tokenizer, {"files": [*corpus, "b"], "one": ["b"]})
+    assert report == expected
+    assert report.use(kind="files").text.documents == len(corpus) + 1
+    assert make_report(tokenizer, paths).use().text.documents == 2
+
+
+def test_records_are_values(tokenizer, corpus):
+    report = make_report(tokenizer, corpus)
+    again = pickle.loads(pickle.dumps(report))
+    assert again == report
+    assert hash(again) == hash(report)
+    assert report != make_report(tokenizer, corpus[1:])
+    assert report.use() != 1
+    with pytest.raises(FrozenInstanceError):
+        report.kinds = ()
+    for each in (report, again):
+        with pytest.raises(ValueError, match="read-only"):
+            each.use().counts[0] = 1
+
+
+def test_uses_add_up_where_they_can(tokenizer, corpus):
+    first, second = make_report(tokenizer, corpus[:2]).use(), make_report(tokenizer, corpus[2:]).use()
+    assert first + second == make_report(tokenizer, corpus).use()
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="uses of two vocabularies, of 500 and 256 ids"
+    ):
+        first + make_report(BYTES, corpus).use()
+    for wrong in (first, first.text):
+        with pytest.raises(TypeError):
+            wrong + 1
+
+
+def test_progress(tokenizer, tmp_path, capsys):
+    (tmp_path / "a.txt").write_text("some text")
+    tokjax.reports.vocabulary_report(tokenizer, {"plain": tmp_path / "a.txt", "texts": ["a"]})
+    shown = capsys.readouterr()
+    assert "measuring" in shown.err
+    assert shown.out == ""
+    make_report(tokenizer, ["a"])
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ({}, {}, r"texts is an empty mapping; pass \{NAME: source\}, or one source"),
+        ({1: ["a"]}, {}, "the name of a kind of text must be a text, not 1"),
+        ({"": ["a"]}, {}, "the name of a kind of text must be a text, not ''"),
+        ({"a": b"text"}, {}, r"source must be a path, paths, or an iterable of texts, not bytes"),
+        ("no/such/file", {}, "'no/such/file' is not a file"),
+        ([1], {}, "text 0 of the source must be str or bytes, not int"),
+        (["a"], {"against": [BYTES]}, r"against must map names to tokenizers, not be a list; pass \{NAME:"),
+        (
+            ["a"],
+            {"against": {"x": BYTES}, "name": "x"},
+            "'x' names two tokenizers, one of them in against; pass",
+        ),
+        (["a"], {"name": ""}, "the name of a tokenizer must be a text, not ''"),
+        (["a"], {"separator": ""}, "separator is the empty string"),
+        (["a"], {"threads": 0}, "threads must be at least 1, not 0"),
+        (["a"], {"allowed_special": {"<x>"}}, "allowed_special names '<x>', which is not a special token"),
+    ],
+)
+def test_errors(texts, options, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        make_report(BYTES, texts, **options)
+
+
+def test_errors_of_tokenizers():
+    with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="no implementation for 'str'"):
+        make_report("gpt2", ["a"])
+    for no_token in (1, 102, -1):
+        with pytest.raises(tokjax.errors.UnknownTokenError, match=f"the vocabulary has no id {no_token} "):
+            make_report(VocabularyStub(unknown=no_token), ["low what"])
+
+
+def test_as_many_tokens_as_are_asked_for(tokenizer, corpus):
+    use = make_report(tokenizer, corpus).use()
+    for listed in (use.longest, use.most_frequent):
+        assert listed(3) == listed()[:3]
+        assert listed(0) == ()
+        assert len(listed(10_000)) > 20
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="count must be at least 0, not -1"):
+            listed(-1)
+
+
+def test_names_that_a_report_does_not_have(tokenizer):
+    report = make_report(tokenizer, ["a"])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"no tokenizer 'x'; it has \['tokenizer'\]"):
+        report.use("x")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"no kind of text 'x'; it has \['text'\]"):
+        report.use(kind="x")
+
+
+def test_the_sentence_of_the_seed():
+    """Bytes per token of words and of bytes: the document that the project comes from takes 81 for 93."""
+    text = "The apparent meaning is for the masses, and the inner meaning is for the learned."
+    words = [word if i == 0 else f" {word}" for i, word in enumerate(text.split())]
+    ranks = {bytes([i]): i for i in range(256)}
+    ranks |= {word.encode(): 256 + i for i, word in enumerate(dict.fromkeys(words))}
+    of_words = tokjax.byte_level_bpe(ranks, pattern=r"\s?\S+")
+    report = make_report(of_words, [text], name="words", against={"bytes": BYTES})
+    assert report.use("words").text == tokjax.reports.TextSize(
+        documents=1, nbytes=81, characters=81, words=15
+    )
+    assert report.use("words").tokens == 15
+    assert report.use("words").bytes_per_token == pytest.approx(5.4)
+    assert report.use("words").tokens_per_word == 1.0
+    assert report.use("bytes").tokens == 81
+    assert report.use("bytes").bytes_per_token == 1.0
+    assert report.use("bytes").single_byte_share == 1.0

@@ -1,0 +1,131 @@
+"""What is no text, no plan, no archive and the like is named, wherever it is given."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer, models, pre_tokenizers
+
+import tokjax
+from tests.support.huggingface_tokenizers import make_pair
+from tokjax.trainer import load_pretoken_counts, save_training_bundle, train_bpe
+
+TOKENIZERS = {
+    "bytes": tokjax.byte_level(),
+    "words": tokjax.word_level(["[UNK]", "a"]),
+    "word pieces": tokjax.wordpiece(["[UNK]", "a"]),
+    "of a library": make_pair("unigram")[1],
+}
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+@pytest.mark.parametrize("given", [["a", "b"], None, 5])
+def test_non_text_is_rejected(name, given):
+    for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="must be str or bytes, not"):
+            call(TOKENIZERS[name], given)
+
+
+@pytest.mark.parametrize("name", TOKENIZERS)
+def test_paths_are_not_texts(name):
+    path, tokenizer = Path("a.txt"), TOKENIZERS[name]
+    for call in (
+        lambda: tokjax.encode(tokenizer, path),
+        lambda: tokjax.encode_result(tokenizer, path),
+        lambda: tokjax.encode_batch_result(tokenizer, [path]),
+        lambda: tokjax.encode_batch_result(tokenizer, path),
+        lambda: tokjax.encode_batch_result(tokenizer, path, max_length=3),
+        lambda: tokjax.quick.quick_tokenize(tokenizer, path),
+        lambda: tokjax.count_tokens(tokenizer, path),
+    ):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError,
+            match=r"is a path; pass its text, path\.read_text\(\); encode_files",
+        ):
+            call()
+
+
+def test_one_text_is_not_many():
+    for call in (
+        lambda: tokjax.align.align_spans(np.array([[1, 2]]), [(1, 2, "L")], labels=["L"], texts="a"),
+        lambda: tokjax.align.trim_offsets(np.array([[1, 2]]), texts="a"),
+        lambda: tokjax.align.spans_from_characters("ab", [[], []]),
+        lambda: tokjax.align.spans_to_characters("ab", [[], []]),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"texts is one text; pass \[text\]"):
+            call()
+
+
+def test_tokenizers_of_other_libraries():
+    theirs, ours = make_pair("unigram")
+    for call in (tokjax.encode, tokjax.encode_result, tokjax.tokenize):
+        with pytest.raises(
+            tokjax.errors.UnsupportedTokenizerError,
+            match=r"pass tokjax.formats.from_huggingface\(tokenizer\)",
+        ):
+            call(theirs, "a")
+    result = tokjax.encode_result(ours, "a")
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="not a TokenizationResult; pass its .ids"):
+        tokjax.decode(ours, result)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="use decode_batch for it"):
+        tokjax.decode(ours, tokjax.encode_batch_result(ours, ["a"]))
+
+
+@pytest.mark.parametrize("given", [["a"], None])
+def test_spans_of_non_text_are_rejected(given):
+    for call in (
+        lambda: tokjax.offsets.span_bytes(given, (1, 2)),
+        lambda: tokjax.try_span_substring(given, (1, 2)),
+        lambda: tokjax.offsets.byte_to_char_spans(given, [(1, 2)]),
+        lambda: tokjax.offsets.is_valid_string_boundary(given, 1),
+        lambda: tokjax.offsets.to_utf8(given),
+    ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="a text must be str or bytes, not"):
+            call()
+
+
+def test_invalid_arguments_are_rejected():
+    rows = tokjax.ragged_from_rows([[1]])
+    plan = tokjax.packing.plan_packing([1], 2)
+    for call, message in {
+        lambda: tokjax.packing.apply_packing(rows, plan, pad_id=0): "what plan_packing gives, not a Ragged",
+        lambda: tokjax.align.byte_to_token("text", 1): "result must be a TokenizationResult, not a str",
+        lambda: tokjax.offsets.is_valid_string_boundary("abc", 1.5): "position must be an integer, not 1.5",
+    }.items():
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            call()
+
+
+def test_a_text_is_no_archive_of_arrays(tmp_path):
+    (tmp_path / "counts").write_text("junk")
+    with pytest.raises(
+        tokjax.TokjaxError, match=r"no counts of words: no \.npz file, or cut short"
+    ) as refused:
+        load_pretoken_counts(tmp_path / "counts")
+    assert "pickle" not in str(refused.value)
+
+
+def test_a_bundle_is_no_damaged_dataset(tmp_path):
+    trained = train_bpe(["a text"], vocab_size=258, progress=False)
+    save_training_bundle(trained, tmp_path / "bundle")
+    with pytest.raises(
+        tokjax.errors.DatasetMismatchError, match="is of the format '.*bundle', not 'tokjax-dataset'$"
+    ):
+        tokjax.open_dataset(tmp_path / "bundle")
+
+
+def test_duplicate_piece_is_rejected():
+    pieces = [("<unk>", 0), ("<s>", 0), ("▁", -2), ("a", -2.5), ("<s>", -9)]
+    theirs = Tokenizer(models.Unigram(pieces, unk_id=0))
+    theirs.pre_tokenizer = pre_tokenizers.Metaspace()
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="the model's vocab has '<s>' twice"):
+        tokjax.formats.from_huggingface(theirs)
+
+
+def test_a_repr_shows_a_few_special_tokens():
+    names = {f"<|{i}|>": 256 + i for i in range(10)}
+    bytes_alone = {bytes([i]): i for i in range(256)}
+    shown = repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=names))
+    assert "'<|7|>': 263, and 2 more}" in shown
+    eight = dict(list(names.items())[:8])
+    assert f"special_tokens={eight})" in repr(tokjax.byte_level_bpe(bytes_alone, special_tokens=eight))

@@ -1,0 +1,280 @@
+"""Masks against loops, and inside attention: packing changes no output, no gradient and no loss."""
+
+import subprocess
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.support import tiny_transformer
+from tests.support.numpy_jax_agreement import assert_agrees
+
+LENGTH = 6
+marks = st.lists(st.lists(st.integers(0, 1), min_size=LENGTH, max_size=LENGTH), min_size=1, max_size=3).map(
+    lambda rows: np.array(rows, np.int32)
+)
+
+
+def to_integers(function):
+    """Masks as the `int32` that `assert_agrees` compares."""
+    return lambda *arrays: function(*arrays).astype(np.int32)
+
+
+def compute_mask_in_loop(length, sees):
+    return [[int(sees(query, key)) for key in range(length)] for query in range(length)]
+
+
+@given(
+    marks,
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.booleans(),
+    st.sampled_from([None, 1, 2, 5]),
+)
+def test_make_attention_mask(drawn, has_padding, has_segments, has_prefix, causal, window):
+    segment_ids = np.cumsum(drawn, axis=1, dtype=np.int32)
+    in_prefix = drawn[:, ::-1].copy()
+    given_arrays = {
+        "attention_mask": drawn if has_padding else None,
+        "segment_ids": segment_ids if has_segments else None,
+        "in_prefix": in_prefix if has_prefix else None,
+    }
+    named = {name: array for name, array in given_arrays.items() if array is not None}
+    if not named or (window and not causal):
+        return
+
+    def make(*arrays):
+        columns = dict(zip(named, arrays, strict=True))
+        return tokjax.masks.make_attention_mask(**columns, causal=causal, window=window)
+
+    found = assert_agrees(to_integers(make), *named.values())
+    for row in range(len(drawn)):
+
+        def sees(query, key, row=row):
+            before = key <= query and (window is None or query - key < window)
+            ok = not causal or before or (has_prefix and in_prefix[row, key])
+            ok = ok and (not has_segments or segment_ids[row, query] == segment_ids[row, key])
+            return bool(ok and (not has_padding or drawn[row, key]))
+
+        expected = compute_mask_in_loop(LENGTH, sees)
+        for query, keys in enumerate(expected):
+            if has_padding and not drawn[row, query]:
+                keys[query] = 1
+        assert all(map(any, expected))
+        assert found[row, 0].tolist() == expected
+
+
+def test_single_masks():
+    assert tokjax.masks.causal_mask(3).astype(int).tolist() == [compute_mask_in_loop(3, lambda q, k: k <= q)]
+    assert tokjax.masks.sliding_window_mask(5, 2).astype(int).tolist() == [
+        compute_mask_in_loop(5, lambda q, k: q - 2 < k <= q)
+    ]
+    ids = np.array([1, 1, 2, 0], np.int32)
+    found = assert_agrees(to_integers(tokjax.masks.segment_mask), ids, ids[::-1].copy())
+    assert found.tolist() == [[[int(q == k) for k in ids[::-1]] for q in ids]]
+    assert tokjax.masks.padding_mask(np.array([[1, 0]])).tolist() == [[[[True, False]]]]
+    prefix = tokjax.masks.prefix_mask(tokjax.create_attention_mask(np.array([2]), 3))
+    assert prefix.astype(int).tolist() == [[compute_mask_in_loop(3, lambda q, k: k < 2 or k <= q)]]
+
+
+def test_without_causal_a_prefix_changes_nothing():
+    prefix = np.array([[1, 0, 0]])
+    assert tokjax.masks.make_attention_mask(in_prefix=prefix, causal=False).all()
+
+
+def test_every_query_attends_to_a_key():
+    left_padded = np.array([[0, 0, 1, 1]])
+    mask = tokjax.masks.make_attention_mask(attention_mask=left_padded)
+    assert mask.any(axis=-1).all()
+    assert mask[0, 0].astype(int).tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 1, 1]]
+    empty = np.zeros((2, 1, 1, 3), bool)
+    assert tokjax.masks.unmask_empty_rows(empty).astype(int).tolist() == [[np.eye(3).tolist()]] * 2
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"mask must have shape \(..., length, length\)"
+    ):
+        tokjax.masks.unmask_empty_rows(np.zeros((2, 3), bool))
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_additive_masks_give_no_nan(dtype):
+    dtype = jnp.dtype(dtype)
+    mask = np.array([[True, False], [False, False]])
+    eager = tokjax.masks.additive_mask(mask, dtype)
+    traced = jax.jit(partial(tokjax.masks.additive_mask, dtype=dtype))(jnp.asarray(mask))
+    assert eager.dtype == traced.dtype == dtype
+    assert np.asarray(traced).tolist() == eager.tolist()
+    assert eager[0, 0] == 0
+    assert float(eager[0, 1]) == float(jnp.finfo(dtype).min) / 2
+    added = traced + jnp.asarray(-100, dtype)
+    assert jnp.isfinite(added).all()
+    assert jnp.isfinite(jax.nn.softmax(added, axis=-1)).all()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, "foo"])
+def test_non_float_dtypes_are_rejected(dtype):
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=f"dtype must be one of float16, .*, not {dtype!r}"
+    ):
+        tokjax.masks.additive_mask(np.ones(2, bool), dtype)
+
+
+def test_a_type_that_jax_does_not_keep():
+    mask = np.array([True, False])
+    assert tokjax.masks.additive_mask(mask, np.float64).tolist() == [0, np.finfo(np.float64).min / 2]
+    on_device = tokjax.masks.additive_mask(jnp.asarray(mask), np.float64)
+    assert on_device.tolist() == tokjax.masks.additive_mask(mask).tolist()
+
+
+def test_bfloat16_by_name_without_jax():
+    code = "import sys, tokjax; print(tokjax.masks.additive_mask([True], 'bfloat16').dtype, 'jax' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["bfloat16", "False"]
+
+
+def test_a_jitted_mask_holds_no_table():
+    """A constant of all queries and keys would be compiled into the program."""
+    mask = jax.jit(lambda s: tokjax.masks.make_attention_mask(segment_ids=s, in_prefix=s == 1, window=7))
+    assert len(mask.lower(jnp.ones((1, 1024), jnp.int32)).as_text()) < 20_000
+
+
+def test_invalid_masks_are_rejected():
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="give attention_mask, segment_ids or in_prefix"
+    ):
+        tokjax.masks.make_attention_mask()
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match=r"have one shape .*, and these have .*\(2, 3\), .*\(2, 4\)"
+    ):
+        tokjax.masks.make_attention_mask(
+            attention_mask=np.ones((2, 3)), segment_ids=np.ones((2, 4), np.int32)
+        )
+    for array in (np.int32(1), [[1], [1, 2]]):
+        for mask in (tokjax.masks.padding_mask, tokjax.masks.prefix_mask, tokjax.masks.segment_mask):
+            with pytest.raises(
+                tokjax.errors.InvalidArgumentError, match=r"have shape \(\.\.\., length\)|unequal"
+            ):
+                mask(array)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"for other rows: .* \(2, 3\) and \(4, 3\)"):
+        tokjax.masks.segment_mask(np.ones((2, 3), np.int32), np.ones((4, 3), np.int32))
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="pass causal=True"):
+        tokjax.masks.make_attention_mask(attention_mask=np.ones((1, 2)), causal=False, window=2)
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="window must be at least 1"):
+        tokjax.masks.sliding_window_mask(3, 0)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    rng = np.random.default_rng(0)
+    return [rng.integers(1, 20, n).astype(np.int32).tolist() for n in (5, 9, 3, 12, 7, 4, 2, 8)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, *(pytest.param(x, marks=pytest.mark.slow) for x in ({"causal": False}, {"window": 3}))],
+    ids=str,
+)
+def test_packing_changes_no_output_and_no_gradient(documents, options):
+    params = tiny_transformer.init_parameters(20, 16)
+    ragged = tokjax.ragged_from_rows(documents)
+    blocks = jax.tree.map(
+        jnp.asarray, tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit")
+    )
+    padded = jax.tree.map(jnp.asarray, tokjax.collate_padded_batch(ragged, pad_id=0, length=16))
+
+    def summed(params, batch):
+        return tiny_transformer.total_loss(params, *batch)[0]
+
+    packed_batch = tiny_transformer.packed_batch(blocks, **options)
+    padded_batch = tiny_transformer.padded_batch(padded, **options)
+    logits = jax.jit(tiny_transformer.logits)
+    packed_logits = np.asarray(logits(params, *packed_batch[:3]))
+    padded_logits = np.asarray(logits(params, *padded_batch[:3]))
+    for row, document in enumerate(documents):
+        row_mask = np.asarray(blocks.document_ids) == row
+        np.testing.assert_allclose(packed_logits[row_mask], padded_logits[row, : len(document)], atol=2e-5)
+    gradients = [jax.jit(jax.grad(summed))(params, batch) for batch in (packed_batch, padded_batch)]
+    for ours, theirs in zip(*map(jax.tree.leaves, gradients), strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=5e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+def test_a_packed_training_run_has_the_losses_of_a_padded_one(documents):
+    ragged = tokjax.ragged_from_rows(documents)
+    blocks = tokjax.pack_blocks(ragged, block_size=16, pad_id=0, strategy="best_fit", seed=1)
+    padded = tokjax.collate_padded_batch(ragged, pad_id=0, length=16)
+    params = tiny_transformer.init_parameters(20, 16)
+    losses = [
+        tiny_transformer.train(params, [batch] * 20)
+        for batch in (
+            tiny_transformer.packed_batch(jax.tree.map(jnp.asarray, blocks)),
+            tiny_transformer.padded_batch(jax.tree.map(jnp.asarray, padded)),
+        )
+    ]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-4)
+    assert losses[0][-1] < losses[0][0] - 0.5
+
+
+def test_without_segments_it_would_leak(documents):
+    """The comparison above can fail: a mask that forgets the segments gives other losses."""
+    blocks = jax.tree.map(
+        jnp.asarray, tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=16, pad_id=0)
+    )
+    params = tiny_transformer.init_parameters(20, 16)
+    ids, positions, mask, labels = tiny_transformer.packed_batch(blocks)
+    leaking = tokjax.masks.make_attention_mask(attention_mask=blocks.attention_mask)
+    total_loss = jax.jit(tiny_transformer.total_loss)
+    right = total_loss(params, ids, positions, mask, labels)[0]
+    wrong = total_loss(params, ids, positions, leaking, labels)[0]
+    assert abs(float(right - wrong)) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:jax.experimental.pallas.ops.gpu.attention is deprecated")
+def test_a_kernel_that_takes_segments(documents):
+    """Pallas' kernel on the segments as they are, beside XLA's attention with the mask."""
+    mha = pytest.importorskip("jax.experimental.pallas.ops.gpu.attention").mha
+
+    rows = tokjax.ragged_from_rows([document * 3 for document in documents])
+    blocks = tokjax.pack_blocks(rows, block_size=64, pad_id=0, strategy="best_fit")
+    q, k, v = jax.random.normal(jax.random.key(0), (3, *blocks.ids.shape, 2, 16))
+    segments = jnp.asarray(blocks.segment_ids)
+    by_kernel = mha(q, k, v, segments, sm_scale=0.25, causal=True, interpret=True)
+    mask = jnp.asarray(tokjax.masks.make_attention_mask(segment_ids=blocks.segment_ids))
+    by_mask = jax.nn.dot_product_attention(q, k, v, mask=mask, scale=0.25)
+    present = np.asarray(blocks.attention_mask) == 1
+    np.testing.assert_allclose(np.asarray(by_kernel)[present], np.asarray(by_mask)[present], atol=1e-5)
+
+
+def test_lengths_as_attention_takes_them(documents):
+    padded = tokjax.collate_padded_batch(tokjax.ragged_from_rows(documents), pad_id=0, length=16)
+    blocks = tokjax.pack_blocks(tokjax.ragged_from_rows(documents), block_size=64, pad_id=0)
+    assert blocks.lengths.tolist() == [sum(map(len, documents))]
+    q, k, v = jax.random.normal(jax.random.key(0), (3, *padded.ids.shape, 2, 8))
+    lengths = jnp.asarray(padded.attention_mask.sum(axis=1, dtype=np.int32))
+    by_lengths = jax.nn.dot_product_attention(q, k, v, key_value_seq_lengths=lengths, is_causal=True)
+    mask = jnp.asarray(tokjax.masks.make_attention_mask(attention_mask=padded.attention_mask))
+    by_mask = jax.nn.dot_product_attention(q, k, v, mask=mask)
+    present = padded.attention_mask == 1
+    np.testing.assert_allclose(np.asarray(by_lengths)[present], np.asarray(by_mask)[present], atol=1e-5)
+
+
+def test_on_a_mesh(documents):
+    """Rows on several devices: the same values, and the masks lie where the rows do."""
+    mesh = jax.make_mesh((4,), ("batch",))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("batch"))
+    padded = tokjax.collate_padded_batch(tokjax.ragged_from_rows(documents), pad_id=0)
+    attention_mask = jax.device_put(padded.attention_mask, sharding)
+    found = jax.jit(lambda m: tokjax.masks.make_attention_mask(attention_mask=m))(attention_mask)
+    assert found.sharding.is_equivalent_to(sharding, found.ndim)
+    expected = tokjax.masks.make_attention_mask(attention_mask=padded.attention_mask)
+    assert np.array_equal(np.asarray(found), expected)
+    ids = jax.device_put(padded.ids, sharding)
+    labels = jax.jit(tokjax.causal_lm_labels)(ids, attention_mask)
+    assert np.array_equal(labels, tokjax.causal_lm_labels(padded.ids, padded.attention_mask))
+    assert labels.sharding.is_equivalent_to(sharding, 2)

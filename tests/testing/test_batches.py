@@ -1,0 +1,145 @@
+"""One suite over every type of batch: JAX can take it apart by rows."""
+
+import inspect
+from functools import partial
+
+import jax
+import numpy as np
+import pytest
+
+import tokjax
+from tests.batching.test_device_mesh import HOLES, IDS, OFFSETS, SPANS, SPECIAL_IDS, TAGS, make_draws
+from tests.support.loader_cases import PAD, TEXTS, TOKENIZER
+from tokjax import PackedBlocks
+from tokjax.testing import check_batch
+
+ROWS, LENGTH = IDS.shape
+RESULTS = tokjax.encode_batch_result(TOKENIZER, TEXTS[:ROWS])
+BLOCKS = tokjax.pack_blocks(RESULTS, block_size=12, pad_id=PAD, eos_id=1)
+MASKED_BLOCKS = tokjax.pack_blocks(
+    RESULTS, block_size=12, pad_id=PAD, eos_id=1, loss_mask=[row.ids % 3 > 0 for row in RESULTS]
+)
+BLOCK_FUNCTIONS = [
+    PackedBlocks.causal_lm_labels,
+    PackedBlocks.to_maxtext,
+    PackedBlocks.to_levanter,
+    PackedBlocks.to_grain,
+    partial(PackedBlocks.cu_seqlens, max_segments=9),
+    lambda blocks: blocks.lengths,
+]
+BATCHES = {
+    "packed": (BLOCKS, *BLOCK_FUNCTIONS),
+    "packed with a loss mask": (MASKED_BLOCKS, *BLOCK_FUNCTIONS),
+    "padded": (
+        tokjax.collate_padded_batch(RESULTS, pad_id=PAD),
+        lambda b: tokjax.causal_lm_labels(b.ids, b.attention_mask),
+    ),
+    "padded ids": (tokjax.collate_padded_batch(RESULTS, pad_id=PAD, columns=["ids"]),),
+    "causal": (tokjax.CausalLMBatch(IDS, HOLES, IDS),),
+    "masked": (
+        tokjax.objectives.masked_lm(
+            IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=HOLES
+        ),
+    ),
+    "span corruption": (
+        tokjax.objectives.span_corruption(IDS, HOLES, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
+    ),
+    "a mixture": (
+        tokjax.objectives.denoising_mixture(
+            IDS, HOLES, make_draws(ROWS, LENGTH + 1), denoisers=tokjax.objectives.UL2_DENOISERS, **SPECIAL_IDS
+        ),
+    ),
+    "prefixes": (tokjax.objectives.prefix_lm(IDS, HOLES, make_draws(ROWS)),),
+    "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
+    "labels of spans": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
+}
+NON_BATCHES = {"Ragged", "PackingPlan", "SpanColumns", "MergedWindows", "Windows", "EncodedChat"}
+"""Named tuples of arrays that don't go to a device: what batches are made from, and results on the host."""
+
+
+def test_all_batch_types_are_tested():
+    """But for the quick functions' records, which hold strings too."""
+    public = {name: getattr(tokjax, name) for name in tokjax.__all__ if not name.startswith("Quick")}
+    array_fields = {
+        name
+        for name, value in public.items()
+        if inspect.isclass(value)
+        and issubclass(value, tuple)
+        and any("Array" in str(kind) for kind in inspect.get_annotations(value).values())
+    }
+    assert array_fields - NON_BATCHES == {type(batch).__name__ for batch, *_ in BATCHES.values()}
+
+
+SLOW = {"packed with a loss mask", "a mixture"}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in BATCHES]
+)
+def test_batch_is_a_pytree(name):
+    check_batch(*BATCHES[name])
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_its_repr_is_a_few_lines(name):
+    batch = BATCHES[name][0]
+    for shown in (repr(batch), repr(jax.device_put(batch))):
+        assert len(shown.splitlines()) <= 4
+        assert all(len(line) <= 88 for line in shown.splitlines())
+        assert f"=int32[{len(batch[0])}" in shown
+    assert "ids='x'" in repr(jax.tree.map(lambda _: "x", BLOCKS))
+
+
+def test_repr():
+    assert repr(BLOCKS) == (
+        "PackedBlocks(ids=int32[14,12], attention_mask=int32[14,12], segment_ids=int32[14,12],\n"
+        "    positions=int32[14,12], document_ids=int32[14,12])"
+    )
+
+
+def test_loaders_make_such_batches(written):
+    dataset = tokjax.open_dataset(written)
+    for options in ({}, {"documents": False}):
+        batch = tokjax.PackedTokenLoader(dataset, batch_size=4, **options).batch_at(0)
+        check_batch(batch)
+
+
+def test_total_tokens_is_that_of_the_blocks():
+    assert BLOCKS.total_tokens.dtype == np.int32
+    part = jax.tree.map(lambda a: a[:3], BLOCKS)
+    assert part.total_tokens == part.attention_mask.sum()
+    by_row = jax.jit(jax.vmap(lambda row: row.total_tokens))(BLOCKS)
+    assert by_row.tolist() == BLOCKS.lengths.tolist()
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"ids": IDS, "total": np.zeros((), np.int32)}, r"\['total'\] has shape \(\)"),
+        ({"ids": IDS, "weights": np.ones(3)}, "arrays have different numbers of rows: .*'weights'.*: 3"),
+        ({"ids": IDS, "step": 3}, r"\['step'\] is a int, not an array of NumPy"),
+        ({}, "it has no array"),
+        ({"ids": IDS[:1]}, "it has 1 rows; pass a batch of at least 2"),
+    ],
+)
+def test_non_batches_are_rejected(batch, message):
+    with pytest.raises(AssertionError, match=message):
+        check_batch(batch)
+
+
+def take_first_row(batch):
+    return batch["ids"] - batch["ids"].reshape(-1)[0]
+
+
+def add_axis(batch):
+    ids = batch["ids"]
+    return ids.sum(axis=min(ids.ndim - 1, 1), dtype=np.int32)
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [(take_first_row, "take_first_row, jax"), (add_axis, "add_axis, microbatches")],
+)
+def test_functions_that_go_across_rows(function, message):
+    with pytest.raises(AssertionError, match=message):
+        check_batch({"ids": IDS}, function)

@@ -1,0 +1,172 @@
+"""Training bundles: written whole, read back equal, refused when they are not what they say."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+import tokjax
+from tokjax._util.files import compute_json_checksum
+from tokjax.trainer import (
+    count_pretokens,
+    load_training_bundle,
+    save_training_bundle,
+    train_bpe,
+    train_sentencepiece,
+    train_word_level,
+    train_wordpiece,
+)
+
+
+@pytest.fixture
+def trained(tmp_path, corpus):
+    (tmp_path / "corpus.txt").write_text("<|endoftext|>".join(corpus * 3))
+    return train_bpe(
+        tmp_path / "corpus.txt", vocab_size=np.int64(400), special_tokens=["<|endoftext|>"], progress=False
+    )
+
+
+@pytest.fixture
+def bundle(trained, tmp_path):
+    return save_training_bundle(trained, tmp_path / "bundle")
+
+
+def test_what_was_trained_is_read_back(trained, bundle, tmp_path):
+    loaded = load_training_bundle(tmp_path / "bundle")
+    assert loaded == bundle
+    assert loaded.trained == trained
+    assert loaded.trained.merges == trained.merges
+    assert loaded.trained.options["trainer"] == "bpe"
+    assert tokjax.load_tokenizer(tmp_path / "bundle") == trained.tokenizer
+
+
+@pytest.mark.parametrize(
+    "train", [train_wordpiece, train_word_level, train_sentencepiece], ids=lambda train: train.__name__
+)
+def test_every_trainer_has_bundles(train, corpus, tmp_path):
+    trained = train(corpus * 3, vocab_size=np.int64(170), progress=False)
+    bundle = save_training_bundle(trained, tmp_path / "b")
+    assert type(bundle.trained) is type(trained)
+    assert bundle.trained == trained
+
+
+def test_duplicate_merges_are_saved(tmp_path):
+    texts = ["abc"] * 5 + ["bc"] * 9 + ["xab"] * 20 + ["zbc"] * 9 + ["ab"] * 3 + ["ababab"] * 4
+    trained = train_bpe(texts, vocab_size=300, progress=False)
+    assert save_training_bundle(trained, tmp_path / "b").trained.merges == trained.merges
+
+
+def test_sources_are_recorded(trained, bundle, tmp_path):
+    (source,) = bundle.sources
+    data = (tmp_path / "corpus.txt").read_bytes()
+    assert source.path == str((tmp_path / "corpus.txt").resolve())
+    assert source.nbytes == len(data)
+    assert source.sha256 == hashlib.sha256(data).hexdigest()
+    assert set(bundle.versions) == {"python", "tokjax", "numpy", "regex", "sentencepiece"}
+    counts = count_pretokens(tmp_path / "corpus.txt", special_tokens=["<|endoftext|>"], progress=False)
+    assert bundle.trained.stats.fingerprint == counts.fingerprint
+
+
+@pytest.mark.parametrize("change", ["changed", "gone"])
+def test_a_source_that_is_not_what_was_read_has_no_checksum(trained, tmp_path, change):
+    path = tmp_path / "corpus.txt"
+    if change == "gone":
+        path.unlink()
+    else:
+        path.write_text("other")
+    (source,) = save_training_bundle(trained, tmp_path / "bundle").sources
+    assert source.sha256 is None
+    assert "SHA-256 unknown" in (tmp_path / "bundle" / "report.md").read_text()
+
+
+def test_the_report_is_for_people(bundle, tmp_path):
+    report = (tmp_path / "bundle" / "report.md").read_text()
+    stats = bundle.trained.stats
+    for line in (
+        "# bpe vocabulary of 400 ids",
+        f"| bytes of text | {stats.bytes:,} |",
+        f"| bytes per token, on that text | {stats.bytes_per_token:.3f} |",
+        '| special tokens | `{"<|endoftext|>": 256}` |'.replace("|endoftext|", "\\|endoftext\\|"),
+        f"SHA-256 {bundle.sources[0].sha256}",
+    ):
+        assert line in report
+
+
+def test_nothing_is_overwritten_unless_asked(trained, bundle, tmp_path, corpus):
+    with pytest.raises(
+        tokjax.errors.BundleExistsError, match=r"bundle exists; to replace it, pass overwrite=True"
+    ):
+        save_training_bundle(trained, tmp_path / "bundle")
+    other = train_bpe(corpus, vocab_size=300, progress=False)
+    replaced = save_training_bundle(other, tmp_path / "bundle", overwrite=True)
+    assert replaced.trained == other
+    (tmp_path / "bundle" / "mine.txt").write_text("precious")
+    with pytest.raises(
+        tokjax.errors.BundleExistsError, match=r"holds 'mine\.txt', which no training bundle has"
+    ):
+        save_training_bundle(other, tmp_path / "bundle", overwrite=True)
+    (tmp_path / "letters").mkdir()
+    (tmp_path / "letters" / "letter.txt").write_text("precious")
+    with pytest.raises(tokjax.errors.BundleExistsError, match="exists and is no training bundle"):
+        save_training_bundle(other, tmp_path / "letters", overwrite=True)
+    assert (tmp_path / "letters" / "letter.txt").read_text() == "precious"
+
+
+def rewrite_manifest(directory, **values):
+    """A manifest with other values, and a checksum that is right for them."""
+    manifest = json.loads((directory / "manifest.json").read_bytes()) | values
+    del manifest["checksum"]
+    manifest["checksum"] = compute_json_checksum(manifest)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+
+
+class TestRejected:
+    def test_other_versions_and_formats(self, bundle):
+        rewrite_manifest(bundle.path, version=2)
+        with pytest.raises(tokjax.errors.BundleError, match="in version 2 of the format; .* reads version 1"):
+            load_training_bundle(bundle.path)
+        rewrite_manifest(bundle.path, format="other")
+        with pytest.raises(tokjax.errors.BundleError, match="not the manifest of a training bundle"):
+            load_training_bundle(bundle.path)
+
+    def test_missing_bundle(self, tmp_path):
+        for path in (tmp_path, tmp_path / "nothing"):
+            with pytest.raises(
+                tokjax.errors.BundleError, match=r"holds no training bundle.*no manifest\.json"
+            ):
+                load_training_bundle(path)
+
+    @pytest.mark.parametrize("name", ["tokenizer.tokjax.json", "merges.json", "report.md"])
+    def test_files_that_are_missing_or_altered(self, bundle, name):
+        file = bundle.path / name
+        data = file.read_bytes()
+        for damaged in (data[:-1], data + b" ", data.replace(b"1", b"2", 1)):
+            file.write_bytes(damaged)
+            with pytest.raises(tokjax.errors.BundleError, match=f"{name}: altered or damaged"):
+                load_training_bundle(bundle.path)
+        file.unlink()
+        with pytest.raises(tokjax.errors.BundleError, match=f"{name} is missing"):
+            load_training_bundle(bundle.path)
+
+    def test_truncated_or_altered_manifest(self, bundle):
+        file = bundle.path / "manifest.json"
+        data = file.read_text()
+        for damaged in (data[:-10], "[" * 100_000, ""):
+            file.write_text(damaged)
+            with pytest.raises(tokjax.errors.BundleError, match="not JSON, or cut short"):
+                load_training_bundle(bundle.path)
+        file.write_text(data.replace('"bytes": ', '"bytes": 1'))
+        with pytest.raises(tokjax.errors.BundleError, match="altered or damaged: it says checksum"):
+            load_training_bundle(bundle.path)
+
+    @pytest.mark.parametrize("digests", [None, [], {}, {"report.md": "0"}])
+    def test_a_manifest_without_files(self, bundle, digests):
+        rewrite_manifest(bundle.path, digests=digests)
+        with pytest.raises(tokjax.errors.BundleError, match="the manifest lists no files"):
+            load_training_bundle(bundle.path)
+
+    def test_values_that_do_not_fit(self, bundle):
+        rewrite_manifest(bundle.path, stats={"notes": []})
+        with pytest.raises(tokjax.errors.BundleError, match="values don't fit together"):
+            load_training_bundle(bundle.path)

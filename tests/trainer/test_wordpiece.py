@@ -1,0 +1,380 @@
+"""WordPiece and word-level training, against slow trainers and Hugging Face's."""
+
+import dataclasses
+import json
+import logging
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, strategies as st
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+import tokjax
+from tests.conftest import CORPUS
+from tests.oracles.wordpiece import train_naively
+from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.text_strategies import byte_strings, hard_texts
+from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.patterns import PATTERNS
+from tokjax.trainer import (
+    count_pretokens,
+    save_pretoken_counts,
+    train_word_level,
+    train_wordpiece,
+)
+from tokjax.trainer.likelihood_merging import merge_likely
+from tokjax.trainer.likely_pairs import LikelyPairs, key_of
+
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def train(source, vocab_size=10_000, **options):
+    return train_wordpiece(source, vocab_size=vocab_size, progress=False, **options)
+
+
+def get_tokens(trained):
+    return [token.decode() for token in trained.vocab.values()]
+
+
+def split_bert_words(texts, **steps):
+    """How often each word stands, by the library."""
+    normalizer = normalizers.BertNormalizer(**steps)
+    split = pre_tokenizers.BertPreTokenizer().pre_tokenize_str
+    return Counter(word for text in texts for word, _ in split(normalizer.normalize_str(text)))
+
+
+def compute_alphabet(words, prefix):
+    first = sorted({character for word in words for character in word})
+    rest = sorted({prefix + character for word in words for character in word[1:]})
+    return list(dict.fromkeys(first + rest))
+
+
+def ignore_progress(amount, note=""):
+    """Report nothing."""
+
+
+@get_max_examples(2000)
+@given(
+    words=st.dictionaries(st.text("abc", min_size=1, max_size=9), st.integers(1, 6), max_size=9),
+    num_tokens=st.integers(0, 25),
+    prefix=st.sampled_from(["##", "##", "a", ""]),
+    min_frequency=st.integers(1, 4),
+)
+def test_merging_tiny_alphabets(words, num_tokens, prefix, min_frequency):
+    """Where ties, overlaps and merges that make the same token are everywhere."""
+    options = {"prefix": prefix, "min_frequency": min_frequency}
+    made = merge_likely(
+        words, compute_alphabet(words, prefix), num_tokens=num_tokens, advance=ignore_progress, **options
+    )
+    assert made == train_naively(words, num_tokens, **options)
+
+
+@get_max_examples(300)
+@given(
+    words=st.dictionaries(st.text("abcd", min_size=1, max_size=7), st.integers(1, 9), max_size=25),
+    factor=st.sampled_from([1, 10**6, 10**9 + 7, 3**19]),
+    uneven=st.integers(0, 1),
+)
+def test_scores_are_compared_as_integers(words, factor, uneven):
+    """Counts are so large that products of them exceed 64 bits, and scores differ by less than they round."""
+    scaled = {word: count * factor + uneven * (i % 2) for i, (word, count) in enumerate(words.items())}
+    made = merge_likely(
+        scaled,
+        compute_alphabet(words, "##"),
+        num_tokens=40,
+        prefix="##",
+        min_frequency=1,
+        advance=ignore_progress,
+    )
+    assert made == train_naively(scaled, 40)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_a_pair_that_is_better_by_less_than_a_double_tells(order):
+    n = 3 * 10**8 + 1
+    assert float((n + 1) * (n - 1)) == float(n * n)
+    pairs = LikelyPairs(["y", "z", "a", "b"], np.array([n + 1, n - 1, n, n]), 1)
+    keys = key_of(np.array([0, 2], np.int32), np.array([1, 3], np.int32))
+    for i in order:
+        pairs.add(keys[i : i + 1], np.array([10**6]), np.zeros(1, np.int32))
+    pairs.rescore_all()
+    assert pairs.pair(pairs.best()) == (0, 1)
+
+
+@given(
+    texts=st.lists(hard_texts, max_size=5),
+    vocab_size=st.integers(150, 220),
+    steps=st.sampled_from([{}, {"lowercase": False}, {"strip_accents": False}]),
+    min_frequency=st.integers(1, 2),
+)
+def test_any_text(texts, vocab_size, steps, min_frequency):
+    trained = train(texts, vocab_size, min_frequency=min_frequency, special_tokens=["[UNK]"], **steps)
+    words = split_bert_words([part for text in texts for part in text.split("[UNK]")], **steps)
+    first = compute_alphabet(words, "##")
+    made = train_naively(words, vocab_size - 1 - len(first), min_frequency=min_frequency)
+    assert get_tokens(trained) == ["[UNK]", *first, *made]
+    assert trained.stats.exhausted == (len(trained.vocab) < vocab_size)
+    assert trained.stats.notes == ()
+
+
+def test_a_corpus():
+    texts = CORPUS * 3
+    trained = train(texts, 500)
+    words = split_bert_words(texts)
+    first = compute_alphabet(words, "##")
+    made = train_naively(words, 500 - 5 - len(first), min_frequency=2)
+    assert len(made) > 100
+    assert get_tokens(trained) == [*SPECIAL, *first, *made]
+
+
+def test_what_is_trained_encodes():
+    trained = train(CORPUS * 3, 500)
+    tokenizer = trained.tokenizer
+    roles = [getattr(tokjax, f"{role}_id")(tokenizer) for role in ("pad", "unk", "bos", "eos")]
+    assert roles == [0, 1, 2, 3]
+    assert list(tokjax.special_tokens(tokenizer)) == SPECIAL
+    batch = tokjax.encode_batch_result(tokenizer, CORPUS, add_special_tokens=False)
+    assert not (batch.ids == 1).any()
+    nbytes = sum(len(text.encode()) for text in CORPUS)
+    assert trained.stats.bytes_per_token == pytest.approx(nbytes / len(batch.ids))
+    assert trained.stats.bytes == 3 * nbytes
+    assert trained.stats.documents == 3 * len(CORPUS)
+    assert trained.stats.unique_words == len(split_bert_words(CORPUS))
+    assert set(trained.stats.seconds) == {"counting", "merging"}
+
+
+@pytest.mark.parametrize("pattern", [*PATTERNS, r"\S+|\s+"])
+def test_counts_of_any_pattern_are_normalised_and_split(pattern):
+    """Here no pattern cuts a word of BERT's in two, so all give the same."""
+    texts = ["Low low, LOWER lówest!", "low  中\u3000newest\n"] * 2
+    counts = count_pretokens(texts, pattern=pattern, progress=False)
+    expected = train(texts, 60)
+    trained = train(counts, 60)
+    assert trained.tokenizer == expected.tokenizer
+    assert trained.stats.bytes_per_token == expected.stats.bytes_per_token
+    assert trained.options == expected.options | {"pattern": pattern}
+    of_words = train_word_level(counts, vocab_size=9, splitter="bert", lowercase=True, progress=False)
+    assert get_tokens(of_words) == ["[PAD]", "[UNK]", "low", "!", ",", "lower", "lówest", "newest", "中"]
+
+
+def test_files_are_counted_as_their_texts(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("<|endoftext|>".join(CORPUS * 20))
+    special = [*SPECIAL, "<|endoftext|>"]
+    expected = train(CORPUS * 20, 400, special_tokens=special)
+    for workers in (1, 3):
+        trained = train(path, 400, special_tokens=special, workers=workers)
+        assert trained.tokenizer == expected.tokenizer
+        assert trained.options == expected.options
+    counts = count_pretokens(path, special_tokens=["<|endoftext|>"], pattern="whitespace", progress=False)
+    save_pretoken_counts(counts, tmp_path / "counts.npz")
+    again = train(tokjax.trainer.load_pretoken_counts(tmp_path / "counts.npz"), 400, special_tokens=special)
+    assert again.tokenizer == expected.tokenizer
+
+
+def test_special_tokens_split_and_are_not_trained():
+    trained = train(["low[SEP]low [MASK]low"] * 2, 30)
+    assert get_tokens(trained) == [*SPECIAL, "l", "o", "w", "##o", "##w", "##ow", "low"]
+
+
+def test_special_token_lookalikes_are_not_trained():
+    trained = train(["ab ab"], 20, special_tokens=["[UNK]", "a", "ab"])
+    assert get_tokens(trained) == ["[UNK]", "a", "ab"]
+    trained = train(count_pretokens(["ab ab"], progress=False), 20, special_tokens=["[UNK]", "a", "ab"])
+    assert get_tokens(trained) == ["[UNK]", "a", "ab", "b", "##b"]
+
+
+class TestAlphabet:
+    texts = ("aaa bb ca", "da \U0001f642a")
+
+    def test_keeps_the_most_frequent_characters(self):
+        trained = train(self.texts, 12, limit_alphabet=3, min_frequency=1)
+        assert get_tokens(trained)[5:] == ["a", "b", "c", "##a", "##b", "bb", "aa"]
+        assert trained.stats.notes == (
+            "left out 2 different words, 2 in all: they hold a character that is not among the 3 kept",
+        )
+
+    def test_keeps_initial_characters_in_any_case(self):
+        trained = train(self.texts, 50, limit_alphabet=3, initial_alphabet="xd")
+        assert get_tokens(trained)[5:9] == ["a", "d", "x", "##a"]
+
+    def test_without_a_limit(self):
+        trained = train(["".join(map(chr, range(0x4E00, 0x4E00 + 1500)))], 3000)
+        assert len(trained.vocab) == 5 + 1000
+        assert "left out 500 different words, 500 in all" in trained.stats.notes[0]
+        everything = train(["".join(map(chr, range(0x4E00, 0x4E00 + 1500)))], 3000, limit_alphabet=None)
+        assert len(everything.vocab) == 5 + 1500
+        assert everything.stats.notes == ()
+
+    def test_an_alphabet_that_does_not_fit(self):
+        message = (
+            "vocab_size is 12; 5 special tokens and 9 of single characters need at least 14; ask for more, "
+            "or set limit_alphabet below 5"
+        )
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+            train(["abc dae"], 12)
+
+
+def test_texts_without_pairs():
+    trained = train([b"low low \xff\xff " + b"x" * 101 + b" x" * 4], 50)
+    assert trained.stats.notes == (
+        "left out 1 different words, 1 in all: they hold bytes that are no UTF-8",
+        "left out 1 different words, 1 in all: they have more than 100 characters",
+    )
+    assert trained.stats.bytes_per_token == pytest.approx(120 / 8)
+    words = train_word_level([b"low low \xff"], vocab_size=9, progress=False)
+    assert get_tokens(words) == ["[PAD]", "[UNK]", "low"]
+    assert words.stats.notes == ("left out 1 different words, 1 in all: they hold bytes that are no UTF-8",)
+
+
+@given(texts=st.lists(byte_strings, max_size=5))
+def test_any_bytes(texts):
+    assume(not any(name.encode() in text for name in SPECIAL for text in texts))
+    trained = train(texts, 1000, min_frequency=1)
+    words = train_word_level(texts, vocab_size=1000, progress=False)
+    for tokenizer in (trained.tokenizer, words.tokenizer):
+        batch = tokjax.encode_batch_result(tokenizer, texts, disallowed_special=())
+        unknown = [token for result in batch for token in result.tokens if token == "[UNK]"]
+        assert bool(unknown) <= bool(trained.stats.notes)
+
+
+def test_a_vocabulary_that_no_memory_holds_is_as_large_as_the_text_makes_it():
+    trained = train(["low low"], 10**12)
+    assert get_tokens(trained)[5:] == ["l", "o", "w", "##o", "##w", "##ow", "low"]
+
+
+def test_no_text():
+    trained = train([], 20)
+    assert get_tokens(trained) == SPECIAL
+    assert trained.stats.exhausted
+    assert trained.stats.bytes_per_token == 0.0
+    assert get_tokens(train_word_level([], vocab_size=20, progress=False)) == ["[PAD]", "[UNK]"]
+
+
+def test_incomplete_vocabulary_is_reported(caplog):
+    with caplog.at_level(logging.WARNING, "tokjax"):
+        trained = train(["low low"], 100)
+        words = train_word_level(["low low be"], vocab_size=100, min_frequency=2, progress=False)
+    assert trained.stats.exhausted
+    assert words.stats.exhausted
+    assert [record.getMessage() for record in caplog.records] == [
+        "the text has no pair left that stands 2 or more times: the vocabulary has 12 ids, not 100",
+        "the text has no word left that stands 2 or more times: the vocabulary has 3 ids, not 100",
+    ]
+
+
+def test_an_interrupt_says_how_far_it_was():
+    def stop(amount, note=""):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match="after 1 of 9 tokens; nothing was saved"):
+        merge_likely(
+            {"aab": 3}, ["a", "##a", "##b"], num_tokens=9, prefix="##", min_frequency=1, advance=stop
+        )
+
+
+def test_options_are_plain_json():
+    trained = train(["low"], 100, initial_alphabet="ab", lowercase=False)
+    assert json.loads(json.dumps(trained.options)) == trained.options
+    assert trained.options["trainer"] == "wordpiece"
+    assert trained.options["strip_accents"] is False
+    assert trained.options["pattern"] == "whitespace"
+    assert trained.tokenizer.normalizer == BertNormalizer(lowercase=False, strip_accents=False)
+    words = train_word_level(["low"], vocab_size=10, progress=False)
+    assert json.loads(json.dumps(words.options)) == words.options
+    assert words.options["trainer"] == "word_level"
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        trained.stats = None
+
+
+def test_progress_goes_to_standard_error(capsys):
+    train_wordpiece(CORPUS, vocab_size=400)
+    train_word_level(CORPUS, vocab_size=100)
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert "counting" in shown.err
+    assert "merging" in shown.err
+
+
+@pytest.mark.parametrize("splitter", ["whitespace", "bert"])
+@pytest.mark.parametrize("min_frequency", [1, 2, 3])
+@given(texts=st.lists(st.one_of(hard_texts, st.sampled_from(CORPUS)), max_size=5), size=st.integers(2, 40))
+def test_words_are_the_library_s(splitter, min_frequency, texts, size):
+    assume(not any(name in text for name in SPECIAL for text in texts))  # there they are words
+    theirs = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+    theirs.pre_tokenizer = {
+        "whitespace": pre_tokenizers.WhitespaceSplit(),
+        "bert": pre_tokenizers.BertPreTokenizer(),
+    }[splitter]
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=["[PAD]", "[UNK]"],
+        show_progress=False,
+    )
+    theirs.train_from_iterator(texts, trainer)
+    options = {"min_frequency": min_frequency, "splitter": splitter}
+    trained = train_word_level(texts, vocab_size=size, progress=False, **options)
+    assert get_tokens(trained) == sorted(theirs.get_vocab(), key=theirs.get_vocab().get)
+    assert trained.stats.exhausted == (len(trained.vocab) < size)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocab_size": "12"}, "vocab_size must be an integer, not '12'"),
+        ({"min_frequency": 0}, "min_frequency must be at least 1, not 0"),
+        ({"limit_alphabet": 0}, "limit_alphabet must be at least 1, not 0"),
+        ({"initial_alphabet": ["ab"]}, "initial_alphabet holds single characters, not 'ab'"),
+        ({"initial_alphabet": ["\ud800"]}, "initial_alphabet holds single characters"),
+        ({"special_tokens": "[UNK]"}, "special_tokens is a list of names"),
+        ({"special_tokens": []}, "unk_token is '\\[UNK\\]', which is not among special_tokens=\\[\\]"),
+        ({"eos_token": "<s>"}, "eos_token is '<s>', which is not among special_tokens"),
+        ({"unk_token": None}, "unk_token is None, and some words are unknown to any vocabulary"),
+        ({"lowercase": 1}, "lowercase must be True or False, not 1"),
+        ({"continuing_prefix": 1}, "continuing_prefix must be a string without surrogates, not 1"),
+        ({"continuing_prefix": "\ud800"}, "continuing_prefix must be a string"),
+    ],
+)
+def test_options_of_wordpiece_that_make_no_sense(options, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        train(["low low"], **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"vocab_size": 1}, "vocab_size is 1; 2 special tokens need at least 2"),
+        ({"min_frequency": 0}, "min_frequency must be at least 1, not 0"),
+        ({"splitter": "gpt2"}, "splitter must be 'whitespace' or 'bert', not 'gpt2'"),
+        ({"special_tokens": ["[PAD]"]}, "unk_token is '\\[UNK\\]', which is not among"),
+    ],
+)
+def test_options_of_word_level_that_make_no_sense(options, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        train_word_level(["low low"], **({"vocab_size": 10, "progress": False} | options))
+
+
+def test_a_word_with_the_name_of_a_special_token_is_left_out():
+    options = {"special_tokens": ["[unk]"], "unk_token": "[unk]", "pad_token": None, "lowercase": True}
+    trained = train_word_level(["[UNK] low low"], vocab_size=9, progress=False, **options)
+    assert list(trained.vocab.values()) == [b"[unk]", b"low"]
+    assert trained.stats.notes == (
+        "left out 1 different words, 1 in all: they have the name of a special token",
+    )
+
+
+def test_lowercased_special_tokens_are_not_trained():
+    trained = train_wordpiece(
+        ["AB ab c HELLO HELLO HELLOS"],
+        vocab_size=60,
+        special_tokens=["[UNK]", "hello"],
+        min_frequency=1,
+        progress=False,
+    )
+    table = trained.tokenizer.vocabulary
+    assert b"hello" not in table.ordinary
+    assert b"hellos" in table.ordinary
+    assert len(set(table.bytes_by_id.values())) == len(table.bytes_by_id)
+    assert list(table.bytes_by_id) == list(range(table.size))

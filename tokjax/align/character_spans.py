@@ -1,0 +1,163 @@
+"""Labelled spans of characters as spans of bytes, and back, for many texts at once."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from tokjax._util.checks import reject_one_text
+from tokjax.align.spans import build_flat_spans
+from tokjax.core.ragged import make_row_splits
+from tokjax.core.utf8 import to_characters, to_utf8
+from tokjax.errors import InvalidArgumentError, OffsetsContractError
+from tokjax.offsets import byte_to_char_spans, char_to_byte_spans
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.align.spans import LabelledSpan
+    from tokjax.core.utf8 import Text
+
+
+def spans_from_characters(
+    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
+) -> list[list[LabelledSpan]]:
+    """Spans of 0-based characters (`text[start:stop]`) as spans of 1-based bytes.
+
+    Args:
+        texts: what the spans are places in.
+        spans: for each text its spans `(start, stop, label)`.
+
+    Raises:
+        OffsetsContractError: a span is not in its text.
+        InvalidArgumentError: a span is no such triple, or there are not as many rows of spans as texts.
+
+    >>> spans_from_characters(["Zoë 🙃"], [[(0, 3, "PER"), (4, 5, "MISC")]])
+    [[(1, 5, 'PER'), (6, 10, 'MISC')]]
+    """
+    return _convert_spans(texts, spans, _convert_to_bytes, char_to_byte_spans)
+
+
+def spans_to_characters(
+    texts: Sequence[Text], spans: Sequence[Sequence[LabelledSpan]]
+) -> list[list[LabelledSpan]]:
+    """Spans of 1-based bytes as spans of 0-based characters, for `text[start:stop]`.
+
+    A span that starts or stops inside a character is rounded outward.
+
+    Args:
+        texts: what the spans are places in.
+        spans: for each text its spans `(start, stop, label)`.
+
+    Raises:
+        OffsetsContractError: a span is not in its text.
+        InvalidArgumentError: a span is no such triple, or there are not as many rows of spans as texts.
+
+    >>> spans_to_characters(["Zoë 🙃"], [[(1, 5, "PER"), (6, 10, "MISC")]])
+    [[(0, 3, 'PER'), (4, 5, 'MISC')]]
+    """
+    return _convert_spans(texts, spans, _convert_to_characters, byte_to_char_spans)
+
+
+class _CharacterIndex(NamedTuple):
+    """Where the characters of texts begin. In one of ASCII each character is a byte; the others are joined.
+
+    Attributes:
+        leads: the bytes of the joined texts that begin a character, or end a text.
+        first_lead: the first of them that is of each text, shape `(texts,)`; 0 if it is of ASCII.
+        num_characters: shape `(texts,)`.
+        num_bytes: shape `(texts,)`.
+        is_ascii: shape `(texts,)`.
+        is_plain: whether each of its characters has one lead, shape `(texts,)`: not so where a `str` holds
+            both halves of a surrogate pair, or `bytes` are no UTF-8.
+    """
+
+    leads: NDArray[np.int64]
+    first_lead: NDArray[np.int64]
+    num_characters: NDArray[np.int64]
+    num_bytes: NDArray[np.int64]
+    is_ascii: NDArray[np.bool_]
+    is_plain: NDArray[np.bool_]
+
+
+def _index_characters(texts: Sequence[Text], are_used: NDArray[np.bool_]) -> _CharacterIndex:
+    is_ascii = np.fromiter((text.isascii() for text in texts), bool, len(texts))
+    num_characters = np.fromiter(map(len, texts), np.int64, len(texts))
+    num_bytes, first_lead, is_plain = num_characters.copy(), np.zeros_like(num_characters), is_ascii.copy()
+    wide = np.flatnonzero(are_used & ~is_ascii)
+    inputs = [texts[row] for row in wide.tolist()]
+    encoded = [to_utf8(text) for text in inputs]
+    joined = np.frombuffer(b"\0".join([*encoded, b""]), np.uint8)
+    leads = np.flatnonzero(joined & 0xC0 != 0x80)
+    num_bytes[wide] = [*map(len, encoded)]
+    num_characters[wide] = [len(text if isinstance(text, str) else to_characters(text)) for text in inputs]
+    splits = np.searchsorted(leads, make_row_splits(num_bytes[wide] + 1))
+    first_lead[wide] = splits[:-1]
+    is_plain[wide] = np.diff(splits) - 1 == num_characters[wide]
+    return _CharacterIndex(leads, first_lead, num_characters, num_bytes, is_ascii, is_plain)
+
+
+def _convert_to_bytes(
+    texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Spans of bytes, and which of the given ones could be converted."""
+    are_absent = (bounds == -1).all(axis=1)
+    done = are_absent | _are_in_text(bounds, 0, texts.num_characters[rows])
+    done &= texts.is_plain[rows]
+    converted = bounds + 1
+    wide = np.flatnonzero(done & ~are_absent & ~texts.is_ascii[rows])
+    first = texts.first_lead[rows[wide], None]
+    converted[wide] = texts.leads[first + bounds[wide]] - texts.leads[first] + 1
+    return converted, done
+
+
+def _convert_to_characters(
+    texts: _CharacterIndex, bounds: NDArray[np.int64], rows: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Spans of characters, and which of the given ones could be converted."""
+    are_absent = (bounds == 0).all(axis=1)
+    done = are_absent | _are_in_text(bounds, 1, texts.num_bytes[rows] + 1)
+    done &= texts.is_plain[rows]
+    converted = bounds - 1
+    wide = np.flatnonzero(done & ~are_absent & ~texts.is_ascii[rows])
+    first = texts.first_lead[rows[wide]]
+    starts, stops = (bounds[wide] - 1 + texts.leads[first, None]).T
+    before = np.searchsorted(texts.leads, starts, "right") - 1
+    after = np.where(starts == stops, before, np.searchsorted(texts.leads, stops))
+    converted[wide] = np.stack([before - first, after - first], axis=1)
+    return converted, done
+
+
+def _are_in_text(bounds: NDArray[np.int64], minimum: int, maximum: NDArray[np.int64]) -> NDArray[np.bool_]:
+    starts, stops = bounds[:, 0], bounds[:, 1]
+    return (starts >= minimum) & (starts <= stops) & (stops <= maximum)
+
+
+def _convert_spans(
+    texts: Sequence[Text],
+    spans: Sequence[Sequence[LabelledSpan]],
+    convert: Callable[..., tuple[NDArray[np.int64], NDArray[np.bool_]]],
+    convert_one_text: Callable[[Text, Any], NDArray[np.int64]],
+) -> list[list[LabelledSpan]]:
+    reject_one_text(texts)
+    if len(spans) != len(texts):
+        raise InvalidArgumentError(
+            f"spans has {len(spans)} rows, and there are {len(texts)} texts; pass one for each"
+        )
+    flat = build_flat_spans(spans)
+    counts = np.diff(flat.row_splits)
+    rows = np.repeat(np.arange(len(texts)), counts)
+    inputs = np.stack([flat.starts, flat.stops], axis=1)
+    bounds, done = convert(_index_characters(texts, counts > 0), inputs, rows)
+    for row in np.unique(rows[~done]).tolist():
+        part = slice(*flat.row_splits[row : row + 2])
+        try:
+            bounds[part] = convert_one_text(texts[row], inputs[part])
+        except OffsetsContractError as error:
+            raise OffsetsContractError(f"text {row}: {error}") from error
+    converted = [*zip(*bounds.T.tolist(), flat.labels, strict=True)]
+    return [converted[start:stop] for start, stop in pairwise(flat.row_splits.tolist())]

@@ -1,0 +1,246 @@
+"""Labelled spans of texts: as lists that people write, and as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tokjax._util.array_namespace import Array, as_integers
+from tokjax._util.checks import check_int
+from tokjax.align.tagset import check_labels
+from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.errors import InvalidArgumentError, OffsetsContractError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from tokjax.align.flat_tokens import FlatTokens
+
+LabelledSpan: TypeAlias = tuple[int, int, str]
+"""A start, a stop, and what it is: 1-based bytes and half-open, unless said otherwise."""
+
+
+class SpanColumns(NamedTuple):
+    """The labelled spans of many texts as flat columns; those of text `i` are `row_splits[i]` and on.
+
+    Attributes:
+        starts: the first byte of each, from 1, `int64`, shape `(spans,)`.
+        stops: one past the last byte, `int64`, shape `(spans,)`.
+        classes: the label, as a place in the labels, `int32`, shape `(spans,)`.
+        row_splits: where the spans of each text begin, `int64`, shape `(texts + 1,)`.
+    """
+
+    starts: Array
+    stops: Array
+    classes: Array
+    row_splits: Array
+
+
+def span_columns(spans: Iterable[Sequence[LabelledSpan]], labels: Sequence[str]) -> SpanColumns:
+    """Lists of spans as columns, once, for functions that are called often.
+
+    Args:
+        spans: for each text its spans `(start, stop, label)`, 1-based bytes, in any order.
+        labels: what spans may be labelled with.
+
+    Raises:
+        InvalidArgumentError: a span is no such triple, or its label is none of `labels`.
+
+    >>> span_columns([[(1, 6, "PER")], []], ["PER"]).row_splits
+    array([0, 1, 1])
+    """
+    rows = list(spans)
+    flat = build_flat_spans(rows)
+    class_ids = {label: i for i, label in enumerate(check_labels(labels))}
+    try:
+        classes = np.fromiter(map(class_ids.__getitem__, flat.labels), np.int32, len(flat.labels))
+    except (TypeError, KeyError):
+        raise InvalidArgumentError(_describe_unknown_label(rows, class_ids)) from None
+    return SpanColumns(flat.starts, flat.stops, classes, flat.row_splits)
+
+
+def pad_spans(spans: SpanColumns, *, length: int | None = None) -> NDArray[np.int32]:
+    """The spans of each text in a row of its own, for `align_span_arrays`. Runs on the host.
+
+    Args:
+        spans: columns, of `span_columns`.
+        length: spans a row; by default as many as the text with most of them has.
+
+    Returns:
+        `int32`, shape `(texts, length, 3)`: start, stop and class; padding is `(0, 0, -1)`.
+
+    Raises:
+        InvalidArgumentError: a text has more spans than `length`.
+
+    >>> pad_spans(span_columns([[(1, 6, "PER")], []], ["PER"])).tolist()
+    [[[1, 6, 0]], [[0, 0, -1]]]
+    """
+    columns = check_columns(spans)
+    counts = np.diff(columns.row_splits)
+    longest = int(counts.max(initial=0))
+    width = longest if length is None else check_int("length", length, minimum=0)
+    if longest > width:
+        raise InvalidArgumentError(
+            f"text {counts.argmax()} has {longest} spans, more than length={width}; pass a greater length"
+        )
+    padded = np.full((len(counts), width, 3), (0, 0, -1), np.int32)
+    rows = np.repeat(np.arange(len(counts)), counts)
+    for column, values in enumerate(columns[:3]):
+        padded[rows, concatenate_ranges(0, counts), column] = as_integers(
+            columns._fields[column], values, np.int32
+        )
+    return padded
+
+
+def check_columns(spans: SpanColumns) -> SpanColumns:
+    """Columns on the host, of shapes that go together."""
+    if not isinstance(spans, SpanColumns):
+        raise InvalidArgumentError(f"spans must be what span_columns(spans, labels) gives, not {spans!r:.80}")
+    starts, stops, splits = (
+        as_integers(name, getattr(spans, name), np.int64) for name in ("starts", "stops", "row_splits")
+    )
+    columns = SpanColumns(starts, stops, as_integers("classes", spans.classes, np.int32), splits)
+    has_splits = splits.ndim == 1 and len(splits) and splits[0] == 0 and (np.diff(splits) >= 0).all()
+    if not has_splits or {column.shape for column in columns[:3]} != {(splits[-1],)}:
+        shapes = ", ".join(f"{name} {column.shape}" for name, column in columns._asdict().items())
+        raise InvalidArgumentError(
+            f"the columns of spans don't go together: {shapes}, row_splits from {splits[:1]} to "
+            f"{splits[-1:]}; make them with span_columns(spans, labels)"
+        )
+    return columns
+
+
+class FlatSpans(NamedTuple):
+    """The spans of many texts end to end; those of text `i` are `row_splits[i]` and on.
+
+    Attributes:
+        starts: `int64`, shape `(spans,)`.
+        stops: `int64`, shape `(spans,)`.
+        labels: whatever was given.
+        row_splits: `int64`, shape `(texts + 1,)`.
+    """
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    labels: list[Any]
+    row_splits: NDArray[np.int64]
+
+
+def build_flat_spans(rows: Sequence[Any]) -> FlatSpans:
+    """Lists of triples as columns; an `InvalidArgumentError` names the first that is none."""
+    try:
+        splits = make_row_splits(map(len, rows))
+        flat = list(chain.from_iterable(rows))
+        if sum(map(len, flat)) != 3 * len(flat):
+            raise ValueError
+        starts, stops = (as_integers("places", [*map(itemgetter(i), flat)], np.int64) for i in (0, 1))
+        return FlatSpans(starts, stops, [*map(itemgetter(2), flat)], splits)
+    except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+        raise InvalidArgumentError(_describe_wrong_span(rows)) from None
+
+
+def check_index_base(index_base: object) -> None:
+    """Raises `InvalidArgumentError` for what is neither 0 nor 1."""
+    if isinstance(index_base, bool) or index_base not in (0, 1):
+        raise InvalidArgumentError(f"index_base must be 0 or 1, not {index_base!r}")
+
+
+def check_span_bounds(spans: SpanColumns, index_base: int) -> None:
+    """Raises the error for the first span that does not keep `1 <= start < stop`.
+
+    Raises:
+        InvalidArgumentError: a span is empty.
+        OffsetsContractError: a span is no place in a text.
+    """
+    starts, stops = np.asarray(spans.starts), np.asarray(spans.stops)
+    wrong = np.flatnonzero((starts < 1) | (starts >= stops))
+    if not len(wrong):
+        return
+    span = int(wrong[0])
+    where = f"text {find_span_row(spans, span)}: the span {format_span(spans, span, index_base)}"
+    if starts[span] >= 1 and starts[span] == stops[span]:
+        raise InvalidArgumentError(f"{where} is empty, and no token lies in it; leave it out")
+    hint = "pass index_base=0 if yours are counted from 0; " if index_base and starts[span] == 0 else ""
+    raise OffsetsContractError(
+        f"{where} must keep {index_base} <= start < stop: bytes are counted from {index_base}; {hint}for "
+        "0-based characters pass spans_from_characters(texts, spans)"
+    )
+
+
+def compute_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]:
+    """The order that sorts spans by text, and by their place in it.
+
+    Raises:
+        InvalidArgumentError: two spans of one text overlap.
+    """
+    starts, stops = np.asarray(spans.starts), np.asarray(spans.stops)
+    rows = np.repeat(np.arange(len(spans.row_splits) - 1), np.diff(spans.row_splits))
+    order = np.arange(len(starts))
+    if ((starts[1:] < starts[:-1]) & (rows[1:] == rows[:-1])).any():
+        order = np.lexsort((starts, rows))
+    overlap = (starts[order[1:]] < stops[order[:-1]]) & (rows[order[1:]] == rows[order[:-1]])
+    if overlap.any():
+        at = int(np.flatnonzero(overlap)[0])
+        first, second = (format_span(spans, span, index_base) for span in order[at : at + 2].tolist())
+        raise InvalidArgumentError(
+            f"text {rows[order[at]]}: the spans {first} and {second} overlap, and a token has one label; "
+            "align each layer of split_layers(spans) on its own"
+        )
+    return order
+
+
+def describe_span(spans: SpanColumns, span: int, labels: Sequence[str], index_base: int) -> str:
+    """A span of the columns as one reads it: its text, its place, its label."""
+    position, label = format_span(spans, span, index_base), labels[int(spans.classes[span])]
+    return f"text {find_span_row(spans, span)}: span {position} {label!r}"
+
+
+def find_span_row(spans: SpanColumns, span: int) -> int:
+    """The text that a span of the columns is of."""
+    return int(np.searchsorted(spans.row_splits, span, "right")) - 1
+
+
+def format_span(spans: SpanColumns, span: int, index_base: int) -> str:
+    """Returns a span as it was given, where the index of the first byte was `index_base`."""
+    return f"({spans.starts[span] - 1 + index_base}, {spans.stops[span] - 1 + index_base})"
+
+
+def _describe_wrong_span(rows: Sequence[Any]) -> str:
+    """What is wrong with spans that can't be made columns."""
+    for row, value in enumerate(rows):
+        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+            return f"the spans of text {row} must be a list of (start, stop, label), not {value!r:.80}"
+        for span in value:
+            if not isinstance(span, Sequence) or isinstance(span, (str, bytes)) or len(span) != 3:
+                return f"text {row}: a span is (start, stop, label), not {span!r:.80}"
+            for position in span[:2]:
+                if isinstance(position, bool) or not hasattr(position, "__index__") or abs(position) >= 2**62:
+                    return f"text {row}: the span {span!r:.80} has a place that is no integer of a text"
+    return "spans must be, for each text, a list of (start, stop, label)"
+
+
+def _describe_unknown_label(rows: Sequence[Any], class_ids: dict[str, int]) -> str:
+    return next(
+        f"text {row}: the span {span!r:.80} has a label that is none of {[*class_ids]}"
+        for row, value in enumerate(rows)
+        for span in value
+        if not isinstance(span[2], str) or span[2] not in class_ids
+    )
+
+
+def check_rows(name: str, value: int, tokens: FlatTokens) -> None:
+    """Refuse what is not there once for each text."""
+    if value == tokens.num_texts:
+        return
+    if tokens.text_ids is not None:
+        raise InvalidArgumentError(
+            f"{name} has {value} rows, and the windows are of {tokens.num_texts} texts; pass one row for "
+            "each text, or windows.batch and one for each window"
+        )
+    raise InvalidArgumentError(
+        f"{name} has {value} rows, and there are {tokens.num_texts} texts; pass one for each"
+    )

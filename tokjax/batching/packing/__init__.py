@@ -1,1 +1,0 @@
-"""Packing of rows into blocks: plans, blocks, segments."""

@@ -1,0 +1,121 @@
+"""What batching functions are given: results as one `Ragged`, rows of tokens, and masks beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from tokjax._util.array_namespace import Array, as_int32, as_mask, is_jax
+from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
+from tokjax.core.records import TokenizationBatch, TokenizationResult
+from tokjax.errors import InvalidArgumentError
+
+
+def is_windows(value: Any) -> bool:
+    """Returns whether `value` is what `encode_windows` returns (whose module `batching` does not import)."""
+    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("batch", "text_ids")
+
+
+def is_merged_windows(value: Any) -> bool:
+    """Returns whether `value` is what `merge_windows` returns."""
+    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("values", "offsets", "row_splits")
+
+
+def as_ragged(results: Any) -> Ragged:
+    """The flat columns of a batch, a `Ragged`, or an iterable of `TokenizationResult`s.
+
+    A column that some results have and others lack is an error; one that none has is `None`. Of `Windows` the
+    rows are the windows; of `MergedWindows` they are the texts, and the values take the place of ids.
+    """
+    if is_windows(results):
+        return as_ragged(results.batch)
+    if is_merged_windows(results):
+        return _values_to_ragged(results)
+    if isinstance(results, TokenizationBatch):
+        return results.ragged
+    if isinstance(results, Ragged):
+        return results
+    if isinstance(results, TokenizationResult):
+        results = [results]
+    if is_jax(results) or hasattr(results, "_fields") or not isinstance(results, Iterable):
+        raise _make_type_error(results, "the argument")
+    rows = list(results)
+    for i, row in enumerate(rows):
+        if not isinstance(row, TokenizationResult):
+            raise _make_type_error(row, f"result {i}")
+    columns = {name: _concatenate_column(rows, name) for name in COLUMNS[1:]}
+    ids = np.concatenate([np.zeros(0, np.int32), *(row.ids for row in rows)])
+    return Ragged(ids, make_row_splits(map(len, rows)), **columns)
+
+
+def _make_type_error(value: object, name: str) -> InvalidArgumentError:
+    """Returns the error for an argument of a batching function that is of none of the expected types."""
+    if hasattr(value, "assistant_mask"):
+        advice = "pass its tokens, chat.result"
+    elif isinstance(value, TokenizationBatch):
+        advice = "pass the batch itself, or all results of several: [*batch, *other]"
+    elif hasattr(value, "results"):
+        advice = "pass its results, as in quick.results"
+    else:
+        advice = "for rows of plain ids pass tokjax.ragged_from_rows(rows)"
+    return InvalidArgumentError(
+        "results must be a TokenizationBatch, a Ragged or a list of TokenizationResult; "
+        f"{name} is of type {type(value).__name__}: {advice}"
+    )
+
+
+def _values_to_ragged(merged: Any) -> Ragged:
+    values = as_int32("the values of merged windows", merged.values)
+    if values.ndim != 1:
+        raise InvalidArgumentError(
+            f"the values of merged windows have shape {values.shape}; rows are made of one integer for each "
+            "token, shape (n,)"
+        )
+    return Ragged(values, merged.row_splits, merged.offsets)
+
+
+def as_tokens(ids: Array, name: str = "ids") -> Any:
+    """`ids` as `int32`, with an axis for the places of a row."""
+    return check_length_axis(name, as_int32(name, ids))
+
+
+def check_length_axis(name: str, array: Any) -> Any:
+    """`array`, if it has an axis for the places of a row."""
+    if array.ndim == 0:
+        raise InvalidArgumentError(f"{name} must have shape (..., length), not ()")
+    return array
+
+
+def check_same_shape(name: str, array: Any, tokens: Any) -> Any:
+    """`array`, if it is as large as the tokens."""
+    if array.shape != tokens.shape:
+        raise InvalidArgumentError(
+            f"{name} has shape {array.shape}, and ids {tokens.shape}; they must be equal"
+        )
+    return array
+
+
+def as_aligned_mask(xp: Any, name: str, values: Any, tokens: Any) -> Any:
+    """True where `values` are not 0, if they are as many as the tokens."""
+    return check_same_shape(name, as_mask(xp, name, values), tokens)
+
+
+def as_aligned_integers(name: str, values: Any, tokens: Any) -> Any:
+    """`values` as `int32`, if they are as many as the tokens."""
+    return check_same_shape(name, as_int32(name, values), tokens)
+
+
+def _concatenate_column(
+    rows: list[TokenizationResult], name: str
+) -> np.ndarray[tuple[int, ...], np.dtype[np.int32 | np.int64]] | None:
+    parts = [getattr(row, name) for row in rows]
+    missing = [i for i, part in enumerate(parts) if part is None]
+    if len(missing) == len(parts):
+        return None
+    if missing:
+        raise InvalidArgumentError(
+            f"result {missing[0]} has no {name}, but others do; encode all of them alike"
+        )
+    return np.concatenate(parts)

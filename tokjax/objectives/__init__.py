@@ -1,0 +1,34 @@
+"""What a model is trained to say: inputs and labels as pure functions of arrays and of random draws."""
+
+from tokjax.objectives.completion_masks import assistant_loss_mask, completion_loss_mask
+from tokjax.objectives.denoising_batches import DenoisingBatch
+from tokjax.objectives.denoising_mixture import UL2_DENOISERS, Denoiser, denoising_mixture
+from tokjax.objectives.fill_in_the_middle import fill_in_the_middle
+from tokjax.objectives.masked_lm import MaskedLMBatch, masked_lm
+from tokjax.objectives.prefix_lm import PrefixLMBatch, prefix_lm
+from tokjax.objectives.random_draws import draw_uniform
+from tokjax.objectives.span_corruption import (
+    SpanCorruptionLengths,
+    compute_input_and_target_lengths,
+    span_corruption,
+    span_corruption_lengths,
+)
+
+__all__ = [
+    "Denoiser",
+    "DenoisingBatch",
+    "MaskedLMBatch",
+    "PrefixLMBatch",
+    "SpanCorruptionLengths",
+    "UL2_DENOISERS",
+    "assistant_loss_mask",
+    "completion_loss_mask",
+    "compute_input_and_target_lengths",
+    "denoising_mixture",
+    "draw_uniform",
+    "fill_in_the_middle",
+    "masked_lm",
+    "prefix_lm",
+    "span_corruption",
+    "span_corruption_lengths",
+]

@@ -1,0 +1,65 @@
+"""Prefix language modelling: rows are split at random, and the model says what follows the prefix."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tokjax._util.array_namespace import Array, get_namespace
+from tokjax._util.display import describe_batch
+from tokjax._util.eager_jit import jit_eager
+from tokjax.batching.labels import causal_lm_labels
+from tokjax.core.array_inputs import as_aligned_mask, as_tokens
+from tokjax.objectives.random_draws import check_draws, draws_to_integers
+
+
+class PrefixLMBatch(NamedTuple):
+    """What a prefix language model trains on, beside its ids: a pytree of `int32` arrays.
+
+    Attributes:
+        labels: the id that follows each position, if it is of the suffix, else `ignore_index`; shifted
+            already, `(..., length)`.
+        prefix_mask: 1 on tokens of the prefix, which may look at each other, `(..., length)`.
+        prefix_lengths: how many these are, shape `(...)`.
+    """
+
+    labels: Array
+    prefix_mask: Array
+    prefix_lengths: Array
+
+    def __repr__(self) -> str:
+        """The dtype and shape of each array."""
+        return describe_batch(self)
+
+
+@jit_eager
+def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: int = -100) -> PrefixLMBatch:
+    """Split each row into a prefix to be read and a suffix to be said, at least one token each.
+
+    All splits are equally likely, as in T5. A row of one token is all prefix, and has no labels.
+
+    Args:
+        ids: integers, shape `(..., length)`; one document a row.
+        attention_mask: not 0 on tokens, of that shape.
+        draws: `draw_uniform(source, (...))`, one a row.
+        ignore_index: the label of all but the places before a token of the suffix.
+
+    Returns:
+        `int32` arrays of the kind that was given.
+
+    >>> ids, mask = np.array([[3, 6, 7, 4, 0]]), np.array([[1, 1, 1, 1, 0]])
+    >>> batch = prefix_lm(ids, mask, np.float32([0.5]))
+    >>> batch.labels, batch.prefix_lengths
+    (array([[-100,    7,    4, -100, -100]], dtype=int32), array([2], dtype=int32))
+    """
+    xp = get_namespace(ids, attention_mask, draws)
+    tokens = as_tokens(ids)
+    valid = as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
+    draws = check_draws(draws, tokens.shape[:-1])
+    lengths = xp.sum(valid, axis=-1, dtype=np.int32)
+    splits = np.int32(1) + draws_to_integers(draws, xp.maximum(lengths - np.int32(1), np.int32(1)))
+    prefix_lengths = xp.minimum(splits, lengths)
+    prefix = valid & (xp.cumsum(valid, axis=-1, dtype=np.int32) <= prefix_lengths[..., None])
+    labels = causal_lm_labels(tokens, valid, ignore_index=ignore_index, loss_mask=valid & ~prefix)
+    return PrefixLMBatch(labels, prefix.astype(np.int32), xp.asarray(prefix_lengths))

@@ -1,0 +1,311 @@
+"""The offset contract: how a span ties a token to the bytes it came from.
+
+A span `(start, stop)` counts UTF-8 bytes from 1 and is half-open: it holds the bytes `start`, ...,
+`stop - 1`. `1 <= start <= stop <= nbytes + 1`. `(0, 0)` is the sentinel for "no source text" (an
+inserted special token, padding); `(k, k)` with `k >= 1` is an empty span *at a place* (a trimmed token)
+and is not the sentinel. Python's 0-based slice of the same bytes is `[start - 1 : stop - 1]`.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from tokjax._util.checks import check_int
+from tokjax.core.utf8 import count_bytes, find_character_starts, to_utf8
+from tokjax.errors import InvalidArgumentError, OffsetsContractError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.utf8 import Text
+
+Span: TypeAlias = "Sequence[int] | NDArray[Any]"
+"""One span: two integers."""
+Spans: TypeAlias = "Sequence[Span] | NDArray[Any]"
+"""Spans, shape `(n, 2)`: an integer array, or a sequence of pairs."""
+
+
+def offsets_coordinate_system() -> Literal["utf8_bytes"]:
+    """What a span counts: bytes of UTF-8."""
+    return "utf8_bytes"
+
+
+def offsets_index_base() -> Literal[1]:
+    """The number of the first byte."""
+    return 1
+
+
+def offsets_span_style() -> Literal["half_open"]:
+    """Whether a span's stop belongs to it: it does not."""
+    return "half_open"
+
+
+def offsets_sentinel() -> tuple[Literal[0], Literal[0]]:
+    """The span of a token that has no source text."""
+    return (0, 0)
+
+
+def has_span(span: Span) -> bool:
+    """Whether the token has a place in the text (an empty span counts; the sentinel does not).
+
+    >>> has_span((1, 6)), has_span((3, 3)), has_span((0, 0))
+    (True, True, False)
+    """
+    start, stop = _as_pair(span)
+    return (start, stop) != offsets_sentinel()
+
+
+def has_nonempty_span(span: Span) -> bool:
+    """Whether the token covers at least one byte: the question that label alignment asks.
+
+    >>> has_nonempty_span((1, 6)), has_nonempty_span((3, 3)), has_nonempty_span((0, 0))
+    (True, False, False)
+    """
+    start, stop = _as_pair(span)
+    return 1 <= start < stop
+
+
+def span_nbytes(span: Span) -> int:
+    """The number of bytes that a span covers (0 for the sentinel).
+
+    >>> span_nbytes((7, 12))
+    5
+    """
+    start, stop = _as_pair(span)
+    return max(stop - start, 0)
+
+
+def span_bytes(text: Text, span: Span) -> bytes:
+    """The bytes that a span covers: empty for the sentinel, and for a span that is not in the text.
+
+    For many spans of one long `str`, pass `to_utf8(text)`, which is then not encoded again each time.
+
+    >>> span_bytes("hello world", (7, 12))
+    b'world'
+    """
+    start, stop = _as_pair(span)
+    data = to_utf8(text)
+    if not 1 <= start <= stop <= len(data) + 1:
+        return b""
+    return data[start - 1 : stop - 1]
+
+
+def try_span_substring(text: Text, span: Span) -> str | None:
+    """The text that a span covers, or `None` where it is no text.
+
+    For many spans of one long `str`, pass `to_utf8(text)`, which is then not encoded again each time.
+
+    Returns:
+        `""` for the sentinel and for an empty span in the text; `None` for a span that starts or ends
+        inside a character, that covers bytes that are no UTF-8, or that lies outside the text.
+
+    >>> try_span_substring("naïve", (3, 5)), try_span_substring("naïve", (3, 4))
+    ('ï', None)
+    """
+    start, stop = _as_pair(span)
+    if (start, stop) == offsets_sentinel():
+        return ""
+    data = to_utf8(text)
+    if not 1 <= start <= stop <= len(data) + 1:
+        return None
+    if not (_is_boundary(data, start) and _is_boundary(data, stop)):
+        return None
+    try:
+        return data[start - 1 : stop - 1].decode("utf-8")
+    except UnicodeDecodeError:
+        return None
+
+
+def is_valid_string_boundary(text: Text, position: int) -> bool:
+    """Whether a 1-based byte position lies between two characters, at the start, or at the end.
+
+    >>> [is_valid_string_boundary("é!", k) for k in (0, 1, 2, 3, 4, 5)]
+    [False, True, False, True, True, False]
+    """
+    return _is_boundary(to_utf8(text), check_int("position", position))
+
+
+def offsets_are_nonoverlapping(
+    offsets: Spans, *, ignore_sentinel: bool = True, ignore_empty: bool = True
+) -> bool:
+    """Returns whether each span starts no earlier than the one before it stops, as in KeemenaSubwords.jl.
+
+    Args:
+        offsets: spans, shape `(n, 2)`, in token order. With a span that stops before it starts, the result is
+            `False`.
+        ignore_sentinel: leave `(0, 0)` out of the comparison; if not, the result with a sentinel is `False`,
+            since it has no position.
+        ignore_empty: leave `(k, k)` out of the comparison.
+
+    >>> offsets_are_nonoverlapping([(0, 0), (1, 6), (6, 12)])
+    True
+    >>> offsets_are_nonoverlapping([(0, 0), (1, 6)], ignore_sentinel=False)
+    False
+    """
+    spans = _as_spans(offsets)
+    sentinel = (spans == 0).all(axis=1)
+    if (sentinel.any() and not ignore_sentinel) or (spans[:, 1] < spans[:, 0]).any():
+        return False
+    compared = spans[~sentinel & ((spans[:, 0] != spans[:, 1]) | (not ignore_empty))]
+    return bool((compared[1:, 0] >= compared[:-1, 1]).all())
+
+
+def validate_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> bool:
+    """Whether every span keeps the contract for this text; see `assert_offsets_contract`.
+
+    >>> validate_offsets_contract("abc", [(0, 0), (1, 4)]), validate_offsets_contract("abc", [(1, 5)])
+    (True, False)
+    """
+    return _find_violation(text, offsets, require_string_boundaries) is None
+
+
+def assert_offsets_contract(text: Text, offsets: Spans, *, require_string_boundaries: bool = False) -> None:
+    """Raise `OffsetsContractError`, naming the first faulty span, unless all keep the contract.
+
+    Args:
+        text: the text that the offsets refer to.
+        offsets: spans, shape `(n, 2)`: the sentinel, or `1 <= start <= stop <= nbytes + 1`.
+        require_string_boundaries: also refuse spans that start or stop inside a character.
+    """
+    violation = _find_violation(text, offsets, require_string_boundaries)
+    if violation is not None:
+        raise OffsetsContractError(violation)
+
+
+def byte_to_char_spans(text: Text, offsets: Spans) -> NDArray[np.int64]:
+    """1-based byte spans as 0-based character spans, for `text[start:stop]`.
+
+    A span that starts or stops inside a character is rounded outward, to whole characters; an empty one
+    stays empty. The sentinel becomes `(-1, -1)`, since `(0, 0)` is a place among 0-based spans.
+
+    Args:
+        text: the text that the offsets refer to; for `bytes`, characters are those of
+            `decode("utf-8", "surrogateescape")`.
+        offsets: 1-based byte spans, shape `(n, 2)`.
+
+    Returns:
+        `int64`, shape `(n, 2)`.
+
+    Raises:
+        OffsetsContractError: a span breaks the contract.
+
+    >>> byte_to_char_spans("naïve", [(0, 0), (3, 5), (5, 7)]).tolist()
+    [[-1, -1], [2, 3], [3, 5]]
+    """
+    assert_offsets_contract(text, offsets)
+    spans = _as_spans(offsets) - 1
+    starts = find_character_starts(text)
+    first = np.searchsorted(starts, spans[:, 0], "right") - 1
+    last = np.searchsorted(starts, spans[:, 1], "left")
+    # Two characters end at one byte where the second has none (a surrogate pair): take in both.
+    last = np.searchsorted(starts, starts[last], "right") - 1
+    last = np.where(spans[:, 0] == spans[:, 1], first, last)
+    chars = np.stack([first, last], axis=1)
+    chars[spans[:, 0] < 0] = -1
+    return chars
+
+
+def char_to_byte_spans(text: Text, spans: Spans) -> NDArray[np.int64]:
+    """0-based character spans (`text[start:stop]`) as 1-based byte spans.
+
+    Args:
+        text: the text that the spans refer to, of `n` characters.
+        spans: `0 <= start <= stop <= n`, shape `(m, 2)`; `(-1, -1)` becomes the sentinel `(0, 0)`.
+
+    Returns:
+        `int64`, shape `(m, 2)`.
+
+    Raises:
+        OffsetsContractError: a span is not in the text.
+
+    >>> char_to_byte_spans("naïve", [(-1, -1), (2, 3), (3, 5)]).tolist()
+    [[0, 0], [3, 5], [5, 7]]
+    """
+    chars = _as_spans(spans)
+    starts = find_character_starts(text)
+    absent = (chars == -1).all(axis=1)
+    inside = (chars[:, 0] >= 0) & (chars[:, 0] <= chars[:, 1]) & (chars[:, 1] < len(starts))
+    _reject_first(~(inside | absent), chars, f"0 <= start <= stop <= {len(starts) - 1} characters")
+    offsets = starts[np.where(absent[:, None], 0, chars)] + 1
+    offsets[absent] = 0
+    return offsets
+
+
+def _as_pair(span: Span) -> tuple[int, int]:
+    try:
+        start, stop = map(operator.index, span)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(f"a span is a pair of integers (start, stop), not {span!r}") from None
+    return start, stop
+
+
+def _as_spans(offsets: Spans) -> NDArray[np.int64]:
+    try:
+        spans = np.asarray(offsets)
+    except ValueError:
+        raise InvalidArgumentError("offsets must be pairs (start, stop), and one of them is none") from None
+    if spans.size == 0:
+        return np.zeros((0, 2), np.int64)
+    if spans.ndim != 2 or spans.shape[1] != 2 or spans.dtype.kind not in "iu":
+        raise InvalidArgumentError(
+            f"offsets must be integers of shape (n, 2), not {spans.dtype} of shape {spans.shape}"
+        )
+    return spans.astype(np.int64)
+
+
+def _is_boundary(data: bytes, position: int) -> bool:
+    if not 1 <= position <= len(data) + 1:
+        return False
+    at = position - 1
+    for lead in range(at - 1, max(at - 4, -1), -1):
+        if at == len(data) or not _is_continuation(data[at]):
+            return True
+        if not _is_continuation(data[lead]):
+            return not _is_character(
+                data[lead : lead + _get_character_width(data[lead])], longer_than=at - lead
+            )
+    return True
+
+
+def _is_continuation(byte: int) -> bool:
+    return byte & 0xC0 == 0x80
+
+
+def _get_character_width(lead: int) -> int:
+    return 1 + (lead >= 0xC2) + (lead >= 0xE0) + (lead >= 0xF0)
+
+
+def _is_character(data: bytes, *, longer_than: int) -> bool:
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return len(data) > longer_than
+
+
+def _find_violation(text: Text, offsets: Spans, boundaries: bool) -> str | None:
+    spans = _as_spans(offsets)
+    nbytes = count_bytes(text)
+    start, stop = spans[:, 0], spans[:, 1]
+    inside = (start >= 1) & (start <= stop) & (stop <= nbytes + 1)
+    bad = ~(inside | (spans == 0).all(axis=1))
+    rule = f"(0, 0) or 1 <= start <= stop <= {nbytes + 1} (nbytes + 1)"
+    if boundaries and not bad.any():
+        starts = find_character_starts(text) + 1
+        bad = inside & ~np.isin(spans, starts).all(axis=1)
+        rule = "spans that start and stop between characters"
+    if not bad.any():
+        return None
+    index = int(np.flatnonzero(bad)[0])
+    return f"offset {index} is {tuple(spans[index].tolist())}; the contract asks for {rule}"
+
+
+def _reject_first(bad: NDArray[np.bool_], spans: NDArray[np.int64], rule: str) -> None:
+    if bad.any():
+        index = int(np.flatnonzero(bad)[0])
+        raise OffsetsContractError(f"span {index} is {tuple(spans[index].tolist())}; it must keep {rule}")

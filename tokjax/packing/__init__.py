@@ -1,0 +1,17 @@
+"""Packing of rows into blocks: plans, blocks, segments."""
+
+from tokjax.packing.apply import apply_packing, pack_blocks
+from tokjax.packing.blocks import PackedBlocks
+from tokjax.packing.plans import PackingPlan, plan_packing
+from tokjax.packing.segments import cu_seqlens, cudnn_segments, segment_lengths
+
+__all__ = [
+    "PackedBlocks",
+    "PackingPlan",
+    "apply_packing",
+    "cu_seqlens",
+    "cudnn_segments",
+    "pack_blocks",
+    "plan_packing",
+    "segment_lengths",
+]
