@@ -4,7 +4,7 @@ import tiktoken
 
 import tokjax
 from tests.support.huggingface_tokenizers import make_pair
-from tests.train_sentencepiece_models import train_sentencepiece_models
+from tests.support.sentencepiece_models import train_sentencepiece_models
 
 
 def test_quick_tokenize(tokenizer):

@@ -183,3 +183,5 @@ from .quick import (
 from .reports.show_batch.show import (
     show_batch as show_batch,
 )
+
+__version__: str

@@ -72,7 +72,7 @@ def merging_rounds(merger: BatchMerger, words: Words) -> Iterator[list[str]]:
 
     Rounds go on until no pair is sure; what then is left, the engine merges one pair at a time.
     """
-    texts = list(words.texts())
+    texts = list(words.iter_bytes())
     stops = np.cumsum([0, *map(len, texts)])
     done = np.full(stops[-1], -1, np.int32)
     symbols: _Symbols | None = merger._build_symbols(

@@ -17,7 +17,7 @@ from tests.support.token_strategies import (
     LABELS,
     SCHEMES,
     array,
-    blank_texts,
+    whitespace_texts,
     draw_token_rows,
     get_word_ids,
     make_ragged_rows,
@@ -127,7 +127,7 @@ def test_spans_of_a_batch_are_those_of_each_text(rows, data, scheme):
     )
 
 
-@given(draw_token_rows(), blank_texts, st.data(), st.booleans())
+@given(draw_token_rows(), whitespace_texts, st.data(), st.booleans())
 def test_whitespace_is_skipped(tokens, text, data, first_subword_only):
     tagset, offsets = tokjax.align.TagSet(LABELS), array(tokens)
     tags = data.draw(st.lists(st.integers(0, len(tagset) - 1), min_size=len(tokens), max_size=len(tokens)))

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.batching.test_collate import agree, assert_same
+from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.token_strategies import (
     LABELS,
     SCHEMES,
     array,
-    blank_texts,
+    whitespace_texts,
     draw_labelled_texts,
     draw_token_rows,
     get_word_ids,
@@ -59,7 +59,7 @@ def test_align_spans(texts, scheme, on_partial, first_subword_only):
 
 @given(
     draw_labelled_texts(),
-    st.lists(blank_texts, min_size=4, max_size=4),
+    st.lists(whitespace_texts, min_size=4, max_size=4),
     st.sampled_from(["include", "exclude"]),
     st.booleans(),
 )
@@ -233,7 +233,7 @@ def test_align_span_arrays(texts, scheme, on_partial, first_subword_only):
     tagset = tokjax.align.TagSet(LABELS, scheme)
     offsets, given_spans = to_dense(rows, 8, (0, 0)), to_dense(spans, 4, (0, 0, -1))
     words = [np.tile(get_word_ids(range(8)), (2, 1))] if first_subword_only else []
-    aligned = agree(aligner(tagset, on_partial), offsets, given_spans, *words)
+    aligned = assert_agrees(aligner(tagset, on_partial), offsets, given_spans, *words)
     assert aligned.labels.shape == (2, 8)
     assert aligned.token_counts.shape == (2, 4)
     for i, (tokens, row) in enumerate(zip(rows, spans, strict=True)):

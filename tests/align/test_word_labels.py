@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.batching.test_collate import agree, assert_same
+from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import hard_texts
@@ -56,7 +56,7 @@ def find_tokens(row, word):
 
 @given(draw_word_ids(), draw_rows(st.sampled_from([-100, 0, 1, 2, 3, 4]), WORDS), st.booleans())
 def test_labels_from_words(words, labels, label_all_tokens):
-    given_labels = agree(make_labeller(label_all_tokens, None), words, labels)
+    given_labels = assert_agrees(make_labeller(label_all_tokens, None), words, labels)
     for i, row in enumerate(words.tolist()):
         expected = [-100] * LENGTH
         for word in range(WORDS):
@@ -76,8 +76,8 @@ def test_tags_of_words(words, scheme, data):
     ]
     tags = tagset.get_ids(oracle.tags_of(word_offsets, spans, scheme)[0])
     tags = np.broadcast_to(tags, (2, WORDS))
-    of_tokens = agree(make_labeller(True, tagset), words, tags)
-    back = agree(make_reader("majority", tagset), words, of_tokens)
+    of_tokens = assert_agrees(make_labeller(True, tagset), words, tags)
+    back = assert_agrees(make_reader("majority", tagset), words, of_tokens)
     for i, row in enumerate(words.tolist()):
         complete = set(range(WORDS)) <= set(row)
         offsets = [(0, 0) if word < 0 else word_offsets[word] for word in row]
@@ -90,8 +90,8 @@ def test_tags_of_words(words, scheme, data):
 @given(draw_word_ids(), draw_rows(st.sampled_from([-100, 0, 1, 2, 3, 4]), LENGTH))
 def test_words_from_labels(words, labels):
     tagset = tokjax.align.TagSet(LABELS)
-    first = agree(make_reader("first", None), words, labels)
-    majority = agree(make_reader("majority", tagset), words, labels)
+    first = assert_agrees(make_reader("first", None), words, labels)
+    majority = assert_agrees(make_reader("majority", tagset), words, labels)
     for i, row in enumerate(words.tolist()):
         for word in range(WORDS):
             said = [labels[i, position] for position in find_tokens(row, word) if labels[i, position] != -100]
@@ -140,7 +140,7 @@ spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0
 
 @given(draw_rows(spans, 4), draw_rows(spans, 3))
 def test_word_ids_from_spans(tokens, words):
-    found = agree(tokjax.align.word_ids_from_spans, tokens, words)
+    found = assert_agrees(tokjax.align.word_ids_from_spans, tokens, words)
     for i in range(2):
         expected = [oracle.find_word(token, words[i].tolist()) for token in tokens[i].tolist()]
         assert found[i].tolist() == expected

@@ -10,7 +10,7 @@ import pytest
 from jax import export
 
 import tokjax
-from tests.batching import test_on_a_mesh
+from tests.batching import test_device_mesh
 from tests.batching.test_device_mesh import (
     IDS,
     LENGTH,
@@ -68,7 +68,7 @@ HOST_FUNCTIONS = {
 
 
 def test_all_array_functions_are_tested():
-    tested = "".join(map(inspect.getsource, (test_on_a_mesh, inspect.getmodule(test_rows))))
+    tested = "".join(map(inspect.getsource, (test_device_mesh, inspect.getmodule(test_rows))))
     public = {
         name
         for name in tokjax.__all__

@@ -105,7 +105,7 @@ def encode_sequentially(tokenizer, texts):
     return [
         [
             id_
-            for pretoken in splitter.pretokens(text)
+            for pretoken in splitter.split(text)
             for id_ in merge_pretoken(pretoken.encode("utf-8", "surrogateescape"), rules)
         ]
         for text in texts
@@ -209,14 +209,14 @@ def test_entries_survive_cache_reset(tokenizer, monkeypatch):
     """The values of one time mean nothing at another, whoever else makes it forget in the meantime."""
     ranks = tokenizer.vocabulary.ordinary
     pretokens = make_pretokens([b"xqxq%d" % i for i in range(50)])
-    expected = [merge_pretoken(text, make_rules_from_ranks(ranks)) for text in pretokens.texts()]
+    expected = [merge_pretoken(text, make_rules_from_ranks(ranks)) for text in pretokens.iter_bytes()]
     cache, elsewhere = (
         pretoken_cache.PretokenCache(ranks, BatchMerger(make_rules_from_ranks(ranks))) for _ in range(2)
     )
     for part in (pretokens.take(np.arange(20, 50)), pretokens):
         elsewhere.insert([elsewhere.find(part)])
     before = [cache.find(pretokens), elsewhere.find(pretokens), cache.find(pretokens.take(np.arange(5)))]
-    monkeypatch.setattr(cache, "_room", lambda: elsewhere._cache)
+    monkeypatch.setattr(cache, "_get_entries", lambda: elsewhere._cache)
     for found, count in zip(cache.insert(before), (50, 50, 5), strict=True):
         assert cache.get_ids(found).ids.tolist() == [id_ for ids in expected[:count] for id_ in ids]
 

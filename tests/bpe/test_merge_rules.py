@@ -156,7 +156,7 @@ def test_merges_that_make_no_sense(merges, message):
     ("options", "message"),
     [
         ({"ignore_merges": False}, "ignore_merges=False needs merges"),
-        ({"trim": "some"}, "trim must be 'all', 'but_first' or None, not 'some'"),
+        ({"trim_offsets": "some"}, "trim_offsets must be 'all', 'but_first' or None, not 'some'"),
         ({"add_prefix_space": 1}, "add_prefix_space must be True or False, not 1"),
         ({"added_tokens": ["zz"]}, "the added token 'zz' has no id"),
     ],

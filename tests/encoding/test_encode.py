@@ -8,7 +8,7 @@ import pytest
 
 import tokjax
 from tests.support.huggingface_tokenizers import make_pair
-from tests.train_sentencepiece_models import train_sentencepiece_models
+from tests.support.sentencepiece_models import train_sentencepiece_models
 from tokjax.models import method_hints
 from tokjax.trainer import train_and_pack
 

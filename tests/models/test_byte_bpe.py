@@ -151,7 +151,7 @@ def test_a_batch_is_its_texts_one_by_one(tokenizer, texts):
 @given(text=hard_texts)
 def test_pretokens_match_the_pattern(plain_tokenizer, text):
     result = tokjax.encode_result(plain_tokenizer, text)
-    words = make_pattern_splitter("gpt2").words(text)
+    words = make_pattern_splitter("gpt2").split(text)
     joined = [""] * len(words)
     for pretoken, span in zip(result.word_ids, result.offsets, strict=True):
         joined[pretoken] += tokjax.offsets.span_bytes(text, span).decode("latin-1")
@@ -339,7 +339,7 @@ class TestAnyPattern:
 
     @given(text=hard_texts, pattern=st.sampled_from([r"\w+", r"(a)|(b)", r"x*", r"(?=a)", r"\s|\S\S"]))
     def test_nothing_is_lost(self, text, pattern):
-        assert "".join(make_pattern_splitter(pattern).words(text)) == text
+        assert "".join(make_pattern_splitter(pattern).split(text)) == text
 
     @pytest.mark.parametrize("name", ["cl100k_base", "gpt-2", "GPT2", "words"])
     def test_unknown_pattern_name(self, name):
@@ -347,7 +347,7 @@ class TestAnyPattern:
             tokjax.errors.InvalidArgumentError, match=f"'{name}' is not one of the names gpt2, cl100k"
         ):
             tokjax.byte_level_bpe(BYTES, pattern=name)
-        assert make_pattern_splitter(f"(?:{name})").words(name) == [name]
+        assert make_pattern_splitter(f"(?:{name})").split(name) == [name]
 
     def test_invalid_pattern(self):
         with pytest.raises(

@@ -96,9 +96,9 @@ def test_first_texts_build_no_tables():
     text = "wait for no tables, " * (FEW_CHARACTERS // 20 + 1)
     assert len(text) > FEW_CHARACTERS
     first = tokjax.encode(tokenizer, text)
-    assert "_known" not in vars(tokenizer._engine)
+    assert "_cache" not in vars(tokenizer._engine)
     second = tokjax.encode(tokenizer, text)
-    assert "_known" in vars(tokenizer._engine)
+    assert "_cache" in vars(tokenizer._engine)
     assert first.tolist() == second.tolist()
 
 

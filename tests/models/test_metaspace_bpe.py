@@ -150,7 +150,7 @@ def test_nothing_is_lost(text, options):
 def test_pretokens_end_at_token_boundaries(tokens, text):
     parts = ["é".encode()[:1], *map(str.encode, tokens)]  # (a part of a character joins nothing)
     pre_tokenizer = AdjacencyPreTokenizer(parts, split_before_spaces=False)
-    words = pre_tokenizer.words(text)
+    words = pre_tokenizer.split(text)
     assert "".join(words) == text
     held = {token[i : i + 2] for token in tokens for i in range(len(token) - 1)}
     boundaries = [left[-1] + right[0] for left, right in zip(words, words[1:], strict=False)]
@@ -159,7 +159,7 @@ def test_pretokens_end_at_token_boundaries(tokens, text):
     assert inside <= held  # (these few characters have different hashes)
     stops = [sum(map(len, words[:i])) for i in range(1, len(words) + 1)]
     for target in range(1, len(text) + 1):
-        assert pre_tokenizer.cut(text, target) == min(stop for stop in stops if stop >= target)
+        assert pre_tokenizer.find_split(text, target) == min(stop for stop in stops if stop >= target)
 
 
 def test_long_texts_are_split(monkeypatch):
@@ -168,7 +168,7 @@ def test_long_texts_are_split(monkeypatch):
     monkeypatch.setattr(pre_tokenizers, "_LOOK_AHEAD", 10)
     text = "".join(CORPUS).replace(" ", "日") * 20 + "\U0001f642" * 5000 + "low lower " * 1000
     segments = chunks.as_segments([text])
-    assert len(list(chunks.group_segments(segments, 1000, ours._engine._pre_tokenizer.cut))) > 10
+    assert len(list(chunks.group_segments(segments, 1000, ours._engine._pre_tokenizer.find_split))) > 10
     assert tokjax.encode(ours, text).tolist() == theirs.encode(text)
     pairs = "\ud83d\ude42" * 5000
     assert tokjax.encode(ours, pairs).tolist() == theirs.encode("\U0001f642" * 5000)

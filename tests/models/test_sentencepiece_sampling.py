@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 
 import tokjax
-from tests.train_sentencepiece_models import fuzz, train_sentencepiece_models
+from tests.support.sentencepiece_models import fuzz, train_sentencepiece_models
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from tokenizers import normalizers, pre_tokenizers
 
 import tokjax
-from tests import generate_bert_characters as library
+from tests.support import generate_bert_characters as library
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8

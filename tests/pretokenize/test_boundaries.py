@@ -105,7 +105,7 @@ def test_bytes_and_characters_split_alike(pattern, texts):
 @pytest.mark.parametrize("pattern", PATTERNS)
 @given(texts=st.lists(hard_texts, min_size=1, max_size=4))
 def test_any_texts_as_the_splitter_does(pattern, texts):
-    words = [list(map(len, make_pattern_splitter(pattern).words(text))) for text in texts]
+    words = [list(map(len, make_pattern_splitter(pattern).split(text))) for text in texts]
     lengths = [length for of_text in words for length in [*of_text, 1]]
     assert compute_starts(pattern, texts) == (np.cumsum(lengths) - lengths).tolist()
 

@@ -10,7 +10,7 @@ from functools import cache
 
 from hypothesis import strategies as st
 
-from tests.train_sentencepiece_models import train_by_library
+from tests.support.sentencepiece_models import train_by_library
 from tokjax.models.sentencepiece_files import iter_fields
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 from tokjax.pretokenize.patterns import PATTERNS

@@ -107,7 +107,7 @@ class TestCounts:
             from_characters(pretoken)
             for text in texts
             for part in to_characters(text).split("<|endoftext|>")
-            for pretoken in splitter.words(part)
+            for pretoken in splitter.split(part)
         ]
         assert dict(counts.items()) == Counter(words)
         assert counts.nbytes == sum(map(len, words))

@@ -141,14 +141,14 @@ class ArrayEngine:
             ids.append(chunk.ids.ids, done / total)
             if begins_word:
                 begins.append(chunk.ids.begins_word, done / total)
-        return EncodedSegments(ids.array(), np.concatenate(splits), begins.array() if begins_word else None)
+        return EncodedSegments(ids.finish(), np.concatenate(splits), begins.finish() if begins_word else None)
 
     def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the arrays' tables, which can take seconds.
 
         That is so for about as many characters as there are symbols, of all calls together.
         """
-        if "_known" in vars(self):
+        if "_cache" in vars(self):
             return False
         self._characters += characters
         return self._characters <= len(self._rules.symbols)
@@ -157,7 +157,7 @@ class ArrayEngine:
         """Encode one short text without surrogates, without a column more than its ids."""
         cache = self._dict_cache
         return np.array(
-            [id_ for pretoken in self._pre_tokenizer.pretokens(text) for id_ in cache[pretoken]], np.int32
+            [id_ for pretoken in self._pre_tokenizer.split(text) for id_ in cache[pretoken]], np.int32
         )
 
     def _encode_with_loop(self, segments: Segments, *, begins_word: bool) -> EncodedSegments:
@@ -166,7 +166,7 @@ class ArrayEngine:
         pretokens = [0]
         for segment in segments.texts:
             plain = segment if segments.hold_bytes or segment.isascii() else to_characters(segment)
-            of_words += [self._dict_cache[pretoken] for pretoken in self._pre_tokenizer.pretokens(plain)]
+            of_words += [self._dict_cache[pretoken] for pretoken in self._pre_tokenizer.split(plain)]
             pretokens.append(len(of_words))
         starts = make_row_splits(map(len, of_words))
         ids = np.fromiter(chain.from_iterable(of_words), np.int32, int(starts[-1]))

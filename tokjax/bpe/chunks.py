@@ -56,7 +56,7 @@ class Pieces(NamedTuple):
     ends_segment: list[bool]
     hold_bytes: bool
 
-    def codes(self) -> NDArray[np.uint32]:
+    def get_codes(self) -> NDArray[np.uint32]:
         """The code points of all pieces, with that of a newline behind each."""
         return np.frombuffer(("\n".join(self.texts) + "\n").encode("utf-32-le", "surrogatepass"), "<u4")
 
@@ -68,10 +68,10 @@ class Pieces(NamedTuple):
 class PreTokenizer(Protocol):
     """Says where the words start that are encoded on their own."""
 
-    def pretokens(self, text: str) -> list[str]:
+    def split(self, text: str) -> list[str]:
         """The words of a text; joined, they are the text."""
 
-    def starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where words start in the UTF-8 of pieces, each with a newline behind it.
 
         Args:
@@ -173,7 +173,7 @@ def split_pieces(pieces: Pieces, pre_tokenizer: PreTokenizer) -> Chunk:
     text = b"\n".join(
         [*encoded, bytes(MAX_PRETOKEN_BYTES)]
     )  # (with zeros behind it, as `Pretokens` has them)
-    starts = pre_tokenizer.starts(text[:-MAX_PRETOKEN_BYTES], pieces, ends)
+    starts = pre_tokenizer.find_starts(text[:-MAX_PRETOKEN_BYTES], pieces, ends)
     stops = np.searchsorted(starts, ends)
     lengths = np.diff(starts, append=ends[-1] + 1)
     filled = np.flatnonzero(np.diff(stops, prepend=0))
@@ -191,7 +191,7 @@ def split_at_whitespace(pieces: Pieces, splitter: Splitter) -> WhitespacePretoke
     )  # (with zeros behind it, as `Pretokens` has them)
     if pieces.hold_bytes:
         starts, stops = find_character_word_bounds(
-            splitter, pieces.codes(), find_character_starts(text[:-MAX_PRETOKEN_BYTES])
+            splitter, pieces.get_codes(), find_character_starts(text[:-MAX_PRETOKEN_BYTES])
         )
     else:
         starts, stops = find_word_bounds(splitter, text[:-MAX_PRETOKEN_BYTES])

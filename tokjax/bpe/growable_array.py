@@ -43,7 +43,7 @@ class GrowableArray(Generic[Scalar]):
         self._array[self._size : size] = part
         self._size = size
 
-    def array(self) -> NDArray[Scalar]:
+    def finish(self) -> NDArray[Scalar]:
         """All parts. Nothing can be added afterwards."""
         self._array.resize(self._size, refcheck=False)  # shorter: memory that was never used goes back
         return self._array

@@ -101,7 +101,7 @@ class HashTable:
                 self._grow(wanted)
             self._used += self._insert(self._slots, keys, values)
 
-    def hashes(self, keys: Keys) -> NDArray[np.uint64]:
+    def hash_keys(self, keys: Keys) -> NDArray[np.uint64]:
         """A number for each key, equal for equal keys, and seldom for others."""
         hashes: NDArray[np.uint64] = keys[:, 0] * self._factors[0]
         for i, factor in enumerate(self._factors[1:], 1):
@@ -157,7 +157,7 @@ class HashTable:
         self._slots = grown
 
     def _compute_first_slots(self, slots: _Slots, keys: Keys) -> NDArray[np.int64]:
-        hashes = self.hashes(keys)
+        hashes = self.hash_keys(keys)
         hashes >>= slots.shift
         return hashes.view(np.int64)
 
@@ -192,7 +192,7 @@ class Pretokens(NamedTuple):
         """Some of the words."""
         return Pretokens(self.data, self.starts.take(indices), self.lengths.take(indices))
 
-    def texts(self) -> Iterator[bytes]:
+    def iter_bytes(self) -> Iterator[bytes]:
         """The bytes of each word."""
         for start, length in zip(self.starts.tolist(), self.lengths.tolist(), strict=True):
             yield self.data[start : start + length].tobytes()
@@ -329,7 +329,7 @@ def _find_zero_bytes(pretokens: Pretokens) -> NDArray[np.int64]:
 
 def _group_keys(table: HashTable, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """One place of each different key, and for all places which of those it is like."""
-    hashes = table.hashes(keys)
+    hashes = table.hash_keys(keys)
     order = np.argsort(hashes)
     ordered = keys.take(order, axis=0)
     new = np.ones(len(order), bool)

@@ -33,15 +33,15 @@ class PatternPreTokenizer:
     def __init__(self, splitter: PatternSplitter) -> None:
         self._splitter = splitter
 
-    def pretokens(self, text: str) -> list[str]:
+    def split(self, text: str) -> list[str]:
         """The words of a text; joined, they are the text."""
-        return self._splitter.pretokens(text)
+        return self._splitter.split(text)
 
     def find_split(self, text: str, target: int) -> int:
         """A place at or after `target` where a word starts, or the end: of any expression one can't tell."""
         return find_split_before_space(text, target) if self._splitter.is_named else len(text)
 
-    def starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where words start in the UTF-8 of pieces, each with a newline behind it."""
         name = self._splitter.name
         if name is None:
@@ -59,7 +59,7 @@ class PatternPreTokenizer:
         flags = np.zeros(sum(map(len, texts)) + len(texts), bool)
         start = 0
         for text in texts:
-            lengths = np.fromiter(map(len, self._splitter.pretokens(text)), np.int64)
+            lengths = np.fromiter(map(len, self._splitter.split(text)), np.int64)
             flags[start + np.cumsum(lengths) - lengths] = True
             start += len(text) + 1
         return flags
@@ -67,7 +67,7 @@ class PatternPreTokenizer:
 
 def _flag_starts_by_class(pieces: Pieces, name: str) -> NDArray[np.bool_]:
     """Which characters start a word of a published pattern; none of those behind the texts does."""
-    codes = pieces.codes()
+    codes = pieces.get_codes()
     classes = load_code_point_classes().take(codes, mode="clip")
     ends = pieces.get_character_ends()
     classes[ends] = END
@@ -116,7 +116,7 @@ class AdjacencyPreTokenizer:
         self._mergeable_pairs[_hash_pairs(codes[:-1][inside], codes[1:][inside])] = True
         self._split_before_spaces = split_before_spaces
 
-    def pretokens(self, text: str) -> list[str]:
+    def split(self, text: str) -> list[str]:
         """The words of a text; joined, they are the text."""
         starts = np.flatnonzero(self._flag_starts(_to_code_points(text))).tolist()
         return [text[start:stop] for start, stop in pairwise([*starts, len(text)])]
@@ -131,11 +131,11 @@ class AdjacencyPreTokenizer:
             target += len(flags)
         return len(text)
 
-    def starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    def find_starts(self, text: bytes, pieces: Pieces, ends: NDArray[np.int64]) -> NDArray[np.int64]:
         """Where words start in the UTF-8 of pieces, each with a newline behind it."""
         of_characters = pieces.get_character_ends()
         is_ascii = of_characters[-1] == ends[-1]
-        codes = np.frombuffer(text, np.uint8) if is_ascii else pieces.codes()
+        codes = np.frombuffer(text, np.uint8) if is_ascii else pieces.get_codes()
         flags = self._flag_starts(codes)
         flags[of_characters[:-1] + 1] = True
         flags[of_characters] = False

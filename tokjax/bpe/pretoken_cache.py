@@ -139,7 +139,7 @@ class PretokenCache:
 
     def _merge_uncacheable(self, pretokens: Pretokens) -> MergedPretokens:
         """The ids of words that no table can hold: they are merged each time."""
-        texts = list(pretokens.texts())
+        texts = list(pretokens.iter_bytes())
         unique = {text: i for i, text in enumerate(dict.fromkeys(texts))}
         which = np.fromiter(map(unique.__getitem__, texts), np.int64, len(texts))
         id_of = np.array([self._atomic_ids.get(text, ABSENT) for text in unique], np.int32)

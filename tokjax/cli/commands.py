@@ -183,7 +183,9 @@ def inspect(
     else:
         content = sys.stdin.buffer.read(nbytes) if text == STDIN else text or ""
     result = tokjax.encode_result(loaded, content, **_get_special_options(special))
-    Console().print(make_token_table(result, limit, whole=len(content) < nbytes or isinstance(content, str)))
+    Console().print(
+        make_token_table(result, limit, is_complete=len(content) < nbytes or isinstance(content, str))
+    )
 
 
 for command in (stats, verify, merge, convert, rebuild):

@@ -11,7 +11,7 @@ The file is one JSON object:
   `"added"` (name to two booleans: which white space beside it a token takes with it).
 * the other fields of the model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); unless they have the
-    usual values, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim"`.
+    usual values, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim_offsets"`.
   * `"metaspace_bpe"`: `"tokens"` (pairs of token and id, the special ones left out), `"merges"` (pairs of
     ids), `"add_prefix_space"`, `"split_words"`, `"strip"`.
   * `"wordpiece"`: `"tokens"` as before, `"clean_text"`, `"handle_chinese_chars"`, `"strip_accents"`,

@@ -54,7 +54,12 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 Normalizer = Literal["nfc"]
-_DEFAULTS: dict[str, Any] = {"merges": None, "ignore_merges": True, "add_prefix_space": False, "trim": None}
+_DEFAULTS: dict[str, Any] = {
+    "merges": None,
+    "ignore_merges": True,
+    "add_prefix_space": False,
+    "trim_offsets": None,
+}
 
 
 @dataclass(frozen=True)
@@ -160,7 +165,7 @@ class ByteLevelBPE(SegmentModel):
 
     def __repr__(self) -> str:
         """The size, the pattern and the special tokens."""
-        options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim")}
+        options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim_offsets")}
         shown_options = "".join(f"{name}={value!r}, " for name, value in options.items() if value)
         merges = (
             "" if self.merges is None else f"merges={len(self.merges)}, ignore_merges={self.ignore_merges}, "
@@ -247,7 +252,7 @@ def to_json(tokenizer: ByteLevelBPE) -> dict[str, Any]:
         "merges": None if tokenizer.merges is None else [_as_ids(table, pair) for pair in tokenizer.merges],
         "ignore_merges": tokenizer.ignore_merges,
         "add_prefix_space": tokenizer.add_prefix_space,
-        "trim": tokenizer.trim_offsets,
+        "trim_offsets": tokenizer.trim_offsets,
     }
     return {
         "model": ByteLevelBPE.model,

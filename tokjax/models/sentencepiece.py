@@ -37,9 +37,9 @@ from tokjax.models.sentencepiece_files import (
     read_model,
 )
 from tokjax.models.sentencepiece_spans import (
-    begins_word,
     compute_piece_spans,
     compute_piece_stops,
+    flag_word_beginnings,
     normalize_texts,
 )
 from tokjax.pretokenize.special_tokens import check_comparisons
@@ -134,7 +134,7 @@ class SentencePieceTokenizer(SegmentModel):
         stops = compute_piece_stops(normalized, lengths, splits)
         starts = stops - lengths
         spans = compute_piece_spans(texts, normalized, starts, stops, self._is_byte.take(ids))
-        begins = begins_word(normalized, starts, splits, spaces)
+        begins = flag_word_beginnings(normalized, starts, splits, spaces)
         return EncodedSegments(ids, splits, begins, clip_spans(spans, splits))
 
     @cached_property

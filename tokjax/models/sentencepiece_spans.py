@@ -144,7 +144,7 @@ def _is_unchanged(
     return fits & np.logical_and.reduceat(same, np.cumsum(lengths) - lengths)
 
 
-def begins_word(
+def flag_word_beginnings(
     texts: NormalizedTexts,
     starts: NDArray[np.int64],
     row_splits: NDArray[np.int64],

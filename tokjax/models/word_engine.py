@@ -57,7 +57,7 @@ class WordMatcher:
 
     def merge(self, words: Pretokens) -> MergedPretokens:
         """The ids of words in UTF-8; a byte that is none is a character of its own."""
-        of_words = [self.match(to_characters(word)) for word in words.texts()]
+        of_words = [self.match(to_characters(word)) for word in words.iter_bytes()]
         counts = np.fromiter(map(len, of_words), np.int64, len(of_words))
         return MergedPretokens(
             np.fromiter(chain.from_iterable(of_words), np.int32, int(counts.sum())), counts
@@ -93,7 +93,7 @@ class TokenLengths(NamedTuple):
     rest: NDArray[np.int64]
     unknown: int
 
-    def spans(
+    def compute_spans(
         self, ids: PretokenIds, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> NDArray[np.int64]:
         """The bytes of each id, shape `(n, 2)`, for words that start at some bytes and are so long."""
@@ -179,8 +179,8 @@ class WordEngine:
             before = 0 if chunk.pieces.ends_segment[-1] else goes_on + chunk.last_nbytes
         all_splits = np.concatenate(splits)
         if not sources:
-            return EncodedSegments(ids.array(), all_splits, None)
-        return EncodedSegments(ids.array(), all_splits, begins.array(), spans.array().reshape(-1, 2))
+            return EncodedSegments(ids.finish(), all_splits, None)
+        return EncodedSegments(ids.finish(), all_splits, begins.finish(), spans.finish().reshape(-1, 2))
 
     def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> _EncodedChunk:
         words, stops, ends = split_at_whitespace(pieces, self._splitter)
@@ -191,7 +191,7 @@ class WordEngine:
         spans = None
         if sources:
             starts = words.starts - np.repeat(piece_starts, np.diff(stops, prepend=0))
-            spans = self._lengths.spans(ids, starts, words.lengths)
+            spans = self._lengths.compute_spans(ids, starts, words.lengths)
         return _EncodedChunk(pieces, ids, splits, spans, int(ends[-1] - piece_starts[-1]))
 
     def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
@@ -217,7 +217,9 @@ class WordEngine:
         ids = PretokenIds(flat, splits[1:])
         first = np.concatenate([np.zeros(0, np.int64), *starts])
         lengths = np.concatenate([np.zeros(0, np.int64), *stops]) - first
-        return EncodedSegments(flat, splits[words], ids.begins_word, self._lengths.spans(ids, first, lengths))
+        return EncodedSegments(
+            flat, splits[words], ids.begins_word, self._lengths.compute_spans(ids, first, lengths)
+        )
 
 
 def _find_longest(parts: Mapping[str, int]) -> dict[str, int]:

@@ -15,12 +15,12 @@ from tokjax.objectives.span_corruption import (
 )
 
 __all__ = [
+    "UL2_DENOISERS",
     "Denoiser",
     "DenoisingBatch",
     "MaskedLMBatch",
     "PrefixLMBatch",
     "SpanCorruptionLengths",
-    "UL2_DENOISERS",
     "assistant_loss_mask",
     "completion_loss_mask",
     "compute_input_and_target_lengths",

@@ -117,14 +117,14 @@ class PatternSplitter:
                 f"expression: {error}"
             ) from error
 
-    def words(self, text: str) -> list[str]:
+    def split(self, text: str) -> list[str]:
         """The words of a text; joined, they are the text.
 
         Text that the pattern leaves unmatched makes words of its own: nothing is lost.
 
-        >>> make_pattern_splitter("gpt2").words("it's 2 words")
+        >>> make_pattern_splitter("gpt2").split("it's 2 words")
         ['it', "'s", ' 2', ' words']
-        >>> make_pattern_splitter("[a-z]+").words("ab, cd")
+        >>> make_pattern_splitter("[a-z]+").split("ab, cd")
         ['ab', ', ', 'cd']
         """
         if not self.is_named:

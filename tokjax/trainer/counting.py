@@ -207,7 +207,7 @@ def _count_into(counter: PretokenCounter, chunk: Chunk, *, special: tuple[str, .
         segments = list(filter(None, segments))
         documents += len(segments) - continues
         ordinary += segments
-    for pieces in group_segments(as_segments(ordinary), _PIECE_CHARACTERS, pre_tokenizer.cut):
+    for pieces in group_segments(as_segments(ordinary), _PIECE_CHARACTERS, pre_tokenizer.find_split):
         pretokens = split_pieces(pieces, pre_tokenizer).pretokens
         nbytes += int(pretokens.lengths.sum())
         counter.add(pretokens)

@@ -87,7 +87,7 @@ class PretokenCounter:
         storable = np.flatnonzero(fits_table)
         new_counts = CountedPretokens(concatenate_pretokens([words.take(storable)]), counts.take(storable))
         others = np.flatnonzero(~fits_table)
-        texts = list(zip(words.take(others).texts(), counts.take(others).tolist(), strict=True))
+        texts = list(zip(words.take(others).iter_bytes(), counts.take(others).tolist(), strict=True))
         with self._lock.current:
             for text, count in texts:
                 self._others[text] += count

@@ -53,7 +53,7 @@ def count_normalized_words(
     """How often each word stands, when what was counted is normalised and split; characters as in `utf8`."""
     find_words = compile_word_expression(splitter).findall
     totals: defaultdict[str, int] = defaultdict(int)
-    for text, count in zip(counts.counted().words.texts(), counts.counts.tolist(), strict=True):
+    for text, count in zip(counts.counted().words.iter_bytes(), counts.counts.tolist(), strict=True):
         for word in find_words(to_characters(normalizer.normalize(text))):
             totals[word] += count
     return dict(totals)

@@ -133,12 +133,12 @@ def encode_chat(
 
     renderer = make_renderer(hidden.hide)
     shown = copy_json(talk, "", lambda text, _: hidden.hide(text)) if hidden.names else talk
-    text, spans = renderer.full_text(shown, add_generation_prompt, mask)
-    expected = renderer.text(neutralize(shown, {}), add_generation_prompt)
+    text, spans = renderer.render_with_spans(shown, add_generation_prompt, mask)
+    expected = renderer.render_text(neutralize(shown, {}), add_generation_prompt)
     _check_counts(text, expected, unrecognised)
     full_text = hidden.restore(text)
     if hidden.names:
-        _check_unchanged(full_text, make_renderer(str).text(talk, add_generation_prompt), hidden)
+        _check_unchanged(full_text, make_renderer(str).render_text(talk, add_generation_prompt), hidden)
         result = encode_with_hidden(tokenizer, text, hidden)
     else:
         result = encode_result(tokenizer, text, add_special_tokens=False, allowed_special="all")
@@ -155,7 +155,7 @@ class _ChatRenderer:
         self._variables = variables
         self._max_characters = max_characters
 
-    def full_text(self, messages: list[Message], prompt: bool, mask: bool) -> RenderedTemplate:
+    def render_with_spans(self, messages: list[Message], prompt: bool, mask: bool) -> RenderedTemplate:
         """The text, and the character spans of the assistant's text, if there is to be a mask."""
         rendered = self._render(messages, prompt)
         if not mask or self._template.has_generation_blocks:
@@ -169,8 +169,8 @@ class _ChatRenderer:
 
     def _find_span(self, text: str, messages: list[Message], i: int) -> tuple[int, int]:
         """Where message `i` is: the texts without it and up to it are prefixes of the whole text."""
-        before = self.text(messages[:i], True) if i else self._render_preamble()
-        until = self.text(messages[: i + 1], False)
+        before = self.render_text(messages[:i], True) if i else self._render_preamble()
+        until = self.render_text(messages[: i + 1], False)
         if not (text.startswith(until) and until.startswith(before)):
             raise InvalidArgumentError(
                 f"the chat template writes messages[{i}], or an earlier message, otherwise if more messages "
@@ -183,11 +183,11 @@ class _ChatRenderer:
     def _render_preamble(self) -> str:
         """The text before a first message; nothing if the template needs messages."""
         try:
-            return self.text([], True)
+            return self.render_text([], True)
         except InvalidArgumentError:
             return ""
 
-    def text(self, messages: list[Message], prompt: bool) -> str:
+    def render_text(self, messages: list[Message], prompt: bool) -> str:
         """The text alone."""
         return self._render(messages, prompt).text
 

@@ -74,17 +74,17 @@ class TokenStatus(NamedTuple):
 def read_positions(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -> BatchPositions:
     """The places of a batch; the arguments are those of `show_batch`."""
     columns = read_columns(batch, labels, loss_mask)
-    present, segments = columns.flags("attention_mask"), columns.numbers("segment_ids")
+    present, segments = columns.get_flags("attention_mask"), columns.get_integers("segment_ids")
     if present is None and segments is not None:
         # Levanter counts segments from 0, and has -1 on padding.
         present = segments != (-1 if (segments < 0).any() else 0)
     has_padding_info = columns.are_ragged or present is not None or isinstance(batch, TokenChunks)
     if present is None:
         present = np.ones(columns.ids.size, np.bool_)
-    positions, targets = columns.numbers("positions"), columns.numbers("labels")
+    positions, targets = columns.get_integers("positions"), columns.get_integers("labels")
     if segments is None and positions is not None:
         segments = _find_segments(positions, columns.splits, present)
-    label_mask = columns.flags("label_mask")
+    label_mask = columns.get_flags("label_mask")
     return BatchPositions(
         ids=columns.ids.reshape(-1),
         splits=columns.splits,
@@ -93,7 +93,7 @@ def read_positions(batch: Any, labels: Any, loss_mask: Any, ignore_index: int) -
         segments=segments,
         labels=targets,
         counted=None if targets is None else (targets != ignore_index) & (label_mask is None or label_mask),
-        in_loss=columns.flags("loss_mask"),
+        in_loss=columns.get_flags("loss_mask"),
         left_out=columns.left_out,
     )
 

@@ -43,14 +43,14 @@ class RowRenderer(NamedTuple):
         last = min(stop, start + max_positions)
         pieces: list[RenderedToken] = []
         index = start
-        for kind, alike in itertools.groupby(self.positions.kinds(start, last)):
+        for kind, alike in itertools.groupby(self.positions.iter_statuses(start, last)):
             length = sum(1 for _ in alike)
             pieces += self._render_run(kind, range(index, index + length), start)
             index += length
         if last < stop:
             pieces.append(RenderedToken(f"and {format_count(stop - last, 'place')} more", None, True, ""))
         padding = int(np.count_nonzero(~self.positions.present[start:stop]))
-        known = self.positions.padding_is_known
+        known = self.positions.has_padding_info
         return RenderedRow(number, tuple(pieces), f"{padding if known else '?'} of {stop - start}")
 
     def build_legend(self) -> tuple[RenderedToken, ...]:

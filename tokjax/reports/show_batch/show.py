@@ -105,9 +105,9 @@ def show_batch(
     reader = RowRenderer(positions, protocol.get_vocabulary(tokenizer), tagset)
     shown = min(check_int("max_rows", max_rows, minimum=0), positions.num_rows, _MAX_ROWS)
     max_positions = min(_MAX_POSITIONS_PER_ROW, _MAX_POSITIONS // max(shown, 1))
-    rows = tuple(reader.row(number, max_positions) for number in range(shown))
+    rows = tuple(reader.render_row(number, max_positions) for number in range(shown))
     notes = tuple(_iter_notes(positions, shown, tagset is not None))
-    return RenderedBatch(_format_title(batch, positions), rows, notes, reader.legend(), color)
+    return RenderedBatch(_format_title(batch, positions), rows, notes, reader.build_legend(), color)
 
 
 def _check_labels_exist(positions: BatchPositions) -> None:
@@ -129,8 +129,8 @@ def _iter_notes(positions: BatchPositions, shown: int, tagged: bool) -> Iterator
         yield f"and {format_count(positions.num_rows - shown, 'row')} more"
     tokens, total = int(np.count_nonzero(positions.present)), len(positions.ids)
     padding = total - tokens
-    all_tokens = format_count(tokens, "token" if positions.padding_is_known else "place")
-    if positions.padding_is_known:
+    all_tokens = format_count(tokens, "token" if positions.has_padding_info else "place")
+    if positions.has_padding_info:
         yield f"padding {padding} of {format_count(total, 'place')} ({padding / max(total, 1):.1%})"
     else:
         yield "padding is not known: the batch has no attention mask and no segment ids"
