@@ -12,24 +12,24 @@ from tokjax.bpe.batch_merging import _REACH, _propagate_bounds
 from tokjax.bpe.chunks import (
     CHUNK_CHARACTERS,
     as_segments,
-    gather,
+    group_segments,
     split_pieces,
 )
-from tokjax.bpe.merge_bounds import NEVER, unpacked
+from tokjax.bpe.merge_bounds import NEVER_RANK, unpack_bounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokjax.bpe.batch_merging import BatchMerger, _Symbols
-    from tokjax.bpe.chunks import Cutter, Pieces
-    from tokjax.bpe.hash_tables import Words
-    from tokjax.bpe.pretoken_cache import KnownWords
+    from tokjax.bpe.chunks import PreTokenizer, Pieces
+    from tokjax.bpe.hash_tables import Pretokens
+    from tokjax.bpe.pretoken_cache import PretokenCache
 
 
 _ROUNDS = 5
 
 
-class Joint(NamedTuple):
+class MergeBound(NamedTuple):
     """Where two symbols of a word meet.
 
     Attributes:
@@ -47,79 +47,79 @@ class Joint(NamedTuple):
     is_sure: bool
 
 
-def joints_of(merger: BatchMerger, word: bytes) -> list[Joint]:
+def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBound]:
     """What the first round knows of each two neighbours of a word."""
     symbols = merger._build_symbols(
-        np.frombuffer(word, np.uint8), np.array([len(word)])
+        np.frombuffer(pretoken, np.uint8), np.array([len(pretoken)])
     )
-    joints = unpacked(symbols.joints)
-    left, right = _propagate_bounds(joints, _REACH)
-    sure = merger._find_safe_pairs(symbols.ids, joints.rank, left, right, _REACH)
+    bounds = unpack_bounds(symbols.bounds)
+    left, right = _propagate_bounds(bounds, _REACH)
+    sure = merger._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
     pairs = [
-        _shown(word[i : i + 1]) + "·" + _shown(word[i + 1 : i + 2])
-        for i in range(len(word) - 1)
+        _format_bytes(pretoken[i : i + 1]) + "·" + _format_bytes(pretoken[i + 1 : i + 2])
+        for i in range(len(pretoken) - 1)
     ]
-    columns = (joints.rank[1:-1], left[:-2], right[2:])
-    ranks = [[_rank(value) for value in column.tolist()] for column in columns]
+    columns = (bounds.rank[1:-1], left[:-2], right[2:])
+    ranks = [[_format_rank(value) for value in column.tolist()] for column in columns]
     return [
-        Joint(*row)
+        MergeBound(*row)
         for row in zip(pairs, *ranks, sure[: len(pairs)].tolist(), strict=False)
     ]
 
 
-def merging_rounds(merger: BatchMerger, words: Words) -> Iterator[list[str]]:
+def iter_merging_rounds(merger: BatchMerger, pretokens: Pretokens) -> Iterator[list[str]]:
     """The symbols of each word: first its bytes, and then what they are after each round.
 
     Rounds go on until no pair is sure; what then is left, the engine merges one pair at a time.
     """
-    texts = list(words.iter_bytes())
+    texts = list(pretokens.iter_bytes())
     stops = np.cumsum([0, *map(len, texts)])
     done = np.full(stops[-1], -1, np.int32)
     symbols: _Symbols | None = merger._build_symbols(
         np.frombuffer(b"".join(texts), np.uint8), stops[1:]
     )
     while symbols is not None:
-        starts = np.union1d(np.flatnonzero(done >= 0), symbols.places[1:-1])
+        starts = np.union1d(np.flatnonzero(done >= 0), symbols.positions[1:-1])
         yield [
-            _cut(word, starts[(starts > first) & (starts < first + len(word))] - first)
-            for word, first in zip(texts, stops[:-1], strict=True)
+            _format_symbols(pretoken, starts[(starts > first) & (starts < first + len(pretoken))] - first)
+            for pretoken, first in zip(texts, stops[:-1], strict=True)
         ]
-        symbols = merger._merged(symbols, done, 0)
+        symbols = merger._merge_round(symbols, done, 0)
 
 
-def seconds_by_stage(
-    texts: Sequence[str], cutter: Cutter, known: KnownWords
+def measure_stage_seconds(
+    texts: Sequence[str], pre_tokenizer: PreTokenizer, cache: PretokenCache
 ) -> dict[str, float]:
     """How long each stage of the engine takes when all words are known: the least of some rounds."""
-    chunks = list(gather(as_segments(texts), CHUNK_CHARACTERS, cutter.cut))
-    known.learn([known.find(split_pieces(pieces, cutter).words) for pieces in chunks])
+    chunks = list(group_segments(as_segments(texts), CHUNK_CHARACTERS, pre_tokenizer.find_split))
+    cache.insert([cache.find(split_pieces(pieces, pre_tokenizer).pretokens) for pieces in chunks])
     rounds = [
-        [_clocked(pieces, cutter, known) for pieces in chunks] for _ in range(_ROUNDS)
+        [_time_stages(pieces, pre_tokenizer, cache) for pieces in chunks] for _ in range(_ROUNDS)
     ]
-    least = np.array(rounds).sum(axis=1).min(axis=0)
-    return dict(zip(("boundaries", "words", "ids"), least.tolist(), strict=True))
+    minimum = np.array(rounds).sum(axis=1).min(axis=0)
+    return dict(zip(("boundaries", "words", "ids"), minimum.tolist(), strict=True))
 
 
-def _clocked(pieces: Pieces, cutter: Cutter, known: KnownWords) -> list[float]:
+def _time_stages(pieces: Pieces, pre_tokenizer: PreTokenizer, cache: PretokenCache) -> list[float]:
     times = [time.perf_counter()]
-    words = split_pieces(pieces, cutter).words
+    pretokens = split_pieces(pieces, pre_tokenizer).pretokens
     times.append(time.perf_counter())
-    found = known.find(words)
+    lookup = cache.find(pretokens)
     times.append(time.perf_counter())
-    known.ids_of(found)
+    cache.get_ids(lookup)
     times.append(time.perf_counter())
     return [end - begin for begin, end in pairwise(times)]
 
 
-def _cut(word: bytes, cuts: Sequence[int]) -> str:
+def _format_symbols(pretoken: bytes, splits: Sequence[int]) -> str:
     return "·".join(
-        _shown(word[i:j]) for i, j in zip([0, *cuts], [*cuts, len(word)], strict=True)
+        _format_bytes(pretoken[i:j]) for i, j in zip([0, *splits], [*splits, len(pretoken)], strict=True)
     )
 
 
-def _shown(part: bytes) -> str:
+def _format_bytes(part: bytes) -> str:
     return part.decode("utf-8", "backslashreplace").replace(" ", "␣")
 
 
-def _rank(value: int) -> int | str:
-    return value if value < NEVER else "never"
+def _format_rank(value: int) -> int | str:
+    return value if value < NEVER_RANK else "never"

@@ -43,34 +43,34 @@ class Candidate(NamedTuple):
     turn: int
 
 
-class _Watched(_Merger):
+class _RecordingMerger(_Merger):
     """A trainer that keeps what it ranked last."""
 
     def _rank_pairs(
-        self, best: BestPairs, most: int
+        self, best: BestPairs, limit: int
     ) -> tuple[RankedPairs, NDArray[np.int64]]:
-        self.ranked, rows = super()._rank_pairs(best, most)
+        self.ranked, rows = super()._rank_pairs(best, limit)
         return self.ranked, rows
 
 
-def seconds_of_counting(texts: Sequence[str], workers: int) -> float:
+def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
     """How long it takes to count the words of texts: the least of some rounds."""
     count = partial(count_pretokens, texts, workers=workers, progress=False)
     return min(measure_seconds(count) for _ in range(_ROUNDS))
 
 
-def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate]]:
-    """The most frequent pairs of each step, in order, until `most` tokens are made or no pair is left."""
+def iter_training_steps(counts: PretokenCounts, limit: int) -> Iterator[list[Candidate]]:
+    """The most frequent pairs of each step, in order, until `limit` tokens are made or no pair is left."""
     rules = TrainingRules(
         _NO_SPECIAL_TOKENS,
         min_frequency=1,
         tie_break="lexicographic",
         max_token_length=None,
     )
-    merger = _Watched(Checkpoint((), make_symbols(counts)), rules)
-    while merger.num_new < most:
+    merger = _RecordingMerger(Checkpoint((), make_symbols(counts)), rules)
+    while merger.num_new < limit:
         before = len(merger.merged.made)
-        if merger._step(most - merger.num_new) is None:
+        if merger._step(limit - merger.num_new) is None:
             return
         made = [
             left << ID_BITS | right for left, right, _ in merger.merged.made[before:]
@@ -78,7 +78,7 @@ def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate
         turns = {key: turn for turn, key in enumerate(made, 1)}
         yield [
             Candidate(
-                _pair(merger, key),
+                _format_pair(merger, key),
                 -order[0],
                 merger._batches._newcomers.get(key),
                 turns.get(key, 0),
@@ -87,7 +87,7 @@ def training_steps(counts: PretokenCounts, most: int) -> Iterator[list[Candidate
         ]
 
 
-def _pair(merger: _Merger, key: int) -> str:
+def _format_pair(merger: _Merger, key: int) -> str:
     tokens = (merger.merged.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
     return "·".join(
         token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens

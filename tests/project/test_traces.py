@@ -1,10 +1,10 @@
 """The traces of the docs run the library's code, and tell what it does."""
 
 import tokjax
-from docs.traces.engine import joints_of, merging_rounds, seconds_by_stage
+from docs.traces.engine import compute_merge_bounds, iter_merging_rounds, measure_stage_seconds
 from docs.traces.packing import best_fit_steps
 from docs.traces.showing import table, under
-from docs.traces.training import training_steps
+from docs.traces.training import iter_training_steps
 from tests.conftest import CORPUS
 from tests.oracles.naive_bpe import train_naively
 from tokjax.bpe.batch_merging import BatchMerger
@@ -23,7 +23,7 @@ def rules():
 
 
 def test_rounds_of_merging_end_with_the_tokens():
-    *_, last = merging_rounds(BatchMerger(rules()), make_pretokens(WORDS))
+    *_, last = iter_merging_rounds(BatchMerger(rules()), make_pretokens(WORDS))
     expected = [merge_bytes(pretoken, rules()) for pretoken in WORDS]
     shown = [
         [part.decode("utf-8", "backslashreplace").replace(" ", "␣") for part in pretoken]
@@ -33,7 +33,7 @@ def test_rounds_of_merging_end_with_the_tokens():
 
 
 def test_safe_pair_has_lowest_adjacent_rank():
-    merge_bounds = joints_of(BatchMerger(rules()), b"lower lower")
+    merge_bounds = compute_merge_bounds(BatchMerger(rules()), b"lower lower")
     ranks = [{"never": 10**9}.get(joint.rank, joint.rank) for joint in merge_bounds]
     around = [
         min(10**9 if selected == "never" else selected for selected in (joint.left_taken, joint.right_taken))
@@ -46,14 +46,14 @@ def test_safe_pair_has_lowest_adjacent_rank():
 
 def test_every_stage_takes_time():
     known = PretokenCache(rules().atomic_ids, BatchMerger(rules()))
-    stages = seconds_by_stage(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), known)
+    stages = measure_stage_seconds(CORPUS * 100, PatternPreTokenizer(make_pattern_splitter("gpt2")), known)
     assert list(stages) == ["boundaries", "words", "ids"]
     assert min(stages.values()) > 0
 
 
 def test_the_steps_of_training_are_the_merges_of_one_at_a_time():
     pretokens = ["low"] * 5 + ["lower"] * 2 + ["newest"] * 6 + ["widest"] * 3
-    steps = list(training_steps(count_pretokens(pretokens, progress=False), 100))
+    steps = list(iter_training_steps(count_pretokens(pretokens, progress=False), 100))
     merged = [pair for step in steps for turn, pair in sorted((c.turn, c.pair) for c in step) if turn]
     naive = train_naively([pretoken.encode() for pretoken in pretokens], 100)
     assert merged == ["·".join(map(bytes.decode, pair)) for pair in naive]
@@ -62,7 +62,7 @@ def test_the_steps_of_training_are_the_merges_of_one_at_a_time():
 
 def test_training_traces_stop_at_the_number_asked_for():
     counts = count_pretokens(CORPUS, progress=False)
-    assert sum(c.turn > 0 for step in training_steps(counts, 7) for c in step) == 7
+    assert sum(c.turn > 0 for step in iter_training_steps(counts, 7) for c in step) == 7
 
 
 def test_packing_traces_end_as_the_plan_does():
