@@ -4,6 +4,29 @@ Each class also derives from the built-in exception that a caller would expect, 
 keeps working for those who do not import from here.
 """
 
+__all__ = [
+    "BundleError",
+    "BundleExistsError",
+    "DatasetCorruptError",
+    "DatasetError",
+    "DatasetExistsError",
+    "DatasetIncompleteError",
+    "DatasetIndexError",
+    "DatasetMismatchError",
+    "DisallowedSpecialTokenError",
+    "InvalidArgumentError",
+    "MissingExtraError",
+    "MissingSpecialTokenError",
+    "OffsetsContractError",
+    "SourceError",
+    "TokenizerFormatError",
+    "TokjaxError",
+    "TooManyTracesError",
+    "TrainingError",
+    "UnknownTokenError",
+    "UnsupportedTokenizerError",
+]
+
 
 class TokjaxError(Exception):
     """Root of all errors raised by tokjax."""

@@ -20,6 +20,20 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+__all__ = [
+    "additive_mask",
+    "causal_mask",
+    "create_attention_mask",
+    "create_causal_mask",
+    "find_document_boundaries",
+    "make_attention_mask",
+    "padding_mask",
+    "prefix_mask",
+    "segment_mask",
+    "sliding_window_mask",
+    "unmask_empty_rows",
+]
+
 
 _FLOATS = ("float16", "bfloat16", "float32", "float64")
 

@@ -24,6 +24,25 @@ if TYPE_CHECKING:
 
     from tokjax.core.utf8 import Text
 
+__all__ = [
+    "assert_offsets_contract",
+    "byte_to_char_spans",
+    "char_to_byte_spans",
+    "has_nonempty_span",
+    "has_span",
+    "is_valid_string_boundary",
+    "offsets_are_nonoverlapping",
+    "offsets_coordinate_system",
+    "offsets_index_base",
+    "offsets_sentinel",
+    "offsets_span_style",
+    "span_bytes",
+    "span_nbytes",
+    "to_utf8",
+    "try_span_substring",
+    "validate_offsets_contract",
+]
+
 Span: TypeAlias = "Sequence[int] | NDArray[Any]"
 """One span: two integers."""
 Spans: TypeAlias = "Sequence[Span] | NDArray[Any]"

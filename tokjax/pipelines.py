@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from concurrent.futures import Executor
 
+__all__ = [
+    "Pipeline",
+    "batched",
+    "compose",
+    "grain_map",
+    "pipeline",
+]
+
 Item = TypeVar("Item")
 
 

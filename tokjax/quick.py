@@ -37,6 +37,17 @@ if TYPE_CHECKING:
     from tokjax.corpus.sources import Source
     from tokjax.formats.detection import Format
 
+__all__ = [
+    "QuickBatch",
+    "QuickBundle",
+    "QuickCausalLMBatch",
+    "QuickTokens",
+    "quick_causal_lm_batch",
+    "quick_encode_batch",
+    "quick_tokenize",
+    "quick_train_bundle",
+]
+
 
 class QuickTokens(NamedTuple):
     """One text's tokens.

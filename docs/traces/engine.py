@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tokjax.bpe.batch_merging import BatchMerger, _Symbols
-    from tokjax.bpe.chunks import PreTokenizer, Pieces
+    from tokjax.bpe.chunks import Pieces, PreTokenizer
     from tokjax.bpe.hash_tables import Pretokens
     from tokjax.bpe.pretoken_cache import PretokenCache
 
@@ -56,7 +56,9 @@ def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBoun
     left, right = _propagate_bounds(bounds, _REACH)
     sure = merger._find_safe_pairs(symbols.ids, bounds.rank, left, right, _REACH)
     pairs = [
-        _format_bytes(pretoken[i : i + 1]) + "·" + _format_bytes(pretoken[i + 1 : i + 2])
+        _format_bytes(pretoken[i : i + 1])
+        + "·"
+        + _format_bytes(pretoken[i + 1 : i + 2])
         for i in range(len(pretoken) - 1)
     ]
     columns = (bounds.rank[1:-1], left[:-2], right[2:])
@@ -67,7 +69,9 @@ def compute_merge_bounds(merger: BatchMerger, pretoken: bytes) -> list[MergeBoun
     ]
 
 
-def iter_merging_rounds(merger: BatchMerger, pretokens: Pretokens) -> Iterator[list[str]]:
+def iter_merging_rounds(
+    merger: BatchMerger, pretokens: Pretokens
+) -> Iterator[list[str]]:
     """The symbols of each word: first its bytes, and then what they are after each round.
 
     Rounds go on until no pair is sure; what then is left, the engine merges one pair at a time.
@@ -81,7 +85,10 @@ def iter_merging_rounds(merger: BatchMerger, pretokens: Pretokens) -> Iterator[l
     while symbols is not None:
         starts = np.union1d(np.flatnonzero(done >= 0), symbols.positions[1:-1])
         yield [
-            _format_symbols(pretoken, starts[(starts > first) & (starts < first + len(pretoken))] - first)
+            _format_symbols(
+                pretoken,
+                starts[(starts > first) & (starts < first + len(pretoken))] - first,
+            )
             for pretoken, first in zip(texts, stops[:-1], strict=True)
         ]
         symbols = merger._merge_round(symbols, done, 0)
@@ -91,16 +98,23 @@ def measure_stage_seconds(
     texts: Sequence[str], pre_tokenizer: PreTokenizer, cache: PretokenCache
 ) -> dict[str, float]:
     """How long each stage of the engine takes when all words are known: the least of some rounds."""
-    chunks = list(group_segments(as_segments(texts), CHUNK_CHARACTERS, pre_tokenizer.find_split))
-    cache.insert([cache.find(split_pieces(pieces, pre_tokenizer).pretokens) for pieces in chunks])
+    chunks = list(
+        group_segments(as_segments(texts), CHUNK_CHARACTERS, pre_tokenizer.find_split)
+    )
+    cache.insert(
+        [cache.find(split_pieces(pieces, pre_tokenizer).pretokens) for pieces in chunks]
+    )
     rounds = [
-        [_time_stages(pieces, pre_tokenizer, cache) for pieces in chunks] for _ in range(_ROUNDS)
+        [_time_stages(pieces, pre_tokenizer, cache) for pieces in chunks]
+        for _ in range(_ROUNDS)
     ]
     minimum = np.array(rounds).sum(axis=1).min(axis=0)
     return dict(zip(("boundaries", "words", "ids"), minimum.tolist(), strict=True))
 
 
-def _time_stages(pieces: Pieces, pre_tokenizer: PreTokenizer, cache: PretokenCache) -> list[float]:
+def _time_stages(
+    pieces: Pieces, pre_tokenizer: PreTokenizer, cache: PretokenCache
+) -> list[float]:
     times = [time.perf_counter()]
     pretokens = split_pieces(pieces, pre_tokenizer).pretokens
     times.append(time.perf_counter())
@@ -113,7 +127,8 @@ def _time_stages(pieces: Pieces, pre_tokenizer: PreTokenizer, cache: PretokenCac
 
 def _format_symbols(pretoken: bytes, splits: Sequence[int]) -> str:
     return "·".join(
-        _format_bytes(pretoken[i:j]) for i, j in zip([0, *splits], [*splits, len(pretoken)], strict=True)
+        _format_bytes(pretoken[i:j])
+        for i, j in zip([0, *splits], [*splits, len(pretoken)], strict=True)
     )
 
 

@@ -59,7 +59,9 @@ def measure_counting_seconds(texts: Sequence[str], workers: int) -> float:
     return min(measure_seconds(count) for _ in range(_ROUNDS))
 
 
-def iter_training_steps(counts: PretokenCounts, limit: int) -> Iterator[list[Candidate]]:
+def iter_training_steps(
+    counts: PretokenCounts, limit: int
+) -> Iterator[list[Candidate]]:
     """The most frequent pairs of each step, in order, until `limit` tokens are made or no pair is left."""
     rules = TrainingRules(
         _NO_SPECIAL_TOKENS,

@@ -17,12 +17,12 @@ from tests.support.token_strategies import (
     LABELS,
     SCHEMES,
     array,
-    whitespace_texts,
     draw_token_rows,
     get_word_ids,
     make_ragged_rows,
     schemes,
     tags_to_ids,
+    whitespace_texts,
 )
 
 

@@ -11,20 +11,20 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.support.token_strategies import (
     LABELS,
     SCHEMES,
     array,
-    whitespace_texts,
     draw_labelled_texts,
     draw_token_rows,
     get_word_ids,
     make_ragged_rows,
     schemes,
     tags_to_ids,
+    whitespace_texts,
 )
 
 

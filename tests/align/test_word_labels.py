@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.oracles import alignment as oracle
 from tests.support.hypothesis_profiles import get_max_examples
+from tests.support.numpy_jax_agreement import assert_agrees, assert_same
 from tests.support.text_strategies import hard_texts
 from tests.support.token_strategies import SCHEMES, schemes
 

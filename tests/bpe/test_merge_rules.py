@@ -3,8 +3,9 @@
 import pickle
 
 import pytest
+import tokenizers
 from hypothesis import example, given, strategies as st
-from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 import tokjax
 from tests.support.span_checks import assert_spans_agree
@@ -216,7 +217,7 @@ def test_added_tokens(names, parts):
     text = "".join(parts)
     theirs = encode_with_library(BYTES, [], False)
     for name, (left, right, special) in names.items():
-        token = AddedToken(name, lstrip=left, rstrip=right, normalized=False, special=special)
+        token = tokenizers.AddedToken(name, lstrip=left, rstrip=right, normalized=False, special=special)
         (theirs.add_special_tokens if special else theirs.add_tokens)([token])
     ids = {name: theirs.token_to_id(name) for name in names}
     table = make_vocabulary(

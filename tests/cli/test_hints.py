@@ -10,7 +10,7 @@ import tokjax
 from tests.cli.test_commands import get_output, run
 from tokjax.cli.advice import IN_A_SHELL, in_shell_words
 
-PACKAGE = Path(tokjax.__file__).parents[1]
+PACKAGE = Path(tokjax.__file__).parent
 SOURCES = [path.read_text("utf-8") for path in PACKAGE.rglob("*.py") if path.name != "advice.py"]
 
 

@@ -6,8 +6,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 import tokjax
 from tests.support.huggingface_tokenizers import LIBRARY_TOKENIZERS, NATIVE_TOKENIZERS, make_pair
-from tests.support.span_checks import assert_contract
 from tests.support.sentencepiece_models import train_sentencepiece_models
+from tests.support.span_checks import assert_contract
 from tokjax.models.byte_spans import separate_spans
 
 EDGES = [

@@ -11,8 +11,8 @@ import tokjax
 from tests.conftest import CORPUS
 from tests.oracles.sentencepiece_spans import compute_piece_spans
 from tests.project.test_imports import find_loaded_modules
-from tests.support.text_strategies import hard_texts
 from tests.support.sentencepiece_models import NAMES, fuzz, train_sentencepiece_models
+from tests.support.text_strategies import hard_texts
 from tokjax.models import sentencepiece
 from tokjax.models.sentencepiece_files import iter_fields
 

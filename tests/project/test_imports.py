@@ -26,7 +26,7 @@ def test_import_loads_nothing_heavy():
 
 
 def test_extras_in_errors_exist():
-    root = Path(tokjax.__file__).parents[1]
+    root = Path(tokjax.__file__).parent
     named = {
         extra
         for path in root.rglob("*.py")

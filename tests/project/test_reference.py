@@ -9,16 +9,23 @@ import pytest
 from numpy.typing import NDArray
 
 import tokjax
-import tokjax.testing
-import tokjax.trainer
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-PUBLIC = {
-    f"{module.__name__}.{name}": getattr(module, name)
-    for module in (tokjax, tokjax.trainer, tokjax.testing)
-    for name in module.__all__
-    if not inspect.ismodule(getattr(module, name))
-}
+NAMESPACES = [value for name in tokjax.__all__ if inspect.ismodule(value := getattr(tokjax, name))]
+
+
+def list_public_names():
+    """Public objects by name. An object of a namespace that is also at the top level has the shorter name."""
+    top = {f"tokjax.{name}": getattr(tokjax, name) for name in tokjax.__all__}
+    names = {name: value for name, value in top.items() if not inspect.ismodule(value)}
+    ids = {id(value) for value in names.values()}
+    for module in NAMESPACES:
+        values = {f"{module.__name__}.{name}": getattr(module, name) for name in module.__all__}
+        names |= {name: value for name, value in values.items() if id(value) not in ids}
+    return names
+
+
+PUBLIC = list_public_names()
 ARRAY = re.compile(r"\b(NDArray|ndarray|ArrayLike|Array)\b")
 SHAPE = re.compile(r"`\([^`]*\)`|\bshapes?\b|\b(one|same) (dimension|shape)|\bscalar")
 

@@ -11,34 +11,46 @@ import tokjax
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-ROOT = Path(tokjax.__file__).parents[1]
+ROOT = Path(tokjax.__file__).parent
 LAYERS = {
-    "_util": 0,
-    "core": 1,
-    "pretokenize": 2,
-    "batching": 2,
-    "pipelines": 2,
-    "corpus": 3,
-    "bpe": 3,
-    "models": 4,
-    "encoding": 4,
-    "formats": 5,
-    "datasets": 6,
-    "trainer": 7,
-    "reports": 8,
-    "quick": 8,
-    "testing": 8,
-    "cli": 9,
-    "__main__": 10,
-    "__init__": 10,
+    "errors": 0,
+    "_util": 1,
+    "core": 2,
+    "pretokenize": 3,
+    "batching": 3,
+    "masks": 3,
+    "align": 3,
+    "pipelines": 3,
+    "objectives": 4,
+    "packing": 4,
+    "corpus": 4,
+    "bpe": 4,
+    "models": 5,
+    "encoding": 5,
+    "formats": 6,
+    "datasets": 7,
+    "trainer": 8,
+    "reports": 9,
+    "quick": 9,
+    "testing": 9,
+    "cli": 10,
+    "__main__": 11,
+    "__init__": 11,
 }
-ERRORS = "core.errors"
-"""The module that every layer imports, `_util` included."""
+"""Layer of each package and module of the top level, from the lowest."""
+PARTS_OF_CORE = {"offsets"}
+"""Public modules that belong to `core`, some modules of which they import."""
+
+
+def get_package(module: str) -> str:
+    """Returns the package of a module, such as `core` of `core.ragged`."""
+    first = module.split(".", maxsplit=1)[0]
+    return "core" if first in PARTS_OF_CORE else first
 
 
 def get_layer(module: str) -> int:
     """Returns the layer of a module."""
-    return 0 if module == ERRORS else LAYERS[module.split(".", maxsplit=1)[0]]
+    return LAYERS[get_package(module)]
 
 
 def iter_modules() -> dict[str, Path]:

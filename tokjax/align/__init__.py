@@ -15,8 +15,9 @@ from tokjax.align.token_lookup import (
     token_to_word,
     word_to_tokens,
 )
-from tokjax.align.window_merging import MergedWindows, merge_windows
+from tokjax.align.window_merging import merge_windows
 from tokjax.align.word_labels import labels_from_words, word_ids_from_spans, words_from_labels
+from tokjax.core.records import MergedWindows
 
 __all__ = [
     "MergedWindows",

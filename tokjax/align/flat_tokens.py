@@ -9,9 +9,9 @@ import numpy as np
 
 from tokjax._util.array_namespace import as_integers, is_jax, is_traced
 from tokjax.align.span_search import TokenRows
-from tokjax.core.array_inputs import as_ragged, is_merged_windows, is_windows
+from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged
-from tokjax.core.records import TokenizationBatch, TokenizationResult
+from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -100,9 +100,9 @@ def make_flat_tokens(offsets: Any, word_ids: Any = None) -> FlatTokens:
         return _read_array(as_integers("offsets", offsets, np.int64), word_ids)
     if word_ids is not None:
         raise InvalidArgumentError("word_ids goes with an array of offsets; results have word_ids themselves")
-    if is_windows(offsets):
+    if isinstance(offsets, Windows):
         return _read_windows(offsets)
-    if is_merged_windows(offsets):
+    if isinstance(offsets, MergedWindows):
         spans = np.asarray(offsets.offsets)
         return FlatTokens(spans, np.asarray(offsets.row_splits, np.int64), spans.shape, is_one_text=False)
     is_one_text = isinstance(offsets, TokenizationResult)

@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from tokjax.align.offset_trimming import TextWhitespace
     from tokjax.align.spans import LabelledSpan
     from tokjax.align.tagset import TagSet
-    from tokjax.align.window_merging import MergedWindows
     from tokjax.core.ragged import Ragged
-    from tokjax.core.records import TokenizationBatch, TokenizationResult, Windows
+    from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
     from tokjax.core.utf8 import Text
 
 

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from tokjax.align.offset_trimming import TextWhitespace
     from tokjax.align.spans import LabelledSpan
     from tokjax.align.tagset import Scheme
-    from tokjax.align.window_merging import MergedWindows
-    from tokjax.core.records import Results, TokenizationResult, Windows
+    from tokjax.core.records import MergedWindows, Results, TokenizationResult, Windows
     from tokjax.core.utf8 import Text
 
 OnPartial: TypeAlias = Literal["include", "exclude", "error"]

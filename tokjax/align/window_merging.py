@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +10,7 @@ from tokjax._util.array_namespace import Array, as_integers, get_namespace, is_j
 from tokjax._util.checks import check_int
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
+from tokjax.core.records import MergedWindows
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -18,20 +19,6 @@ if TYPE_CHECKING:
     from tokjax.core.records import Windows
 
 _NO_WINDOW_END = np.iinfo(np.int64).max
-
-
-class MergedWindows(NamedTuple):
-    """Texts again, each of their tokens once.
-
-    Attributes:
-        values: what was said of each token, shape `(n, ...)`.
-        offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
-        row_splits: where the tokens of each text begin, `int64`, shape `(texts + 1,)`.
-    """
-
-    values: Array
-    offsets: NDArray[np.int64]
-    row_splits: NDArray[np.int64]
 
 
 def merge_windows(windows: Windows, values: Array, *, stride: int, sequence_id: int = 0) -> MergedWindows:

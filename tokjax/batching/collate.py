@@ -21,9 +21,8 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tokjax.align.window_merging import MergedWindows
     from tokjax.core.ragged import Ragged
-    from tokjax.core.records import Results, Windows
+    from tokjax.core.records import MergedWindows, Results, Windows
 
 Side: TypeAlias = Literal["left", "right"]
 PADDED_COLUMNS = (*COLUMNS, "attention_mask")

@@ -9,18 +9,8 @@ import numpy as np
 
 from tokjax._util.array_namespace import Array, as_int32, as_mask, is_jax
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
-from tokjax.core.records import TokenizationBatch, TokenizationResult
+from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
 from tokjax.errors import InvalidArgumentError
-
-
-def is_windows(value: Any) -> bool:
-    """Returns whether `value` is what `encode_windows` returns (whose module `batching` does not import)."""
-    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("batch", "text_ids")
-
-
-def is_merged_windows(value: Any) -> bool:
-    """Returns whether `value` is what `merge_windows` returns."""
-    return isinstance(value, tuple) and getattr(value, "_fields", ()) == ("values", "offsets", "row_splits")
 
 
 def as_ragged(results: Any) -> Ragged:
@@ -29,9 +19,9 @@ def as_ragged(results: Any) -> Ragged:
     A column that some results have and others lack is an error; one that none has is `None`. Of `Windows` the
     rows are the windows; of `MergedWindows` they are the texts, and the values take the place of ids.
     """
-    if is_windows(results):
+    if isinstance(results, Windows):
         return as_ragged(results.batch)
-    if is_merged_windows(results):
+    if isinstance(results, MergedWindows):
         return _values_to_ragged(results)
     if isinstance(results, TokenizationBatch):
         return results.ragged

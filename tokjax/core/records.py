@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tokjax._util.array_namespace import as_integers
+from tokjax._util.array_namespace import Array, as_integers
 from tokjax._util.display import render_tokens_html
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError
@@ -370,3 +370,17 @@ class Windows(NamedTuple):
 
     batch: TokenizationBatch
     text_ids: NDArray[np.int64]
+
+
+class MergedWindows(NamedTuple):
+    """Values per token of whole texts, merged from windows by `tokjax.align.merge_windows`.
+
+    Attributes:
+        values: one value per token, shape `(n, ...)`.
+        offsets: 1-based byte spans, `int64`, shape `(n, 2)`.
+        row_splits: bounds of each text's tokens, `int64`, shape `(num_texts + 1,)`.
+    """
+
+    values: Array
+    offsets: NDArray[np.int64]
+    row_splits: NDArray[np.int64]
