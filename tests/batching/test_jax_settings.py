@@ -61,7 +61,6 @@ HOST_FUNCTIONS = {
     "spans_from_characters",
     "spans_from_labels",
     "spans_to_characters",
-    "split_layers",
     "trim_offsets",
 }
 """Functions that take no JAX arrays, or give NumPy arrays and lists of them."""

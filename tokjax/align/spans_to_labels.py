@@ -105,7 +105,7 @@ def align_spans(
         `align_span_arrays` returns.
 
     Raises:
-        InvalidArgumentError: a span is empty or has an unknown label; two overlap (see `split_layers`); a
+        InvalidArgumentError: a span is empty or has an unknown label; two overlap; a
             token is partly inside of one and `on_partial="error"`; or options don't go together.
         OffsetsContractError: a span is no place in its text, or begins or ends inside a character. (Only
             `texts` tell where a text and its characters end.)

@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax.core.template import Template, make_template, template_from_json, template_to_json
-from tokjax.errors import (
-    InvalidArgumentError,
-    MissingSpecialTokenError,
-    UnknownTokenError,
-)
+from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -264,9 +260,11 @@ class Vocabulary:
         """The id of the token with this role; an error that names `purpose` where there is none."""
         id_ = self.get_role_id(role)
         if id_ is None:
+            names = f"one of its special tokens {list(self.special)}"
+            make = f"make it with {role}_token=NAME, {names}"
             raise MissingSpecialTokenError(
-                f"{purpose} needs the tokenizer's {role} token, and it declares none; "
-                f"make it with {role}_token=NAME, one of its special tokens {list(self.special)}"
+                f"{purpose} needs the tokenizer's {role} token, and it declares none",
+                hint=Hint(make, f"pass --eos-token NAME, {names}" if role == "eos" else make),
             )
         return id_
 

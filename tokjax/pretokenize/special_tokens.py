@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.utf8 import is_encodable
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import DisallowedSpecialTokenError, Hint, InvalidArgumentError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -77,9 +77,13 @@ def reject_special(text: str, disallowed: frozenset[str], what: str = "the text"
     if found:
         name = found.group()
         raise DisallowedSpecialTokenError(
-            f"{what} holds the special token {name!r} at character {found.start()}, which is not allowed. "
-            f"To recognise it, have it in allowed_special, as in allowed_special={{{name!r}}} (or pass "
-            f"'all'); to encode it as ordinary text, pass disallowed_special=()"
+            f"{what} holds the special token {name!r} at character {found.start()}, which is not allowed",
+            hint=Hint(
+                f"to recognise it, have it in allowed_special, as in allowed_special={{{name!r}}} (or pass "
+                "'all'); to encode it as ordinary text, pass disallowed_special=()",
+                "to recognise it, pass --special recognise; "
+                "to encode it as ordinary text, pass --special text",
+            ),
         )
 
 
