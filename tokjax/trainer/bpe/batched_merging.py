@@ -14,6 +14,7 @@ import numpy as np
 
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError
+from tokjax.pretokenize.bytes_to_unicode import BYTES
 from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer.bpe.heap_merging import RarePairs
 from tokjax.trainer.bpe.linked_symbols import (
@@ -305,9 +306,7 @@ def _make_lexicographic_key(token: dict[int, bytes]) -> Callable[[int], str]:
 
 def _make_huggingface_key(_: dict[int, bytes]) -> Callable[[int], int]:
     """Ids as that library gives them: bytes in the order of their printable stand-ins, then merges."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [i for i in range(256) if i not in set(printable)]
-    position = {byte: i for i, byte in enumerate(printable + others)}
+    position = {byte: i for i, byte in enumerate(BYTES)}
     return lambda id_: position.get(id_, id_)
 
 
