@@ -121,10 +121,9 @@ class Vocabulary:
     @cached_property
     def template_token_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids that the template inserts before a single text, and those that it inserts after it."""
-        names = [piece.token for piece in self.template.single]
-        text = names.index(None)
         before, after = (
-            tuple(self.special[name] for name in some if name) for some in (names[:text], names[text + 1 :])
+            tuple(self.special[index.token] for index in places if index.token)
+            for places in self.template.around_text
         )
         return before, after
 

@@ -5,21 +5,23 @@ All of it is made of `encode_texts`, which a type of tokenizer registers, and of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
+from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.template import (
     TRUNCATIONS,
     TokenSlices,
     Truncation,
     apply_template,
+    compute_text_capacity,
     compute_truncated_lengths,
     compute_truncated_starts,
 )
-from tokjax.encoding.encoded_texts import compute_text_capacity, encode_without_template, resolve_template
+from tokjax.encoding.encoded_texts import encode_without_template, resolve_template
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def encode_batch_result(
         TokenSlices(rows, compute_truncated_starts(length, keep, truncation_side), keep)
         for rows, length, keep in zip(encoded.rows, encoded.lengths, truncated_lengths, strict=True)
     ]
-    return encoded.replace_rows(apply_template(encoded.batch.ragged, parts, pieces))
+    return encoded.replace_rows(parts, pieces)
 
 
 class TruncatedRows(NamedTuple):
@@ -145,10 +147,8 @@ def apply_tokenizer_template(
 
 def get_template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
     """The ids that `encode_batch_result` puts before each text, and those behind it."""
-    pieces = resolve_template(tokenizer, False, add_special_tokens)
-    ids = [piece.id_ for piece in pieces]
-    text = next(i for i, piece in enumerate(pieces) if piece.text is not None)
-    return ids[:text], ids[text + 1 :]
+    before, after = protocol.get_vocabulary(tokenizer).ids_around if add_special_tokens else ((), ())
+    return list(before), list(after)
 
 
 def encode_result(
@@ -197,25 +197,19 @@ def encode_result(
     return batch[0]
 
 
+@accept_options(SpecialOptions)
 def tokenize(
     tokenizer: Any,
     text: Text,
     *,
     add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
+    **special: Unpack[SpecialOptions],
 ) -> list[str]:
     """Returns the readable tokens of one text: those of the ids that `encode` gives.
 
     For reading only; `id_to_bytes` gives exact bytes. The arguments are those of `encode`.
     """
-    ids = protocol.encode(
-        tokenizer,
-        text,
-        add_special_tokens=add_special_tokens,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
+    ids = protocol.encode(tokenizer, text, add_special_tokens=add_special_tokens, **special)
     return list(protocol.get_vocabulary(tokenizer).get_token_strings(ids))
 
 

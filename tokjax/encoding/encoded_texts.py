@@ -11,15 +11,14 @@ from tokjax._util.checks import reject_path, reject_tables
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import TokenizationBatch, make_batch_without_copy
-from tokjax.core.template import ResolvedPiece
+from tokjax.core.template import arranged, filled
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.core.ragged import Ragged
-    from tokjax.core.template import TemplatePiece
+    from tokjax.core.template import Part, ResolvedPiece
     from tokjax.core.vocabulary import Vocabulary
 
 
@@ -38,10 +37,10 @@ class EncodedTexts(NamedTuple):
     lengths: list[NDArray[np.int64]]
     vocabulary: Vocabulary
 
-    def replace_rows(self, ragged: Ragged) -> TokenizationBatch:
-        """A batch of other rows of the same tokens."""
+    def replace_rows(self, parts: Sequence[Part], pieces: Sequence[ResolvedPiece]) -> TokenizationBatch:
+        """A batch of parts of the texts, put into a template."""
         return make_batch_without_copy(
-            ragged,
+            arranged(self.batch.ragged, parts, pieces),
             self.batch.metadata,
             self.vocabulary.get_token_strings,
             has_attention_mask=self.batch.has_attention_mask,
@@ -104,28 +103,14 @@ def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) ->
         UnsupportedTokenizerError: the tokenizer has no template for pairs.
     """
     table = protocol.get_vocabulary(tokenizer)
-    pieces: tuple[TemplatePiece, ...] = table.template.pair if is_pair else table.template.single
+    pieces = table.template.pair if is_pair else table.template.single
     if not pieces:
         raise UnsupportedTokenizerError(
             f"{type(tokenizer).__name__} can't encode pairs: in its file the template of pairs does not hold "
             "each of the two texts once; encode the texts separately, or give it another template, with "
             "with_template(tokenizer, SINGLE, PAIR) or in the file"
         )
-    return [
-        ResolvedPiece(piece.text, 0 if piece.token is None else table.special[piece.token], piece.type_id)
-        for piece in pieces
-        if add_special_tokens or piece.text is not None
-    ]
-
-
-def compute_text_capacity(max_length: int, pieces: Sequence[ResolvedPiece]) -> int:
-    """How many tokens of a length a template leaves to texts; an error if it is longer by itself."""
-    inserted = sum(piece.text is None for piece in pieces)
-    if max_length < inserted:
-        raise InvalidArgumentError(
-            f"max_length is {max_length}, and the tokenizer's template alone has {inserted} tokens"
-        )
-    return max_length - inserted
+    return filled(pieces, table.special, add_special_tokens=add_special_tokens)
 
 
 class JoinedWords(NamedTuple):

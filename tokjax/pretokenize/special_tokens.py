@@ -50,23 +50,25 @@ def check_special_names(special_tokens: Sequence[str], what: str = "special_toke
 
 
 def resolve_special(
-    names: Iterable[str], allowed: Special, disallowed: Special
+    names: Iterable[str], allowed_special: Special = (), disallowed_special: Special = "all"
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The special tokens to recognise, and those to refuse.
 
     Args:
         names: the tokenizer's special tokens.
-        allowed: names to recognise, or `"all"`.
-        disallowed: names to refuse, or `"all"` for every one that is not allowed.
+        allowed_special: names to recognise, or `"all"`.
+        disallowed_special: names to refuse, or `"all"` for every one that is not allowed.
 
     Raises:
         InvalidArgumentError: a bare string other than `"all"`, or a name that is no special token.
     """
     available = frozenset(names)  # (no copy of a frozenset)
-    chosen = available if allowed == "all" else _check_names("allowed_special", allowed, available)
-    if disallowed == "all":
+    chosen = (
+        available if allowed_special == "all" else _check_names("allowed_special", allowed_special, available)
+    )
+    if disallowed_special == "all":
         return chosen, available - chosen if chosen else available
-    return chosen, _check_names("disallowed_special", disallowed, available)
+    return chosen, _check_names("disallowed_special", disallowed_special, available)
 
 
 def reject_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:

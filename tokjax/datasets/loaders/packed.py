@@ -119,11 +119,6 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
         self._first_documents = make_row_splits(each.num_documents for each in self.datasets)
 
     @property
-    def steps_per_epoch(self) -> int | None:
-        """Batches an epoch; `None` for a mixture, which has no end."""
-        return self._order.steps_per_epoch
-
-    @property
     def batch_rows(self) -> int:
         """Of how many rows the processes take equal parts."""
         return self.batch_size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece
+from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, texts_in
 from tokjax.errors import TokenizerFormatError
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 
@@ -133,18 +133,14 @@ def parse_template(contents: Mapping[str, Any], special: Mapping[str, int]) -> T
     if len(templates) > 1:
         raise RequiresLibraryError("it has several post-processors that put tokens around texts")
     template = templates[0] if templates else EMPTY_TEMPLATE
-    if _get_text_indices(template.single) != [0]:
+    if texts_in(template.single) != [0]:
         raise TokenizerFormatError("the single template of its post-processor must hold the text A once")
-    if _get_text_indices(template.pair) != [0, 1]:
+    if texts_in(template.pair) != [0, 1]:
         template = Template(template.single, ())
-    for slot in (*template.single, *template.pair):
-        if slot.token is not None and slot.token not in special:
-            raise RequiresLibraryError(f"it puts {slot.token!r} around texts, which is no special token")
+    for token in template.tokens:
+        if token not in special:
+            raise RequiresLibraryError(f"it puts {token!r} around texts, which is no special token")
     return template
-
-
-def _get_text_indices(slots: Sequence[TemplatePiece]) -> list[int]:
-    return sorted(slot.text for slot in slots if slot.text is not None)
 
 
 def _parse_template_step(part: Mapping[str, Any], special: Mapping[str, int]) -> Template | None:

@@ -170,7 +170,7 @@ def _build_template(vocabulary: Vocabulary) -> dict[str, Any] | None:
     template = vocabulary.template
     if template == EMPTY_TEMPLATE:
         return None
-    names = {piece.token for piece in (*template.single, *template.pair) if piece.token is not None}
+    names = set(template.tokens)
     return {
         "type": "TemplateProcessing",
         "single": list(map(_build_template_piece, template.single)),

@@ -14,6 +14,7 @@ import numpy as np
 
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError
+from tokjax.pretokenize.bytes_to_unicode import BYTES
 from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer.bpe.heap_merging import RarePairs
 from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedPretokens, make_pair_key, split_pair_key
@@ -59,7 +60,7 @@ class Alphabet(NamedTuple):
     prefix: bytes = b""
 
 
-BYTES = Alphabet({i: bytes([i]) for i in range(256)})
+BYTE_ALPHABET = Alphabet({i: bytes([i]) for i in range(256)})
 
 
 class TrainingRules(NamedTuple):
@@ -105,7 +106,7 @@ def train_merges(
     rules: TrainingRules,
     advance: AdvanceProgress,
     checkpoint: CheckpointFile | None = None,
-    alphabet: Alphabet = BYTES,
+    alphabet: Alphabet = BYTE_ALPHABET,
 ) -> MergeResult:
     """Merge until there are `num_tokens` new tokens, or no pair is frequent enough.
 
@@ -155,7 +156,7 @@ def _format_interruption(done: int, asked: int, checkpoint: CheckpointFile | Non
 class _Merger:
     """The state of training."""
 
-    def __init__(self, start: Checkpoint, rules: TrainingRules, alphabet: Alphabet = BYTES) -> None:
+    def __init__(self, start: Checkpoint, rules: TrainingRules, alphabet: Alphabet = BYTE_ALPHABET) -> None:
         self.pretokens = LinkedPretokens(start.symbols)
         self.merged = MergeResult(dict(alphabet.tokens))
         self._rules = rules
@@ -318,11 +319,9 @@ def _make_lexicographic_key(token: dict[int, bytes]) -> Callable[[int], str]:
 
 def _make_huggingface_key(token: dict[int, bytes]) -> Callable[[int], int]:
     """Ids as that library gives them: bytes in the order of their printable stand-ins, then merges."""
-    if any(token.get(id_) != byte for id_, byte in BYTES.tokens.items()):
+    if any(token.get(id_) != byte for id_, byte in BYTE_ALPHABET.tokens.items()):
         return lambda id_: id_
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [i for i in range(256) if i not in set(printable)]
-    position = {byte: i for i, byte in enumerate(printable + others)}
+    position = {byte: i for i, byte in enumerate(BYTES)}
     return lambda id_: position.get(id_, id_)
 
 
