@@ -106,7 +106,7 @@ def test_groups_concatenate_to_the_text(steps, text):
     assert alignment.before[-1] == len(to_utf8(text))
     assert alignment.after[-1] == len(to_utf8(normalizer.normalize(text)))
     assert (np.diff(alignment.before) > 0).all() or not len(to_utf8(text))
-    starts = np.flatnonzero(alignment.in_place)
+    starts = np.flatnonzero(alignment.is_bytewise)
     before, after = to_utf8(text), to_utf8(normalizer.normalize(text))
     for i in starts.tolist():
         old = before[alignment.before[i] : alignment.before[i + 1]]

@@ -60,7 +60,7 @@ def limit_traces(
     if _is_jitted(function):
         raise InvalidArgumentError(
             f"{name or get_function_name(function)} is jitted already, and is not called again to be traced; put the "
-            "limit inside: jax.jit(limit_traces(step, MOST))"
+            "limit inside: jax.jit(limit_traces(step, MAX_TRACES))"
         )
     limit = (
         len(max_traces)

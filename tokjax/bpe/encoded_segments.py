@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tokjax.bpe.growable_array import Growing
+from tokjax.bpe.growable_array import GrowableArray
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.bpe.chunks import Pieces
-    from tokjax.bpe.pretoken_cache import Ids
+    from tokjax.bpe.pretoken_cache import PretokenIds
 
 
 class Corrections(NamedTuple):
-    """Ids that are of other bytes of a text than their tokens tell.
+    """PretokenIds that are of other bytes of a text than their tokens tell.
 
     Attributes:
         positions: where they stand among the ids of all segments, rising, `int64`, shape `(corrected,)`.
@@ -33,7 +33,7 @@ _NO_CORRECTIONS = Corrections(*np.zeros((2, 0), np.int64))
 
 
 class EncodedSegments(NamedTuple):
-    """Ids of several pieces of ordinary text, laid end to end.
+    """PretokenIds of several pieces of ordinary text, laid end to end.
 
     Attributes:
         ids: `int32`, shape `(n,)`.
@@ -65,7 +65,7 @@ class EncodedChunk(NamedTuple):
 
     pieces: Pieces
     stops: NDArray[np.int64]
-    ids: Ids
+    ids: PretokenIds
     spans: NDArray[np.int64] | None = None
     last_nbytes: int = 0
 
@@ -83,7 +83,7 @@ def join_chunks(chunks: Iterable[EncodedChunk], total: int, *, begins_word: bool
         total: how many characters all pieces have, and one more for each piece, about.
         begins_word: whether to report which ids begin a word.
     """
-    ids, begins, spans = Growing(np.int32), Growing(np.bool_), Growing(np.int64)
+    ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
     all_splits, characters = [np.zeros(1, np.int64)], 0
     has_spans, nbytes_before = False, 0
     for chunk in chunks:

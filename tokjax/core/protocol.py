@@ -355,7 +355,7 @@ def _raise_unsupported(function: str, tokenizer: Any) -> NoReturn:
     if library is not None:
         raise UnsupportedTokenizerError(
             f"{function} takes tokenizers of tokjax, not a {type(tokenizer).__name__} of {library}; pass "
-            f"tokjax.{_ADAPTERS[library]}(tokenizer)"
+            f"tokjax.formats.{_ADAPTERS[library]}(tokenizer)"
         )
     raise UnsupportedTokenizerError(
         f"{function} has no implementation for {type(tokenizer).__name__!r}; pass a tokenizer such as "

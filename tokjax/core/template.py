@@ -183,7 +183,7 @@ class ResolvedPiece(NamedTuple):
     type_id: int
 
 
-def filled(
+def resolve_pieces(
     pieces: Sequence[TemplatePiece], special: Mapping[str, int], *, add_special_tokens: bool = True
 ) -> list[ResolvedPiece]:
     """Returns the places of a template with the ids of its tokens.

@@ -214,13 +214,13 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     if is_file(path):
         return [Path(path)]
     pattern = os.fspath(path)
-    reason = describe_irregular_path(path)
-    if reason is not None:
+    irregular = describe_irregular_path(path)
+    if irregular is not None:
         directory = Path(path)
         files = sorted(filter(is_file, directory.glob("**/*.parquet")))
         if files:
             return files
-        reason, hint = reason
+        reason, hint = irregular
         if directory.is_dir():
             contents, hint = _describe_directory(directory)
             reason += contents

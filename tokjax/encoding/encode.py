@@ -147,7 +147,7 @@ def apply_tokenizer_template(
 
 def get_template_ids(tokenizer: Any, *, add_special_tokens: bool) -> tuple[list[int], list[int]]:
     """The ids that `encode_batch_result` puts before each text, and those behind it."""
-    before, after = protocol.get_vocabulary(tokenizer).ids_around if add_special_tokens else ((), ())
+    before, after = protocol.get_vocabulary(tokenizer).template_token_ids if add_special_tokens else ((), ())
     return list(before), list(after)
 
 

@@ -11,14 +11,14 @@ from tokjax._util.checks import reject_path, reject_tables
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.records import TokenizationBatch, make_batch_without_copy
-from tokjax.core.template import arranged, filled
+from tokjax.core.template import apply_template, resolve_pieces
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax.core.template import Part, ResolvedPiece
+    from tokjax.core.template import ResolvedPiece, TokenSlices
     from tokjax.core.vocabulary import Vocabulary
 
 
@@ -37,10 +37,12 @@ class EncodedTexts(NamedTuple):
     lengths: list[NDArray[np.int64]]
     vocabulary: Vocabulary
 
-    def replace_rows(self, parts: Sequence[Part], pieces: Sequence[ResolvedPiece]) -> TokenizationBatch:
+    def replace_rows(
+        self, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]
+    ) -> TokenizationBatch:
         """A batch of parts of the texts, put into a template."""
         return make_batch_without_copy(
-            arranged(self.batch.ragged, parts, pieces),
+            apply_template(self.batch.ragged, parts, pieces),
             self.batch.metadata,
             self.vocabulary.get_token_strings,
             has_attention_mask=self.batch.has_attention_mask,
@@ -110,7 +112,7 @@ def resolve_template(tokenizer: Any, is_pair: bool, add_special_tokens: bool) ->
             "each of the two texts once; encode the texts separately, or give it another template, with "
             "with_template(tokenizer, SINGLE, PAIR) or in the file"
         )
-    return filled(pieces, table.special, add_special_tokens=add_special_tokens)
+    return resolve_pieces(pieces, table.special, add_special_tokens=add_special_tokens)
 
 
 class JoinedWords(NamedTuple):

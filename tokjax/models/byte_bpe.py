@@ -298,7 +298,7 @@ def make_byte_level_bpe(
     if normalizer not in ("auto", "nfc", None):
         raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
     if trim_offsets not in TRIM_OFFSETS_VALUES:
-        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {trim_offsets!r}")
+        raise InvalidArgumentError(f"trim_offsets must be 'all', 'but_first' or None, not {trim_offsets!r}")
     for name, value in (("ignore_merges", ignore_merges), ("add_prefix_space", add_prefix_space)):
         if value not in (None, True, False) or (name == "add_prefix_space" and not isinstance(value, bool)):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")

@@ -16,7 +16,7 @@ from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
-from tokjax.trainer.bpe.batched_merging import Alphabet, Rules, train_merges
+from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.records import Trained, is_exhausted
 from tokjax.trainer.word_counts import (
@@ -152,7 +152,7 @@ def train_wordpiece(
                 training_words.words, {form: id_ for id_, form in enumerate(forms)}, continuing_prefix
             ),
             num_tokens=budget,
-            rules=Rules(len(forms), min_frequency, "huggingface", max_token_length=None),
+            rules=TrainingRules(len(forms), min_frequency, "huggingface", max_token_length=None),
             advance=advance,
             alphabet=Alphabet(
                 {id_: form.encode("utf-8") for id_, form in enumerate(forms)},

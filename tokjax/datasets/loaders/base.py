@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
-    from tokjax.datasets.loaders.item_order import Order
+    from tokjax.datasets.loaders.item_order import ItemOrder
 
 
 STATE_VERSION = 3
@@ -136,7 +136,7 @@ class Loader(ABC, Generic[Source, Batch]):
 
     _dataset_type: ClassVar[type[Dataset]] = Dataset
     _rows_option: ClassVar[str] = "batch_size"
-    _order: Order
+    _order: ItemOrder
 
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
         received: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
