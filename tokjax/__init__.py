@@ -10,7 +10,7 @@ from typing import Any
 
 import lazy_loader
 
-from tokjax._util.pickling import pickle_by_name
+from tokjax._util.imports import pickle_by_name
 
 __version__ = "0.1.0"
 

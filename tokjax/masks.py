@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_mask, get_namespace, is_traced, to_host
-from tokjax._util.arrays import as_size, positions, prepend_axes, scatter
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    as_mask,
+    as_size,
+    get_namespace,
+    is_traced,
+    positions,
+    prepend_axes,
+    scatter,
+    to_host,
+)
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens, check_length_axis

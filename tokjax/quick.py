@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
     from tokjax.core.records import ResultMetadata, TokenizationBatch
     from tokjax.core.utf8 import Text
     from tokjax.corpus.sources import Source

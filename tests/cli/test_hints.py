@@ -13,7 +13,7 @@ import typer
 import tokjax
 from tests.cli.test_commands import get_output, run
 from tokjax.cli.commands import app
-from tokjax.cli.errors import describe_error
+from tokjax.cli.options import describe_error
 from tokjax.errors import Hint, make_overwrite_hint
 
 PACKAGE = Path(tokjax.__file__).parent

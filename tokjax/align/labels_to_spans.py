@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, is_traced
+from tokjax._util.arrays import Array, is_traced
 from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import join_texts, mark_whitespace, trim_token_spans
 from tokjax.align.spans import check_index_base

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_integers
+from tokjax._util.arrays import Array, as_integers
 from tokjax._util.checks import check_int
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import concatenate_ranges, make_row_splits

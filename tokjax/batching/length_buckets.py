@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers, is_traced
+from tokjax._util.arrays import as_integers, is_traced
 from tokjax._util.checks import check_float, check_int
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
@@ -17,7 +17,7 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
 
 
 @dataclass(frozen=True, repr=False)

@@ -7,7 +7,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
-from tokjax._util.array_namespace import is_traced
+from tokjax._util.arrays import is_traced
 from tokjax._util.checks import check_int
 from tokjax._util.display import describe_leaf, get_function_name
 from tokjax.batching.length_buckets import LengthBuckets

@@ -12,7 +12,6 @@ from rich.console import Console
 
 import tokjax
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
-from tokjax.cli.errors import exit_if_interrupted, show_error
 from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,
@@ -20,8 +19,10 @@ from tokjax.cli.options import (
     EosTokenOption,
     FormatOption,
     TextColumnOption,
+    exit_if_interrupted,
     load_tokenizer_with_eos,
     make_source_or_stdin,
+    show_error,
     unescape,
 )
 from tokjax.cli.report import report

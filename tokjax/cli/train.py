@@ -13,8 +13,14 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.errors import INTERRUPTED
-from tokjax.cli.options import FILES_HELP, STDIN, FormatOption, TextColumnOption, make_source_or_stdin
+from tokjax.cli.options import (
+    FILES_HELP,
+    INTERRUPTED,
+    STDIN,
+    FormatOption,
+    TextColumnOption,
+    make_source_or_stdin,
+)
 from tokjax.cli.tables import make_training_table
 from tokjax.corpus.files import text_files
 from tokjax.trainer import (

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers
+from tokjax._util.arrays import as_integers
 from tokjax._util.files import compute_json_checksum
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json

@@ -17,7 +17,7 @@ from tokjax._util.files import (
     write_atomically,
     write_files_atomically,
 )
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits

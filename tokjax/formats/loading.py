@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.formats.clip_merges import read_clip
+from tokjax.formats.clip_files import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
-from tokjax.formats.tiktoken_ranks import read_tiktoken
+from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokenizer_files import as_path, read_companion_config
 from tokjax.formats.tokjax_json import read_tokjax
-from tokjax.formats.wordpiece_vocab import read_wordpiece
+from tokjax.formats.wordpiece_files import read_wordpiece
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.wordpiece import wordpiece
 

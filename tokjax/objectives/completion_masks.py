@@ -6,8 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, get_namespace
-from tokjax._util.arrays import as_size, compute_prefix_maximum, compute_suffix_minimum, positions
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    as_size,
+    compute_prefix_maximum,
+    compute_suffix_minimum,
+    get_namespace,
+    positions,
+)
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
 from tokjax.errors import InvalidArgumentError

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, get_namespace
-from tokjax._util.arrays import gather, positions
+from tokjax._util.arrays import Array, as_int32, gather, get_namespace, positions
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens

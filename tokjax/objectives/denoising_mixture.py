@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, get_namespace
-from tokjax._util.arrays import gather, prepend_axes
+from tokjax._util.arrays import Array, gather, get_namespace, prepend_axes
 from tokjax._util.checks import check_float, check_id
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens

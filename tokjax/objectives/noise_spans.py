@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import get_namespace
-from tokjax._util.arrays import positions
+from tokjax._util.arrays import get_namespace, positions
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, get_namespace
+from tokjax._util.arrays import Array, get_namespace
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager
 from tokjax.batching.labels import causal_lm_labels

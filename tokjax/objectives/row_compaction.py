@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import get_namespace
-from tokjax._util.arrays import scatter_rows
+from tokjax._util.arrays import get_namespace, scatter_rows
 
 
 def compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:

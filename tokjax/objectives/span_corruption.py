@@ -17,7 +17,7 @@ from tokjax.objectives.random_draws import check_draws
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
 
 _MAX_TOKENS = 2**22
 

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_mask, get_namespace, is_jax, is_traced, to_host
-from tokjax._util.arrays import take_or_fill
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    as_mask,
+    get_namespace,
+    is_jax,
+    is_traced,
+    take_or_fill,
+    to_host,
+)
 from tokjax._util.checks import check_id
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_ragged

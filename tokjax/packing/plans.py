@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_integers, is_traced
+from tokjax._util.arrays import Array, as_integers, is_traced
 from tokjax._util.checks import check_int
 from tokjax._util.permutation import permute
 from tokjax.core.ragged import make_row_splits

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, get_namespace, is_traced, to_host
-from tokjax._util.arrays import count_below
+from tokjax._util.arrays import Array, count_below, get_namespace, is_traced, to_host
 from tokjax._util.checks import check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens

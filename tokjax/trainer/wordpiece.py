@@ -19,7 +19,7 @@ from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.records import Trained, is_exhausted
-from tokjax.trainer.word_counts import (
+from tokjax.trainer.word_level import (
     check_roles,
     compute_stats,
     count_normalized_words,

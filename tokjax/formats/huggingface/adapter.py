@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Unpack
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 import numpy as np
 
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax.core import protocol
 from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import Ragged, make_row_splits
@@ -24,6 +25,7 @@ from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
+    check_growth,
     decode_byte_level_forms,
     encode_forms,
     get_steps,
@@ -32,8 +34,6 @@ from tokjax.formats.huggingface.definition import (
     merge_added_tokens,
     parse_template,
 )
-from tokjax.formats.huggingface.growth_bounds import check_growth
-from tokjax.formats.huggingface.library_errors import check_merges, check_pieces, raise_as
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
     as_format_errors,
@@ -51,12 +51,61 @@ from tokjax.pretokenize.special_tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.errors import TokjaxError
+
+
+@contextmanager
+def raise_as(kind: type[TokjaxError], about: str) -> Iterator[None]:
+    """Raises errors of the library as errors of tokjax.
+
+    A panic in Rust, such as a pattern that backtracks for too long, is a `BaseException` there.
+
+    Args:
+        kind: the type of the new error.
+        about: the beginning of its message.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, MemoryError, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{about}: {error}") from error
+
+
+def check_merges(model: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` for merges that abort the process when the library reads them.
+
+    It drops as many bytes of the second token as the prefix has characters, and may cut a character.
+    """
+    prefix = model.get("continuing_subword_prefix") or ""
+    for merge in model.get("merges") or [] if prefix else []:
+        second = merge.partition(" ")[2] if isinstance(merge, str) else merge[-1]
+        if not second.startswith(prefix):
+            raise TokenizerFormatError(
+                f"the merge {merge!r}: the second token does not begin with the continuing_subword_prefix "
+                f"{prefix!r} of the model"
+            )
+
+
+def check_pieces(model: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` for a unigram vocabulary that has a piece twice."""
+    if not isinstance(model["vocab"], list):
+        return
+    seen: set[str] = set()
+    for piece, _ in model["vocab"]:
+        if piece in seen:
+            raise TokenizerFormatError(
+                f"the model's vocab has {piece!r} twice, so that two ids have one token; leave out the later "
+                "one (the library's trainer learns it from text that spells a special token out)"
+            )
+        seen.add(piece)
+
 
 _BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
