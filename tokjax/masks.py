@@ -17,7 +17,7 @@ from tokjax._util.arrays import (
     as_size,
     get_namespace,
     is_traced,
-    positions,
+    make_positions,
     prepend_axes,
     scatter,
     to_host,
@@ -297,7 +297,7 @@ def create_attention_mask(length: int | Array, max_length: int) -> Array:
     xp = get_namespace(length)
     check_int("max_length", max_length, minimum=0)
     lengths = as_int32("length", length)
-    return (positions(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
+    return (make_positions(xp, max_length, lengths.ndim + 1) < lengths[..., None]).astype(np.int32)  # type: ignore[no-any-return]
 
 
 def create_causal_mask(seq_length: int) -> NDArray[np.float32]:

@@ -212,7 +212,7 @@ def prepend_axes(ndim: int, array: Any) -> Any:
     return array.reshape((1,) * (ndim - array.ndim) + array.shape)
 
 
-def positions(xp: Any, length: int, ndim: int) -> Any:
+def make_positions(xp: Any, length: int, ndim: int) -> Any:
     """0, 1, 2 and so on along the last of `ndim` axes: `int32`, `(1, ..., length)`."""
     return prepend_axes(ndim, xp.arange(length, dtype=np.int32))
 

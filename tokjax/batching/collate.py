@@ -15,7 +15,7 @@ from tokjax._util.arrays import (
     as_size,
     get_namespace,
     is_traced,
-    positions,
+    make_positions,
     take_or_fill,
     to_host,
 )
@@ -294,7 +294,7 @@ def batch_pad_sequences(tokens: Array, token_lengths: Array, max_length: int, pa
         )
     xp = get_namespace(rows, lengths)
     width = rows.shape[1]
-    present = positions(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
+    present = make_positions(xp, max_length, 2) < xp.minimum(lengths, as_size(xp, width))[:, None]
     missing = max(max_length - width, 0) if isinstance(width, int) else max_length
     shown = xp.pad(rows, ((0, 0), (0, missing)))[:, :max_length]
     return xp.where(present, shown, xp.asarray(pad_value, dtype=np.int32))  # type: ignore[no-any-return]

@@ -13,7 +13,7 @@ from tokjax._util.arrays import (
     as_size,
     compute_suffix_minimum,
     get_namespace,
-    positions,
+    make_positions,
 )
 from tokjax._util.checks import check_id
 from tokjax._util.display import describe_batch
@@ -131,7 +131,7 @@ def _shift_with_gaps(rows: _LabelInputs) -> Any:
     xp = get_namespace(*rows)
     length = rows.tokens.shape[-1]
     size = as_size(xp, length)
-    own = xp.where(rows.valid, positions(xp, length, rows.tokens.ndim), size)
+    own = xp.where(rows.valid, make_positions(xp, length, rows.tokens.ndim), size)
     # Shifted by one: the first valid position *after* each, `length` where there is none.
     following = compute_suffix_minimum(
         xp.concatenate([own[..., 1:], xp.full_like(own[..., :1], size)], axis=-1)

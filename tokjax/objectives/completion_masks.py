@@ -13,7 +13,7 @@ from tokjax._util.arrays import (
     compute_prefix_maximum,
     compute_suffix_minimum,
     get_namespace,
-    positions,
+    make_positions,
 )
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens
@@ -72,7 +72,7 @@ def assistant_loss_mask(
     length = tokens.shape[-1]
     if length == 0:
         return tokens.copy()  # type: ignore[no-any-return]
-    position = positions(xp, length, tokens.ndim)
+    position = make_positions(xp, length, tokens.ndim)
     starts = _find_matches(xp, tokens, start)
     begins = position - np.int32(start.shape[0])
     opened = (begins >= 0) & xp.take_along_axis(
@@ -99,7 +99,7 @@ def _find_matches(xp: Any, tokens: Any, template: Any) -> Any:
     size, length = template.shape[0], tokens.shape[-1]
     ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
     found = xp.broadcast_to(
-        positions(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
+        make_positions(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
     )
     for i in range(size):
         found = found & (ahead[..., i : i + length] == template[i])
@@ -109,4 +109,6 @@ def _find_matches(xp: Any, tokens: Any, template: Any) -> Any:
 def _find_next(xp: Any, matches: Any) -> Any:
     """For each place the next match at or behind it; the length of the row where there is none."""
     length = matches.shape[-1]
-    return compute_suffix_minimum(xp.where(matches, positions(xp, length, matches.ndim), as_size(xp, length)))
+    return compute_suffix_minimum(
+        xp.where(matches, make_positions(xp, length, matches.ndim), as_size(xp, length))
+    )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, gather, get_namespace, positions
+from tokjax._util.arrays import Array, as_int32, gather, get_namespace, make_positions
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
@@ -143,7 +143,7 @@ def corrupt_rows(
     spread = (gather(np.concatenate(tables), table_row) for tables in zip(*counts, strict=True))
     max_counts = max(int(c.tokens.max()) for c in counts), max(int(c.clean.max()) for c in counts)
     noise = sample_noise(draws, lengths, *spread, max_counts=max_counts)
-    present = positions(xp, length, tokens.ndim) < lengths[..., None]
+    present = make_positions(xp, length, tokens.ndim) < lengths[..., None]
     inputs = _insert_sentinels(xp, tokens, present & noise, present, layout.sentinel_ids)
     targets = _insert_sentinels(xp, tokens, present & ~noise, present, layout.sentinel_ids)
     no_empty_row = lengths[..., None] > 0
@@ -169,5 +169,5 @@ def _join_parts(xp: Any, parts: Sequence[tuple[Any, Any]], width: int, pad_id: i
     """What is kept of the parts, in order, as rows of `width` places; and 1 on these."""
     values, keep = (xp.concatenate(columns, axis=-1) for columns in zip(*parts, strict=True))
     total = xp.sum(keep, axis=-1, keepdims=True, dtype=np.int32)
-    mask = (positions(xp, width, values.ndim) < total).astype(np.int32)
+    mask = (make_positions(xp, width, values.ndim) < total).astype(np.int32)
     return compact_rows(values, keep, width, pad_id), mask

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import get_namespace, positions
+from tokjax._util.arrays import get_namespace, make_positions
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _assign_spans(draws: Any, items: Any, spans: Any) -> Any:
     """For each of a row's items the number of its span, from 0, if the row is split at random places."""
     xp = get_namespace(draws, items, spans)
     items, spans = items[..., None], spans[..., None]
-    position = positions(xp, draws.shape[-1], draws.ndim)
+    position = make_positions(xp, draws.shape[-1], draws.ndim)
     may_begin = (position > 0) & (position < items)
     integers = (draws * np.float32(2**_DRAW_BITS)).astype(np.int32)
     begins = _find_smallest(xp, xp.where(may_begin, integers, np.int32(2**_DRAW_BITS)), spans - np.int32(1))
