@@ -47,7 +47,7 @@ class TextOptions(SpecialOptions, total=False):
     threads: int | None
 
 
-class CutOptions(TextOptions, total=False):
+class TruncationOptions(TextOptions, total=False):
     """Options of functions that also truncate texts.
 
     Attributes:
@@ -59,7 +59,7 @@ class CutOptions(TextOptions, total=False):
     truncation_side: Literal["left", "right"]
 
 
-class EncodeOptions(CutOptions, total=False):
+class EncodeOptions(TruncationOptions, total=False):
     """All options that decide which ids texts become.
 
     Attributes:
