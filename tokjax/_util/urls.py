@@ -82,7 +82,7 @@ class FetchedFiles:
 _fetched: weakref.WeakValueDictionary[str, FetchedFiles] = weakref.WeakValueDictionary()
 
 
-def fetched(url: str) -> FetchedFiles:
+def fetch_files(url: str) -> FetchedFiles:
     """The files of a URL: those that are here, as long as anything refers to them."""
     files = _fetched.get(url)
     if files is None:
