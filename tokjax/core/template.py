@@ -116,7 +116,7 @@ def template_from_json(described: Any) -> Template | None:
     return template if described["pair"] else Template(template.single, ())
 
 
-def texts_in(pieces: Sequence[TemplatePiece]) -> list[int]:
+def list_text_indices(pieces: Sequence[TemplatePiece]) -> list[int]:
     """Returns which texts a template has, sorted: `[0, 1]` where a pair has each of its texts once."""
     return sorted(piece.text for piece in pieces if piece.text is not None)
 
@@ -131,7 +131,7 @@ def _around_text(
 def _parse_pieces(name: str, spec: str | Sequence[str], texts: int) -> tuple[TemplatePiece, ...]:
     parts = spec.split() if isinstance(spec, str) else list(spec)
     pieces = tuple(map(_parse_piece, parts))
-    if texts_in(pieces) != list(range(texts)):
+    if list_text_indices(pieces) != list(range(texts)):
         expected = " and ".join(f"{mark} once" for mark in _TEXT_MARKS[:texts])
         raise InvalidArgumentError(f"the {name} template must hold {expected}; got {spec!r}")
     return pieces
