@@ -227,7 +227,7 @@ def as_size(xp: Any, length: Any) -> Any:
     return np.int32(length) if isinstance(length, int) else xp.asarray(length, dtype=np.int32)
 
 
-def bit_length(length: Any) -> int:
+def count_bits(length: Any) -> int:
     """Returns how many bits a length has; 31 of a symbolic dimension, which is enough for any `int32`."""
     return length.bit_length() if isinstance(length, int) else 31
 
@@ -246,7 +246,7 @@ def count_below(rows: Any, bounds: Any) -> Any:
     length, bounds = rows.shape[-1], prepend_axes(rows.ndim, bounds)
     found = xp.zeros((*rows.shape[:-1], bounds.shape[-1]), np.int32)
     size = as_size(xp, length)
-    for step in (2**power for power in reversed(range(bit_length(length)))):
+    for step in (2**power for power in reversed(range(count_bits(length)))):
         further = found + np.int32(step)
         last = xp.take_along_axis(rows, xp.minimum(further, size) - np.int32(1), axis=-1)
         found = xp.where((further <= size) & (last < bounds), further, found)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from tokjax._util.arrays import as_integers, bit_length, compute_prefix_maximum, is_jax, is_traced, scatter
+from tokjax._util.arrays import as_integers, compute_prefix_maximum, count_bits, is_jax, is_traced, scatter
 from tokjax.align.tagset import FIRST, LAST
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import Ragged, concatenate_ranges
@@ -381,7 +381,7 @@ def _make_search(xp: Any, tokens: TokenRows, rows: Any) -> _SearchFunction:
     Many spans are looked for in all rows at once, as one sorted array: that takes a pass over all tokens, and
     numbers that `int32` may not hold. Few spans, and those in JAX, bisect their rows side by side.
     """
-    steps = bit_length(tokens.longest)
+    steps = count_bits(tokens.longest)
     if xp is np and _BISECTION_COST * steps * len(rows) > len(tokens.starts):
         return _make_sorted_search(tokens, rows)
     low, high = tokens.low[rows], tokens.high[rows]
