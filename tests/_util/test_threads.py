@@ -175,7 +175,7 @@ def test_lost_item_is_resent(caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
         assert list(map_in_workers(divide_shared, SHARED, range(1, 7), 1, executor)) == [12, 6, 4, 3, 2, 2]
     assert len(executor.sent) == 8
-    again = "an item is sent to a worker again; what the executor said: ValueError('the answer is lost')"
+    again = "an item is sent to a worker again; the executor raised: ValueError('the answer is lost')"
     assert caplog.messages == [again] * 2
 
 
@@ -270,7 +270,7 @@ def test_unpicklable_errors_are_described(kind, text, monkeypatch):
     with pytest.raises(RuntimeError) as caught:
         list(map_in_workers(raise_kind, SHARED, [kind], 1, Inline(pickles=True)))
     message = str(caught.value)
-    assert message.startswith("a worker raised an error that does not unpickle; what it said:\n\nTraceback")
+    assert message.startswith("a worker raised an error that does not unpickle:\n\nTraceback")
     assert "ZeroDivisionError" in message
     assert "in raise_kind\n" in message
     assert message.endswith(f"Error: {text}\n")

@@ -284,7 +284,7 @@ def test_what_a_killed_writer_left_is_not_deleted_unasked(tmp_path, monkeypatch,
 
     with pytest.raises(
         tokjax.errors.DatasetExistsError,
-        match=r"out\.incomplete holds what a writer that was stopped had finished; .* overwrite=True",
+        match=r"out\.incomplete holds finished files of an interrupted writer; .* overwrite=True",
     ):
         write()
     assert {path.name: path.read_bytes() for path in (tmp_path / "out.incomplete").iterdir()} == left

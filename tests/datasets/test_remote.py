@@ -193,7 +193,7 @@ def test_unknown_url_schemes(monkeypatch, tmp_path):
     ):
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
-            match=r"^zzz://a/b.* can't be read: .*zzz; fsspec knows .*file, .*memory, .*s3",
+            match=r"^zzz://a/b.* can't be read: .*zzz; fsspec supports .*file, .*memory, .*s3",
         ):
             call()
     known = {"class": "no_such_backend.System", "err": "Install no_such_backend to access it"}

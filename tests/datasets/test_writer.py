@@ -221,7 +221,7 @@ class TestExistingDataset:
     def test_other_files_are_not_deleted(self, written, field, tmp_path):
         (tmp_path / "app").mkdir()
         (tmp_path / "app" / "manifest.json").write_text('{"name": "x"}')
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="is no dataset, so it is not replaced"):
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "app", overwrite=True)
         (written / "checkpoint.npz").write_bytes(b"precious")
         with pytest.raises(tokjax.errors.DatasetExistsError, match=r"holds 'checkpoint\.npz'.*move it away"):
@@ -269,7 +269,7 @@ class TestExistingDataset:
     def test_is_never_replaced_if_it_is_no_dataset(self, field, tmp_path):
         (tmp_path / "photos").mkdir()
         (tmp_path / "photos" / "cat.jpg").write_bytes(b"cat")
-        with pytest.raises(tokjax.errors.DatasetExistsError, match="is no dataset, so it is not replaced"):
+        with pytest.raises(tokjax.errors.DatasetExistsError, match="is not a dataset, so it is not replaced"):
             tokjax.write_dataset(["a"], field, tmp_path / "photos", overwrite=True)
         assert (tmp_path / "photos" / "cat.jpg").read_bytes() == b"cat"
 
@@ -289,7 +289,7 @@ class TestExistingDataset:
         before = {path.name: path.read_bytes() for path in moved.iterdir()}
         with pytest.raises(
             tokjax.errors.DatasetExistsError,
-            match=r"data\.replaced is in the way: no writer put it there, so it is neither .*; move it away",
+            match=r"data\.replaced is in the way: no writer made it, so it is neither .*; move it away",
         ):
             tokjax.write_dataset(["b"], field, tmp_path / "data", overwrite=True)
         assert {path.name: path.read_bytes() for path in moved.iterdir()} == before
