@@ -87,7 +87,7 @@ def test_the_contract(text):
         if not keeps:
             with pytest.raises(
                 tokjax.errors.OffsetsContractError,
-                match=re.escape(f"offset 1 is {span}; the contract asks for {rule}"),
+                match=re.escape(f"offset 1 is {span}; the contract requires {rule}"),
             ):
                 tokjax.offsets.assert_offsets_contract(text, [(1, 1), span])
 

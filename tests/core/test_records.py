@@ -158,7 +158,7 @@ def test_an_empty_result():
 
 
 def test_make_ragged_checks():
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="never fall"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="never decrease"):
         tokjax.make_ragged([1, 2], [0, 2, 1])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="ends at 1, but there are 2 ids"):
         tokjax.make_ragged([1, 2], [0, 1])

@@ -19,8 +19,8 @@ range of 10 and the key 100, the rectangle has 4 rows and 3 columns:
 Each half of a round shifts one coordinate by an amount that depends only on the other one. So it can be
 undone, and any number of rounds is a bijection of the cells. Cycle walking makes it a bijection of
 `range(size)`: the walk from an index follows its cycle of cells, which returns to the index itself, so it
-reaches a cell inside, and no two indices reach the same cell. The rectangle is nearly a square, with fewer than
-`sqrt(size)` extra cells, so walks are short.
+reaches a cell inside, and no two indices reach the same cell. The rectangle is nearly a square, with fewer
+than `sqrt(size)` extra cells, so walks are short.
 
 Small ranges are sorted by random keys instead: four rounds over a few cells do not produce all permutations
 equally often. Both ways compute with integers alone, so the result is the same on every machine. See
