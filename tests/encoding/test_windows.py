@@ -277,7 +277,7 @@ def test_words_of_two_kinds():
         ({"stride": 3, "max_length": 5}, r"stride is 3, and a window has room for 3 tokens of its text"),
         ({"stride": -1, "max_length": 5}, r"stride must be at least 0, not -1"),
         ({"max_length": 5, "truncation": "longest_first"}, r"'only_first' or 'only_second' for windows"),
-        ({"max_length": 5, "pairs": ["to be or"]}, r"truncation='only_first' does not truncate has 3 tokens, and"),
+        ({"max_length": 5, "pairs": ["to be or"]}, r"'only_first' does not truncate has 3 tokens, and"),
     ],
 )
 def test_windows_that_make_no_sense(options, message):

@@ -103,7 +103,7 @@ def test_nothing_is_overwritten_unless_asked(trained, bundle, tmp_path, corpus):
     assert replaced.trained == other
     (tmp_path / "bundle" / "mine.txt").write_text("precious")
     with pytest.raises(
-        tokjax.errors.BundleExistsError, match=r"holds 'mine\.txt', which does not belong to a training bundle"
+        tokjax.errors.BundleExistsError, match=r"holds 'mine\.txt', which does not belong to a training"
     ):
         save_training_bundle(other, tmp_path / "bundle", overwrite=True)
     (tmp_path / "letters").mkdir()
