@@ -10,14 +10,13 @@ import sys
 import textwrap
 from pathlib import Path
 
-_SNIPPET = re.compile(
-    r"^( *)```python([^\n]*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE
-)  # indented in content tabs
+# Snippets in content tabs are indented.
+_SNIPPET = re.compile(r"^( *)```python([^\n]*)\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
 _INSTALL = re.compile(r"\bpip install ([^\n`&]+)")
 
 
 def iter_visible_snippets(page):
-    """Yields `(line, code)` of the visible blocks. With `exec=` but without `source=`, only output is visible."""
+    """Yields `(line, code)` of the visible blocks. With `exec=` but no `source=`, only output is."""
     for match in _SNIPPET.finditer(page):
         _, options, code = match.groups()
         if "exec=" not in options or "source=" in options:

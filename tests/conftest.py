@@ -27,7 +27,7 @@ def pytest_configure():
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
 
 
-RANKS_DIRECTORY = Path(__file__).parents[2] / "shared" / "data" / "ranks"
+PUBLISHED = Path(__file__).parents[2] / "shared" / "data" / "ranks"
 
 CORPUS = [
     "The apparent meaning is for the masses, and the inner meaning is for the learned.",
@@ -106,7 +106,7 @@ def plain_tokenizer(tokenizer):
 
 
 def load_published_ranks(name):
-    path = RANKS_DIRECTORY / f"{name}.tiktoken"
+    path = PUBLISHED / f"{name}.tiktoken"
     if not path.is_file():
         pytest.skip("the published ranks are outside the project, and are not available")
     lines = path.read_bytes().splitlines()

@@ -317,7 +317,7 @@ def _is_boundary(data: bytes, position: int) -> bool:
 
     A position is inside a character only if the byte at it is a continuation byte (10xxxxxx), and the nearest
     other byte before it leads a valid character that reaches beyond the position. Each byte that is not part
-    of a valid character is a character by itself, so both of its sides are boundaries.
+    of a valid character is a separate character, so both of its sides are boundaries.
     """
     if not 1 <= position <= len(data) + 1:
         return False
