@@ -195,7 +195,7 @@ def test_rows_with_padding_after_them():
     assert pack(rows).ids.tolist() == [[1, 2], [3, 4]]
     assert jax.jit(pack)(rows._replace(ids=rows.ids[:4])).ids.tolist() == [[1, 2], [3, 4]]
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="these have 6; .* cut off ids that are of no row"
+        tokjax.errors.InvalidArgumentError, match="these rows have 6; .* remove ids that belong to no row"
     ):
         jax.jit(pack)(rows)
 
@@ -260,7 +260,7 @@ def test_blocks_are_not_empty():
         ([1], {"overlong": "drop"}, "overlong must be one of 'error', 'split', 'truncate', not 'drop'"),
         ([1], {"max_segments": 0}, "max_segments must be at least 1"),
         ([1], {"seed": 0.5}, "seed must be an integer"),
-        ([[1]], {}, r"lengths must be integers from 0, shape \(documents,\)"),
+        ([[1]], {}, r"lengths must be non-negative integers, shape \(documents,\)"),
     ],
 )
 def test_plans_reject_invalid_arguments(lengths, options, message):
@@ -271,8 +271,8 @@ def test_plans_reject_invalid_arguments(lengths, options, message):
 def test_plans_for_other_rows():
     plan = tokjax.packing.plan_packing([2, 2], 4)
     for rows, message in (
-        ([[1, 2, 3]], "rows of 4 tokens in all, and these have 3"),
-        ([[1, 2, 3, 4]], "places document 1, and there are 1 rows"),
+        ([[1, 2, 3]], "rows of 4 tokens in total, and these rows have 3"),
+        ([[1, 2, 3, 4]], "refers to document 1, and there are 1 rows"),
         ([[], [1, 2, 3, 4]], "made for longer rows"),
     ):
         with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
@@ -342,7 +342,8 @@ class TestLossMasks:
         without = [chat._replace(assistant_mask=None) for chat in chats]
         assert tokjax.pack_blocks(without, block_size=100, pad_id=0).loss_mask is None
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="chat 0 was encoded without a mask, and others"
+            tokjax.errors.InvalidArgumentError,
+            match="chat 0 was encoded without an assistant mask, and others",
         ):
             tokjax.pack_blocks([*without[:1], *chats], block_size=100, pad_id=0)
         assert tokjax.pack_blocks(chats, block_size=100, pad_id=0, loss_mask=masks[::1]).loss_mask is not None
@@ -350,7 +351,7 @@ class TestLossMasks:
     @pytest.mark.parametrize(
         ("mask", "message"),
         [
-            (np.ones(7, int), r"loss_mask has shape \(7,\), and the ids of all rows have \(8,\)"),
+            (np.ones(7, int), r"loss_mask has shape \(7,\), and the flat ids of all rows have \(8,\)"),
             ([[1, 1, 1], [1]], "loss_mask has 2 rows, and there are 4 rows of ids; pass one for each"),
             ([[1, 1, 1], [1, 1], [], [1, 1, 1]], "row 1 of loss_mask has 2 entries, and row 1 has 1 ids"),
             ([1, 1, 1, 1, 1, 1, 1, 1], "or a list with a mask for each row"),

@@ -40,7 +40,7 @@ def test_segments_of_one_row_and_too_many():
         tokjax.packing.segment_lengths(np.array([[1, 2, 3]]), 2)
     for row in ([0, 0, 1], [1, 0, 2], [2, 1]):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"rise along a row, with padding \(0\) behind"
+            tokjax.errors.InvalidArgumentError, match=r"ascending order along a row, with padding \(0\) after"
         ):
             tokjax.packing.cu_seqlens(np.array([row]), 2)
     with pytest.raises(
