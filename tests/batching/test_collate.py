@@ -275,7 +275,7 @@ def test_packing_rejects_invalid_arguments():
         tokjax.packing.plan_packing([2**62] * 4, 4)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="block_size must be at least 1, not 0"):
         tokjax.packing.plan_packing([1], 0)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="integers from 0"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="non-negative integers"):
         tokjax.packing.plan_packing([1, -1], 4)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="more than int32 can count"):
         tokjax.packing.plan_packing([0], 2**31)

@@ -1,4 +1,4 @@
-"""Draws, prefix language modelling, fill in the middle and loss masks against their oracles."""
+"""Tests of random draws, prefix language modelling, fill in the middle and loss masks, against oracles."""
 
 from collections import Counter
 from functools import partial
@@ -18,7 +18,7 @@ from tests.support.numpy_jax_agreement import assert_agrees
 # Draws
 
 
-def test_draws_of_either_source():
+def test_draws_from_generators_and_keys():
     for source in (np.random.default_rng(3), jax.random.key(3), jax.random.PRNGKey(3)):
         draws = tokjax.objectives.draw_uniform(source, (1000, 100))
         assert draws.shape == (1000, 100)
@@ -32,12 +32,12 @@ def test_draws_of_either_source():
 
 
 @pytest.mark.parametrize("source", [0, None, np.random, np.array([0, 1], np.uint32), jnp.array([1.5])])
-def test_draws_of_something_else(source):
+def test_other_sources_of_draws_are_rejected(source):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="a JAX key, not .*default_rng"):
         tokjax.objectives.draw_uniform(source, (2,))
 
 
-def test_shapes_of_draws():
+def test_shape_of_draws():
     rng = np.random.default_rng(0)
     assert tokjax.objectives.draw_uniform(rng, ()).shape == ()
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="shape must be at least 0, not -1"):
@@ -47,9 +47,7 @@ def test_shapes_of_draws():
     ):
         tokjax.objectives.draw_uniform(rng, 5)
     for keys in (jax.random.split(jax.random.key(0), 3), jax.random.split(jax.random.PRNGKey(0), 3)):
-        with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"one key, and these are keys of shape \(3"
-        ):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"a single key, not keys of shape \(3"):
             tokjax.objectives.draw_uniform(keys, (2,))
 
 
@@ -67,7 +65,7 @@ def test_prefix_lm(data, batch, length):
     assert found.prefix_lengths.tolist() == [row[2] for row in rows]
 
 
-def test_all_splits_are_equally_likely():
+def test_all_prefix_lengths_are_equally_likely():
     ids = np.ones((20_000, 6), np.int32)
     mask = np.array([[1, 1, 0, 1, 1, 1]] * 20_000)
     found = tokjax.objectives.prefix_lm(
@@ -86,8 +84,8 @@ PRE, MID, SUF = 101, 102, 103
 fim = partial(tokjax.objectives.fill_in_the_middle, prefix_id=PRE, middle_id=MID, suffix_id=SUF)
 
 
-def full_ragged(documents):
-    """Every column says which token of its document it is beside."""
+def make_full_ragged(documents):
+    """Makes a `Ragged` with all columns, whose values show the position of their token in its document."""
     flat = [i for document in documents for i in document]
     position = np.array([i for document in documents for i in range(len(document))], int)
     return tokjax.make_ragged(
@@ -104,45 +102,45 @@ def full_ragged(documents):
 @given(st.data(), st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4), shares, shares)
 def test_fill_in_the_middle(data, documents, rate, spm_rate):
     draws = data.draw(draw_arrays((len(documents), 4)))
-    ragged = full_ragged(documents)
+    ragged = make_full_ragged(documents)
     expected = [
         oracle.reorder_middle_last(*row, rate, spm_rate, PRE, MID, SUF)
         for row in zip(documents, draws, strict=True)
     ]
     flat = [i for document in expected for i in document]
     size = sum(map(len, documents)) + 3 * len(documents)
-    truncated = partial(fim, rate=rate, spm_rate=spm_rate)
-    exact, filled = truncated(ragged, draws), truncated(ragged, draws, size=size)
-    assert exact.ids.tolist() == filled.ids[: len(flat)].tolist() == flat
-    assert filled.ids.shape == (size,)
-    assert not filled.ids[len(flat) :].any()
+    apply = partial(fim, rate=rate, spm_rate=spm_rate)
+    exact, padded = apply(ragged, draws), apply(ragged, draws, size=size)
+    assert exact.ids.tolist() == padded.ids[: len(flat)].tolist() == flat
+    assert padded.ids.shape == (size,)
+    assert not padded.ids[len(flat) :].any()
     assert (
         exact.row_splits.tolist()
-        == filled.row_splits.tolist()
+        == padded.row_splits.tolist()
         == np.cumsum([0, *map(len, expected)]).tolist()
     )
 
 
-def test_columns_go_with_their_tokens():
+def test_all_columns_move_with_their_tokens():
     documents = [[11, 12, 13, 14], [21, 22]]
     draws = np.float32([[0, 0.9, 0.3, 0.7], [0, 0, 0, 0]])
-    truncated = fim(full_ragged(documents), draws)
-    assert truncated.ids.tolist() == [PRE, 11, SUF, 14, MID, 12, 13, 21, 22]
-    assert truncated.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 0, 1]
-    assert truncated.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 1, 2]
-    assert truncated.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
-    assert truncated.token_type_ids.tolist() == [0, 5, 0, 8, 0, 6, 7, 5, 6]
-    assert truncated.sequence_ids.tolist() == [-1, 0, -1, 0, -1, 0, 0, 0, 0]
+    result = fim(make_full_ragged(documents), draws)
+    assert result.ids.tolist() == [PRE, 11, SUF, 14, MID, 12, 13, 21, 22]
+    assert result.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 0, 1]
+    assert result.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 1, 2]
+    assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
+    assert result.token_type_ids.tolist() == [0, 5, 0, 8, 0, 6, 7, 5, 6]
+    assert result.sequence_ids.tolist() == [-1, 0, -1, 0, -1, 0, 0, 0, 0]
 
 
 def test_orders_and_splits_over_many_draws():
-    """Three tokens are cut at two of four places, of which ten pairs are told apart."""
+    """Compares frequencies: three tokens have four split positions, and so ten unordered pairs of these."""
     n = 20_000
     ragged = tokjax.ragged_from_rows([[1, 2, 3]] * n)
     draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 4))
-    for spm_rate, order in ((0, psm_order), (1, spm_order)):
-        truncated = fim(ragged, draws, rate=0.9, spm_rate=spm_rate)
-        rows = np.split(truncated.ids, truncated.row_splits[1:-1])
+    for spm_rate, order in ((0, order_psm), (1, order_spm)):
+        result = fim(ragged, draws, rate=0.9, spm_rate=spm_rate)
+        rows = np.split(result.ids, result.row_splits[1:-1])
         counts = Counter(tuple(row.tolist()) for row in rows if len(row) == 6)
         changed = counts.total()
         assert abs(changed - 0.9 * n) < 4 * (0.9 * 0.1 * n) ** 0.5
@@ -154,25 +152,26 @@ def test_orders_and_splits_over_many_draws():
         for row, share in expected.items():
             assert abs(counts[row] - changed * share) < 4 * (changed * share) ** 0.5
     both = fim(ragged, draws, rate=1, spm_rate=0.25)
-    spm = (both.ids.reshape(n, 6)[:, 1] == SUF) & (draws[:, 2:].min(1) >= 0.25)  # where PSM has a token
+    # With a non-empty prefix, the second id is the suffix id in SPM order only.
+    spm = (both.ids.reshape(n, 6)[:, 1] == SUF) & (draws[:, 2:].min(1) >= 0.25)
     assert abs(spm.sum() - 0.25 * 0.75**2 * n) < 4 * (0.25 * 0.75**2 * n) ** 0.5
 
 
-def psm_order(prefix, middle, suffix):
+def order_psm(prefix, middle, suffix):
     return [PRE, *prefix, SUF, *suffix, MID, *middle]
 
 
-def spm_order(prefix, middle, suffix):
+def order_spm(prefix, middle, suffix):
     return [PRE, SUF, *suffix, MID, *prefix, *middle]
 
 
-def test_sizes_under_jit():
+def test_size_under_jit():
     ragged = jax.tree.map(jnp.asarray, tokjax.ragged_from_rows([[1, 2, 3, 4], [5, 6, 7]]))
     draws = jnp.zeros((2, 4))
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="not known under jax.jit; pass size=NUMBER"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="unknown under jax.jit; pass size=NUMBER"):
         jax.jit(fim)(ragged, draws)
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match="size is 12, and the documents have 13 ids now"
+        tokjax.errors.InvalidArgumentError, match="size is 12, and the documents have 13 ids after the split"
     ):
         fim(ragged, draws, size=12)
     short = jax.jit(partial(fim, size=9))(ragged, draws)
@@ -180,10 +179,10 @@ def test_sizes_under_jit():
     assert short.ids.tolist() == [PRE, SUF, 1, 2, 3, 4, MID, PRE, SUF]
 
 
-def test_documents_before_packing():
+def test_documents_can_be_packed_afterwards():
     ragged = tokjax.ragged_from_rows([[1, 2, 3, 4], [5, 6, 7]])
-    truncated = fim(ragged, np.float32([[0, 0.9, 0.5, 0.5], [0.9, 0, 0, 0]]))
-    packed = tokjax.pack_blocks(truncated, block_size=12, pad_id=0, eos_id=9)
+    result = fim(ragged, np.float32([[0, 0.9, 0.5, 0.5], [0.9, 0, 0, 0]]))
+    packed = tokjax.pack_blocks(result, block_size=12, pad_id=0, eos_id=9)
     assert packed.ids.tolist() == [[PRE, 1, 2, SUF, 3, 4, MID, 9, 5, 6, 7, 0]]
 
 
@@ -222,7 +221,7 @@ def test_assistant_loss_mask(data, batch, length, start, end):
     assert found.tolist() == [oracle.compute_assistant_mask(row, start, end) for row in ids.tolist()]
 
 
-def test_only_answers_are_labels():
+def test_only_answers_have_labels():
     im_start, user, assistant, newline, im_end = 1, 2, 3, 4, 5
     ids = np.array([[im_start, user, newline, 11, im_end, im_start, assistant, newline, 21, 22, im_end, 0]])
     mask = tokjax.objectives.assistant_loss_mask(
@@ -236,20 +235,20 @@ def test_only_answers_are_labels():
     assert prompt.tolist() == labels.tolist()
 
 
-def test_an_answer_without_an_end_stops_where_the_next_turn_starts():
+def test_answer_without_end_stops_at_the_next_start():
     mask = tokjax.objectives.assistant_loss_mask(
         np.array([8, 1, 5, 6, 8, 1, 7, 9, 3]), start_ids=[8, 1], end_ids=[9]
     )
     assert mask.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0]
     mask = tokjax.objectives.assistant_loss_mask(np.array([8, 1, 5, 8, 1, 6]), start_ids=[8, 1], end_ids=[8])
-    assert mask.tolist() == [0, 0, 1, 1, 0, 1]  # (what opens a turn closes the one before)
+    assert mask.tolist() == [0, 0, 1, 1, 0, 1]  # a start is also an end here
 
 
-def test_templates_are_refused():
-    for wrong in ([], [[1]]):
+def test_invalid_templates_are_rejected():
+    for invalid_ids in ([], [[1]]):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="start_ids must be at least one id, shape"
+            tokjax.errors.InvalidArgumentError, match="start_ids must hold at least one id, shape"
         ):
-            tokjax.objectives.assistant_loss_mask(np.array([1]), start_ids=wrong, end_ids=[1])
+            tokjax.objectives.assistant_loss_mask(np.array([1]), start_ids=invalid_ids, end_ids=[1])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="end_ids must be integers"):
         tokjax.objectives.assistant_loss_mask(np.array([1]), start_ids=[1], end_ids=["a"])

@@ -343,7 +343,7 @@ class TestLossMasks:
         assert tokjax.pack_blocks(without, block_size=100, pad_id=0).loss_mask is None
         with pytest.raises(
             tokjax.errors.InvalidArgumentError,
-            match="chat 0 was encoded without an assistant mask, and others",
+            match="chat 0 was encoded without an assistant mask, and",
         ):
             tokjax.pack_blocks([*without[:1], *chats], block_size=100, pad_id=0)
         assert tokjax.pack_blocks(chats, block_size=100, pad_id=0, loss_mask=masks[::1]).loss_mask is not None
@@ -352,7 +352,7 @@ class TestLossMasks:
         ("mask", "message"),
         [
             (np.ones(7, int), r"loss_mask has shape \(7,\), and the flat ids of all rows have \(8,\)"),
-            ([[1, 1, 1], [1]], "loss_mask has 2 rows, and there are 4 rows of ids; pass one for each"),
+            ([[1, 1, 1], [1]], "loss_mask has 2 rows, and there are 4 rows of ids; pass one mask"),
             ([[1, 1, 1], [1, 1], [], [1, 1, 1]], "row 1 of loss_mask has 2 entries, and row 1 has 1 ids"),
             ([1, 1, 1, 1, 1, 1, 1, 1], "or a list with a mask for each row"),
         ],
