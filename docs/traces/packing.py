@@ -1,4 +1,4 @@
-"""Which block each document goes to, one after the other."""
+"""Traces of best fit packing: the block of each document, step by step."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 class Placed(NamedTuple):
-    """A document in a block.
+    """Placement of one document.
 
     Attributes:
-        length: of the document.
-        block: to which it goes, counted as blocks are begun.
-        room: what is left in each block after that.
+        length: number of tokens of the document.
+        block: number of its block. Blocks are numbered in the order in which they are opened.
+        room: number of free slots of each block after the placement.
     """
 
     length: int
@@ -27,7 +27,15 @@ class Placed(NamedTuple):
 
 
 def best_fit_steps(lengths: Sequence[int], block_size: int) -> Iterator[Placed]:
-    """Best fit of documents that are sorted from the longest: what is placed later changes nothing before."""
+    """Yields the placement of each document.
+
+    Each step packs one more document. Best fit places documents in order of decreasing length, so the
+    placements of earlier documents do not change.
+
+    Args:
+        lengths: lengths of documents in tokens, in decreasing order.
+        block_size: number of slots per block.
+    """
     for stop in range(1, len(lengths) + 1):
         so_far = np.array(lengths[:stop], np.int64)
         blocks = best_fit(so_far, block_size, stop)
