@@ -24,7 +24,7 @@ def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
     Use `assistant_loss_mask` if a row has several prompts and answers.
 
     Args:
-        prompt_lengths: number of tokens of each row that belong to the prompt, with padding on the left; an
+        prompt_lengths: number of positions of the prompt in each row, including padding on its left; an
             integer, or integers of any shape `(...)`.
         length: width of the mask; static under `jax.jit`.
 
@@ -45,7 +45,7 @@ def assistant_loss_mask(
     """Returns a loss mask that is 1 on each answer, for `causal_lm_labels`.
 
     An answer begins after an occurrence of `start_ids`, and ends with the next occurrence of `end_ids`, which
-    is part of it. Without an end, it stops before the next `start_ids`, or at the end of the row.
+    is part of it. If the next `start_ids` or the end of the row comes first, the answer ends there.
 
     Both sequences are found by their ids alone. So a user who can write these ids can have their own message
     counted as an answer. If you have the messages, use `encode_chat` instead, which knows the role of each
