@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Placed(NamedTuple):
+class Placement(NamedTuple):
     """Placement of one document.
 
     Attributes:
         length: number of tokens of the document.
         block: number of its block. Blocks are numbered in the order in which they are opened.
-        room: number of free slots of each block after the placement.
+        free_slots: number of free slots of each block after the placement.
     """
 
     length: int
     block: int
-    room: list[int]
+    free_slots: list[int]
 
 
-def best_fit_steps(lengths: Sequence[int], block_size: int) -> Iterator[Placed]:
+def iter_best_fit_steps(lengths: Sequence[int], block_size: int) -> Iterator[Placement]:
     """Yields the placement of each document.
 
     Each step packs one more document. Best fit places documents in order of decreasing length, so the
@@ -39,5 +39,5 @@ def best_fit_steps(lengths: Sequence[int], block_size: int) -> Iterator[Placed]:
     for stop in range(1, len(lengths) + 1):
         so_far = np.array(lengths[:stop], np.int64)
         blocks = best_fit(so_far, block_size, stop)
-        room = block_size - np.bincount(blocks, so_far).astype(np.int64)
-        yield Placed(lengths[stop - 1], int(blocks[-1]), room.tolist())
+        free_slots = block_size - np.bincount(blocks, so_far).astype(np.int64)
+        yield Placement(lengths[stop - 1], int(blocks[-1]), free_slots.tolist())
