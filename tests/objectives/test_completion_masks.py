@@ -24,8 +24,8 @@ templates = st.lists(st.integers(0, 2), min_size=1, max_size=3)
 @given(st.data(), st.integers(0, 3), st.integers(0, 12), templates, templates)
 def test_assistant_loss_mask(data, batch, length, start, end):
     ids = data.draw(draw_integer_arrays((batch, length), 0, 2))
-    found = tokjax.objectives.assistant_loss_mask(ids, start_ids=start, end_ids=end)
-    assert found.tolist() == [oracle.compute_assistant_mask(row, start, end) for row in ids.tolist()]
+    actual = tokjax.objectives.assistant_loss_mask(ids, start_ids=start, end_ids=end)
+    assert actual.tolist() == [oracle.compute_assistant_mask(row, start, end) for row in ids.tolist()]
 
 
 def test_only_answers_have_labels():

@@ -29,7 +29,7 @@ def test_masked_lm(data, batch, length, probability, mask_share, random_share):
     ids, special, mask = (data.draw(draw_integer_arrays(shape, 0, maximum)) for maximum in (9, 1, 1))
     single = [[[i] for i in range(length)]] * batch
     expected = compute_expected(ids, draws, (special == 0) & (mask == 1), single, **options)
-    found = tokjax.objectives.masked_lm(
+    actual = tokjax.objectives.masked_lm(
         ids,
         draws,
         special_tokens_mask=special,
@@ -38,7 +38,7 @@ def test_masked_lm(data, batch, length, probability, mask_share, random_share):
         vocab_size=VOCABULARY,
         **options,
     )
-    assert (found.ids.tolist(), found.labels.tolist()) == expected
+    assert (actual.ids.tolist(), actual.labels.tolist()) == expected
 
 
 @given(st.data(), st.integers(0, 2), st.integers(0, 8), shares)
@@ -57,7 +57,7 @@ def test_masked_lm_with_word_ids(data, batch, length, probability):
         pool=pool,
         **options,
     )
-    found = tokjax.objectives.masked_lm(
+    actual = tokjax.objectives.masked_lm(
         ids,
         draws,
         special_tokens_mask=special,
@@ -67,14 +67,14 @@ def test_masked_lm_with_word_ids(data, batch, length, probability):
         replacement_ids=pool,
         **options,
     )
-    assert (found.ids.tolist(), found.labels.tolist()) == expected
+    assert (actual.ids.tolist(), actual.labels.tolist()) == expected
 
 
 def test_whole_word_masking():
     rng = np.random.default_rng(5)
     words = np.sort(rng.integers(-1, 40, (500, 100)))
     ids = rng.integers(0, 1000, words.shape)
-    found = tokjax.objectives.masked_lm(
+    actual = tokjax.objectives.masked_lm(
         ids,
         tokjax.objectives.draw_uniform(rng, (500, 3, 100)),
         mask_id=-5,
@@ -82,15 +82,15 @@ def test_whole_word_masking():
         special_tokens_mask=np.zeros_like(ids),
         word_ids=words,
     )
-    chosen = found.labels != -100
+    chosen = actual.labels != -100
     same = (words[:, 1:] == words[:, :-1]) & (words[:, 1:] >= 0)
     assert (chosen[:, 1:] == chosen[:, :-1])[same].all()
     assert not chosen[words == -1].any()
     assert abs(chosen[words >= 0].mean() - 0.15) < 0.01
-    masked = (found.ids == -5)[chosen]
+    masked = (actual.ids == -5)[chosen]
     assert abs(masked.mean() - 0.8) < 0.01
     adjacent = chosen[:, 1:] & chosen[:, :-1] & same
-    same_action = (found.ids[:, 1:] == -5) == (found.ids[:, :-1] == -5)
+    same_action = (actual.ids[:, 1:] == -5) == (actual.ids[:, :-1] == -5)
     assert abs(same_action[adjacent].mean() - (0.8**2 + 0.2**2)) < 0.02  # independent within a word
 
 
@@ -99,20 +99,20 @@ def test_shares_match_expected_frequencies():
     ids = np.full((1000, 1000), 7, np.int32)
     special = np.zeros_like(ids)
     special[:, 0] = 1
-    found = tokjax.objectives.masked_lm(
+    actual = tokjax.objectives.masked_lm(
         ids,
         tokjax.objectives.draw_uniform(rng, (1000, 3, 1000)),
         mask_id=MASK,
         vocab_size=VOCABULARY,
         special_tokens_mask=special,
     )
-    chosen = found.labels == 7
-    assert ((found.labels == -100) | chosen).all()
-    assert (found.ids[~chosen] == 7).all()
+    chosen = actual.labels == 7
+    assert ((actual.labels == -100) | chosen).all()
+    assert (actual.ids[~chosen] == 7).all()
     assert not chosen[:, 0].any()
     n = chosen.sum()
     assert abs(n / 999_000 - 0.15) < 4 * (0.15 * 0.85 / 999_000) ** 0.5
-    counts = np.bincount(found.ids[chosen], minlength=MASK + 1)
+    counts = np.bincount(actual.ids[chosen], minlength=MASK + 1)
     expected = np.full(VOCABULARY, 0.1 / VOCABULARY)
     expected[7] += 0.1
     for share, count in zip([0.8, *expected], [counts[MASK], *counts[:VOCABULARY]], strict=True):
@@ -223,14 +223,14 @@ def test_random_ids_are_below_vocab_size(size):
     draws = np.full((3, 1), 1 - 2**-24, np.float32)
     options = {"mask_share": 0, "random_share": 1, "special_tokens_mask": [0], "mask_id": 0}
     draws[0] = 0
-    found = tokjax.objectives.masked_lm(np.array([5]), draws, vocab_size=size, **options)
-    assert size * (1 - 2**-22) - 1 <= found.ids[0] < size
+    actual = tokjax.objectives.masked_lm(np.array([5]), draws, vocab_size=size, **options)
+    assert size * (1 - 2**-22) - 1 <= actual.ids[0] < size
 
 
 def test_all_tokens_can_be_masked():
     ids = np.array([5, 6])
     draws = np.full((3, 2), 0.99, np.float32)
-    found = tokjax.objectives.masked_lm(
+    actual = tokjax.objectives.masked_lm(
         ids,
         draws,
         mask_id=4,
@@ -239,5 +239,5 @@ def test_all_tokens_can_be_masked():
         mask_share=1,
         random_share=0,
     )
-    assert found.ids.tolist() == [4, 4]
-    assert found.labels.tolist() == [5, 6]
+    assert actual.ids.tolist() == [4, 4]
+    assert actual.labels.tolist() == [5, 6]

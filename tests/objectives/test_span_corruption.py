@@ -50,21 +50,21 @@ def test_span_corruption(data, batch, length, density, span_length):
     ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch, length)))
     options = {"noise_density": density, "mean_noise_span_length": span_length}
-    found = corrupt(ids, mask, draws, **options)
+    actual = corrupt(ids, mask, draws, **options)
     lengths = tokjax.objectives.span_corruption_lengths(length, **options)
-    assert found.inputs.shape == (batch, lengths.inputs_length)
-    assert found.targets.shape == (batch, lengths.targets_length)
+    assert actual.inputs.shape == (batch, lengths.inputs_length)
+    assert actual.targets.shape == (batch, lengths.targets_length)
     texts = [get_tokens(*row) for row in zip(ids.tolist(), mask.tolist(), strict=True)]
     rows = [
         oracle.corrupt_row(text, row, density, span_length, SENTINELS, EOS)
         for text, row in zip(texts, draws, strict=True)
     ]
-    check_rows(found, rows)
-    assert (found.decoder_inputs[:, 0] == PAD).all()
+    check_rows(actual, rows)
+    assert (actual.decoder_inputs[:, 0] == PAD).all()
     for i, text in enumerate(texts):
         if text:
-            inputs = get_tokens(found.inputs[i].tolist(), found.inputs_mask[i])
-            targets = get_tokens(found.targets[i].tolist(), found.targets_mask[i])
+            inputs = get_tokens(actual.inputs[i].tolist(), actual.inputs_mask[i])
+            targets = get_tokens(actual.targets[i].tolist(), actual.targets_mask[i])
             assert oracle.recombine(inputs, targets, SENTINELS, EOS) == text
 
 
@@ -105,8 +105,8 @@ def test_all_noise_masks_are_equally_likely():
     n = 18_000
     ids = np.tile(np.arange(8, dtype=np.int32), (n, 1))
     draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), ids.shape)
-    found = corrupt(ids, np.ones_like(ids), draws, noise_density=0.5, mean_noise_span_length=2)
-    counts = Counter(map(tuple, found.inputs.tolist()))
+    actual = corrupt(ids, np.ones_like(ids), draws, noise_density=0.5, mean_noise_span_length=2)
+    counts = Counter(map(tuple, actual.inputs.tolist()))
     assert len(counts) == 9
     assert all(abs(count - n / 9) < 4 * (n / 9) ** 0.5 for count in counts.values())
 
@@ -114,7 +114,7 @@ def test_all_noise_masks_are_equally_likely():
 def test_density_and_mean_span_length():
     n, length = 200, 512
     ids = np.ones((n, length), np.int32)
-    found = tokjax.objectives.span_corruption(
+    actual = tokjax.objectives.span_corruption(
         ids,
         ids,
         tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, length)),
@@ -122,12 +122,12 @@ def test_density_and_mean_span_length():
         eos_id=EOS,
         pad_id=PAD,
     )
-    spans = (found.inputs >= 32_000).sum(1)
-    noise = (found.targets == 1).sum(1)
+    spans = (actual.inputs >= 32_000).sum(1)
+    noise = (actual.targets == 1).sum(1)
     assert (noise == round(0.15 * length)).all()
     assert (spans == round(round(0.15 * length) / 3)).all()
-    assert (found.targets.max(1) == 32_099).all()
-    first = (found.inputs == 32_099).argmax(1)  # length of the clean span before the first noise span
+    assert (actual.targets.max(1) == 32_099).all()
+    first = (actual.inputs == 32_099).argmax(1)  # length of the clean span before the first noise span
     assert abs(first.mean() - (length - noise[0]) / spans[0]) < 2.5
     assert first.min() >= 1
 
@@ -139,12 +139,12 @@ def test_lengths_equal_those_of_t5(density, span_length):
     options = {"noise_density": density, "mean_noise_span_length": span_length}
     minimum = int(span_length / density)  # T5's helper counts no spans below this, but its mask has one
     for inputs_length in (*range(minimum, minimum + 300), 512, 1024, 4096):
-        found = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
+        actual = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
         tokens, targets = oracle.t5_random_spans_helper(inputs_length, density, span_length, np.float32)
-        assert found.tokens_length == tokens
-        assert targets - found.targets_length in ({0, 1} if density == 0.5 else {0})
-        assert found == tokjax.objectives.span_corruption_lengths(found.tokens_length, **options)
-        assert found.inputs_length <= inputs_length
+        assert actual.tokens_length == tokens
+        assert targets - actual.targets_length in ({0, 1} if density == 0.5 else {0})
+        assert actual == tokjax.objectives.span_corruption_lengths(actual.tokens_length, **options)
+        assert actual.inputs_length <= inputs_length
 
 
 def test_lengths_that_t5_rounds_inconsistently():
@@ -152,8 +152,8 @@ def test_lengths_that_t5_rounds_inconsistently():
     assert oracle.t5_random_spans_helper(172, 0.15, 3.0, float) == (190, 38)
     assert tokjax.objectives.compute_input_and_target_lengths(172) == (190, 172, 40)
     ids = np.ones((1, 190), np.int32)
-    found = corrupt(ids, ids, np.zeros((1, 190), np.float32))
-    assert found.targets_mask.sum() == 29 + 10 + 1
+    actual = corrupt(ids, ids, np.zeros((1, 190), np.float32))
+    assert actual.targets_mask.sum() == 29 + 10 + 1
     for inputs_length in (64, 128, 256, 512, 1024, 2048):
         tokens, targets = oracle.t5_random_spans_helper(inputs_length, 0.15, 3.0, float)
         assert tokjax.objectives.compute_input_and_target_lengths(inputs_length) == (
@@ -166,13 +166,13 @@ def test_lengths_that_t5_rounds_inconsistently():
 @given(st.integers(3, 40), st.sampled_from([0.0, 0.1, 0.15, 0.5, 0.8]), span_lengths)
 def test_computed_length_is_the_maximum_that_fits(inputs_length, density, span_length):
     options = {"noise_density": density, "mean_noise_span_length": span_length}
-    found = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
+    actual = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
     fitting = [
         n
         for n in range(40 * inputs_length)
         if tokjax.objectives.span_corruption_lengths(n, **options).inputs_length <= inputs_length
     ]
-    assert max(fitting) - found.tokens_length in ({0, 1} if density == 0.5 else {0})
+    assert max(fitting) - actual.tokens_length in ({0, 1} if density == 0.5 else {0})
 
 
 def test_lengths_reject_invalid_arguments():
@@ -247,9 +247,9 @@ def choose_denoiser(draw, kinds):
 def test_denoising_mixture(data, batch, length, kinds):
     ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch, length + 1)))
-    found = mix(ids, mask, draws, denoisers=kinds, decoder_start_id=START)
+    actual = mix(ids, mask, draws, denoisers=kinds, decoder_start_id=START)
     chosen = [choose_denoiser(row[-1], kinds) for row in draws]
-    assert found.denoisers.tolist() == chosen
+    assert actual.denoisers.tolist() == chosen
     rows = [
         oracle.corrupt_row(
             get_tokens(*row[:2]),
@@ -264,8 +264,8 @@ def test_denoising_mixture(data, batch, length, kinds):
             zip(ids.tolist(), mask.tolist(), draws, strict=True), (kinds[i] for i in chosen), strict=True
         )
     ]
-    check_rows(found, rows)
-    assert (found.decoder_inputs[:, 0] == START).all()
+    check_rows(actual, rows)
+    assert (actual.decoder_inputs[:, 0] == START).all()
 
 
 def test_mixture_of_one_denoiser_equals_span_corruption():
@@ -283,8 +283,8 @@ def test_denoisers_are_chosen_by_weight():
     n = 20_000
     kinds = [Denoiser(0.15, 3, weight=3), Denoiser(0.5, 3, weight=1), Denoiser(0.25, None, weight=4)]
     ids = np.ones((n, 8), np.int32)
-    found = mix(ids, ids, tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 9)), denoisers=kinds)
-    counts = np.bincount(found.denoisers)
+    actual = mix(ids, ids, tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 9)), denoisers=kinds)
+    counts = np.bincount(actual.denoisers)
     assert (abs(counts - n * np.array([3, 1, 4]) / 8) < 4 * (n / 2) ** 0.5).all()
 
 
@@ -297,7 +297,7 @@ def test_ul2_denoisers():
     assert len(kinds) == 7
     n, length = 700, 512
     ids = np.ones((n, length), np.int32)
-    found = tokjax.objectives.denoising_mixture(
+    actual = tokjax.objectives.denoising_mixture(
         ids,
         ids,
         tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, length + 1)),
@@ -307,13 +307,13 @@ def test_ul2_denoisers():
         pad_id=PAD,
     )
     for i, kind in enumerate(kinds):
-        rows = found.denoisers == i
+        rows = actual.denoisers == i
         noise = int(np.rint(kind.noise_density * length))
         spans = int(np.rint(noise / kind.mean_noise_span_length)) if kind.mean_noise_span_length else 1
         assert rows.sum() > 60
-        assert (found.inputs[rows, 0] == kind.mode_id).all()
-        assert (found.inputs_mask[rows].sum(1) == 1 + length - noise + spans + 1).all()
-        assert (found.targets_mask[rows].sum(1) == noise + spans + 1).all()
+        assert (actual.inputs[rows, 0] == kind.mode_id).all()
+        assert (actual.inputs_mask[rows].sum(1) == 1 + length - noise + spans + 1).all()
+        assert (actual.targets_mask[rows].sum(1) == noise + spans + 1).all()
 
 
 def test_denoisers_are_immutable_and_pickle():

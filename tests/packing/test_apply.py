@@ -152,8 +152,8 @@ class TestLossMasks:
             expected.append(previous)
         present = blocks.segment_ids > 0
         is_first = np.diff(blocks.segment_ids, prepend=0, axis=1) != 0
-        found = np.where(is_first, 0, blocks.loss_mask)  # the first token of a segment is never a target
-        assert found.tolist() == np.where(is_first, 0, np.reshape(expected, numbered.shape)).tolist()
+        actual = np.where(is_first, 0, blocks.loss_mask)  # the first token of a segment is never a target
+        assert actual.tolist() == np.where(is_first, 0, np.reshape(expected, numbered.shape)).tolist()
         assert not blocks.loss_mask[~present].any()
         assert blocks.causal_lm_labels().tolist() == (
             pack(ragged).causal_lm_labels(loss_mask=blocks.loss_mask).tolist()

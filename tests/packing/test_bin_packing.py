@@ -14,16 +14,16 @@ lengths_and_size = st.integers(1, 12).flatmap(
 @given(lengths_and_size, st.integers(1, 5))
 def test_first_fit(case, max_pieces):
     lengths, size = case
-    found = bin_packing.first_fit(np.array(lengths, np.int64), size, max_pieces)
-    assert found.tolist() == oracle.first_fit(lengths, size, max_pieces)
+    actual = bin_packing.first_fit(np.array(lengths, np.int64), size, max_pieces)
+    assert actual.tolist() == oracle.first_fit(lengths, size, max_pieces)
 
 
 @given(lengths_and_size)
 def test_best_fit_leaves_the_same_free_space(case):
     lengths, size = case
-    found = bin_packing.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
+    actual = bin_packing.best_fit(np.array(lengths, np.int64), size, 2**31).tolist()
     expected = oracle.best_fit(lengths, size, 2**31)
-    assert oracle.compute_free_space(lengths, found, size) == oracle.compute_free_space(
+    assert oracle.compute_free_space(lengths, actual, size) == oracle.compute_free_space(
         lengths, expected, size
     )
 
@@ -31,11 +31,11 @@ def test_best_fit_leaves_the_same_free_space(case):
 @given(lengths_and_size, st.integers(1, 5))
 def test_best_fit_respects_max_pieces(case, max_pieces):
     lengths, size = case
-    found = bin_packing.best_fit(np.array(lengths, np.int64), size, max_pieces)
+    actual = bin_packing.best_fit(np.array(lengths, np.int64), size, max_pieces)
     if lengths:
-        assert np.bincount(found).max() <= max_pieces
-        assert min(oracle.compute_free_space(lengths, found.tolist(), size)) >= 0
-        assert sorted(set(found.tolist())) == list(range(found.max() + 1))
+        assert np.bincount(actual).max() <= max_pieces
+        assert min(oracle.compute_free_space(lengths, actual.tolist(), size)) >= 0
+        assert sorted(set(actual.tolist())) == list(range(actual.max() + 1))
 
 
 def test_many_blocks():
@@ -44,8 +44,8 @@ def test_many_blocks():
     for size in (512, 4096):
         expected = oracle.first_fit(lengths.tolist(), size, 9)
         assert bin_packing.first_fit(lengths, size, 9).tolist() == expected
-        found = bin_packing.best_fit(lengths, size, 2**31).tolist()
+        actual = bin_packing.best_fit(lengths, size, 2**31).tolist()
         expected = oracle.best_fit(lengths.tolist(), size, 2**31)
-        assert oracle.compute_free_space(lengths, found, size) == oracle.compute_free_space(
+        assert oracle.compute_free_space(lengths, actual, size) == oracle.compute_free_space(
             lengths, expected, size
         )

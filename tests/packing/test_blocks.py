@@ -82,8 +82,8 @@ def test_huggingface_positions_restart_with_each_segment():
     blocks = tokjax.pack_blocks(rows, block_size=8, pad_id=0, **options)
     assert blocks.positions.tolist() == [[0, 1, 2, 3, 8, 9, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
     with jax.numpy_rank_promotion("raise"):
-        found = jax.jit(tokjax.PackedBlocks.to_huggingface)(blocks)["position_ids"]
-    assert found.tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
+        actual = jax.jit(tokjax.PackedBlocks.to_huggingface)(blocks)["position_ids"]
+    assert actual.tolist() == [[0, 1, 2, 3, 0, 1, 0, 0], [0, 1, 2, 3, 4, 5, 6, 7]]
 
 
 def test_huggingface_dtypes(packed):

@@ -19,8 +19,8 @@ def test_lengths_and_boundaries(lengths):
     width = max(map(sum, lengths)) + 1
     rows = [[i for i, n in enumerate(row, 1) for _ in range(n)] for row in lengths]
     ids = np.array([row + [0] * (width - len(row)) for row in rows], np.int32)
-    found = assert_agrees(partial(tokjax.packing.segment_lengths, max_segments=5), ids)
-    assert found.tolist() == [row + [0] * (5 - len(row)) for row in lengths]
+    actual = assert_agrees(partial(tokjax.packing.segment_lengths, max_segments=5), ids)
+    assert actual.tolist() == [row + [0] * (5 - len(row)) for row in lengths]
     bounds = assert_agrees(partial(tokjax.packing.cu_seqlens, max_segments=5), ids)
     assert bounds.tolist() == [np.cumsum([0, *row, *[0] * (5 - len(row))]).tolist() for row in lengths]
     packed = assert_agrees(partial(tokjax.packing.cudnn_segments, max_segments=5), ids)
