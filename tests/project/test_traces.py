@@ -2,7 +2,7 @@
 
 import tokjax
 from docs.traces.engine import compute_merge_bounds, iter_merging_rounds, measure_stage_seconds
-from docs.traces.packing import best_fit_steps
+from docs.traces.packing import iter_best_fit_steps
 from docs.traces.showing import table, under
 from docs.traces.training import iter_training_steps
 from tests.conftest import CORPUS
@@ -67,10 +67,10 @@ def test_training_traces_stop_at_the_number_asked_for():
 
 def test_packing_traces_end_as_the_plan_does():
     lengths = [10, 8, 6, 6, 5, 3, 2, 2]
-    steps = list(best_fit_steps(lengths, 14))
+    steps = list(iter_best_fit_steps(lengths, 14))
     plan = tokjax.packing.plan_packing(lengths, 14, "best_fit")
     assert [step.block for step in steps] == [0, 1, 1, 2, 2, 2, 0, 0]
-    assert steps[-1].room == [0, 0, 0]
+    assert steps[-1].free_slots == [0, 0, 0]
     assert plan.num_blocks == 3
     assert [step.length for step in steps] == lengths
 
