@@ -56,7 +56,7 @@ def are_equal(one, other):
     return jax.tree.all(jax.tree.map(lambda a, b: a.dtype == b.dtype and np.array_equal(a, b), one, other))
 
 
-def count_numbers(batch):
+def read_document_numbers(batch):
     """Returns the document numbers of a batch: the three digits at the start of each document."""
     ids, mask = np.asarray(batch.ids), np.asarray(batch.attention_mask)
     return [int(bytes(row[1:4].tolist())) for row, row_mask in zip(ids, mask, strict=True) if row_mask.any()]
