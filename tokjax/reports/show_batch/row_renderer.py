@@ -87,9 +87,9 @@ class RowRenderer(NamedTuple):
         for index in run:
             text = self._format_text(index, status)
             if index == run[0]:
-                text = segment_mark + "".join(opening for opening, _ in brackets) + text
+                text = segment_mark + "".join(pair[0] for pair in brackets) + text
             if index == run[-1]:
-                text += "".join(closing for _, closing in reversed(brackets))
+                text += "".join(pair[1] for pair in reversed(brackets))
             position = index - start
             yield RenderedToken(
                 text,
