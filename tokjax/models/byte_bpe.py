@@ -153,10 +153,10 @@ class ByteLevelBPE(SegmentModel):
     def _special_beginnings(self) -> tuple[str, ...]:
         return find_shared_prefixes(self.vocabulary.split_token_names)
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim_offsets")}
         shown = {"pattern": self.pattern} | {name: value for name, value in options.items() if value}
         if self.merges is not None:

@@ -60,7 +60,7 @@ class ByteTokenizer(SegmentModel):
     def _first_id(self) -> int:
         return self.vocabulary.ordinary[b"\0"]
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self)
 
 

@@ -80,7 +80,7 @@ class CallableTokenizer(SegmentModel):
     def _token_ids(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         if not self.name:
             raise InvalidArgumentError(
                 f"the function {self.split!r} has no name of its own, so a fingerprint can't tell it from "

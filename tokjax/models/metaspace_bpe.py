@@ -155,10 +155,10 @@ class MetaspaceBPE(SegmentModel):
         begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
         return begins & (lengths > 0)
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return to_json(self)
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"add_prefix_space": self.add_prefix_space, "split_words": self.split_words}
 
 

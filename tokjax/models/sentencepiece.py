@@ -181,14 +181,14 @@ class SentencePieceTokenizer(SegmentModel):
     def _is_byte(self) -> NDArray[np.bool_]:
         return np.array(self.processor.is_byte(list(range(self.vocabulary.size))), bool)
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         return [self.model, hashlib.sha256(self.model_proto).hexdigest(), _describe_roles(self)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model, not what was made of it."""
         return _unpickle, (self.model_proto, _describe_roles(self))
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"model_type": self.model_type, "normalization": self.normalization}
 
 

@@ -28,20 +28,20 @@ class TokenizerRecord(MethodHints):
 
     vocabulary: Vocabulary
 
-    def _described(self) -> Any:
+    def _to_fingerprint_json(self) -> Any:
         """Returns all that defines the tokenizer, as JSON values for its fingerprint.
 
         By default `None`: the fingerprint covers the type and the vocabulary. A type with options of its own
         must override it.
         """
 
-    def _shown(self) -> Mapping[str, Any]:
+    def _get_repr_options(self) -> Mapping[str, Any]:
         """Returns the options that the `repr` shows between the size and the special tokens."""
         return {}
 
     @cached_property
     def _fingerprint(self) -> str:
-        described = self._described()
+        described = self._to_fingerprint_json()
         if described is None:
             return protocol.fingerprint.dispatch(object)(self)
         return compute_json_checksum(described)
@@ -52,7 +52,7 @@ class TokenizerRecord(MethodHints):
 
     def __repr__(self) -> str:
         """The size, the options and the special tokens."""
-        options = "".join(f"{name}={value!r}, " for name, value in self._shown().items())
+        options = "".join(f"{name}={value!r}, " for name, value in self._get_repr_options().items())
         return (
             f"{type(self).__name__}(vocab_size={self.vocabulary.size}, {options}"
             f"special_tokens={self.vocabulary.special_repr})"

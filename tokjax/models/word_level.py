@@ -66,10 +66,10 @@ class WordLevelTokenizer(WordModel):
     def _max_characters(self) -> None:
         return None
 
-    def _describe(self) -> dict[str, Any]:
+    def _to_fingerprint_json(self) -> dict[str, Any]:
         return to_json(self)
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"splitter": self.splitter} | ({"lowercase": True} if self.lowercase else {})
 
 

@@ -76,10 +76,10 @@ class WordPieceTokenizer(WordModel):
             form = form.replace(b" ' ", b"'").replace(b" do not", b" don't")
         return form
 
-    def _describe(self) -> dict[str, Any]:
+    def _to_fingerprint_json(self) -> dict[str, Any]:
         return to_json(self)
 
-    def _shown(self) -> dict[str, Any]:
+    def _get_repr_options(self) -> dict[str, Any]:
         return {"normalizer": self.normalizer}
 
 
