@@ -208,7 +208,7 @@ def test_special_tokens_only_on_request(models):
     }
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match=r"eos_token is '<eos>', which is no control piece of the model; it has \['<unk>', '<s>', ",
+        match=r"eos_token is '<eos>', which is not a control piece of the model; it has \['<unk>', '<s>', ",
     ):
         tokjax.sentencepiece(proto, eos_token="<eos>")
 
@@ -276,7 +276,7 @@ def test_truncated_file(models, tmp_path):
     for size in [0, 1, 2, 5, 100, *range(300, len(proto), 997), *range(len(proto) - 200, len(proto) - 2, 13)]:
         path.write_bytes(proto[:size])
         with pytest.raises(
-            tokjax.errors.TokenizerFormatError, match="no SentencePiece model, or cut short"
+            tokjax.errors.TokenizerFormatError, match="not a SentencePiece model, or truncated"
         ) as error:
             tokjax.sentencepiece(path)
         assert str(error.value).startswith(f"{path}: ")
@@ -289,7 +289,7 @@ def test_truncated_file(models, tmp_path):
 )
 def test_a_file_of_another_kind(content):
     with pytest.raises(
-        tokjax.errors.TokenizerFormatError, match=f"the model of {len(content)} bytes: no Sentence"
+        tokjax.errors.TokenizerFormatError, match=f"the model of {len(content)} bytes: not a Sentence"
     ):
         tokjax.sentencepiece(content)
 
@@ -305,9 +305,9 @@ def test_a_tokenizer_file_with_another_model(models):
     described = sentencepiece.to_json(models["bpe"])
     with pytest.raises(tokjax.errors.TokenizerFormatError, match="the field 'model_proto' is missing"):
         sentencepiece.from_json({"model": "sentencepiece"})
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="make no tokenizer"):
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="values are invalid"):
         sentencepiece.from_json(described | {"model_proto": "no base64!"})
-    with pytest.raises(tokjax.errors.TokenizerFormatError, match="make no tokenizer: eos_token is 'x'"):
+    with pytest.raises(tokjax.errors.TokenizerFormatError, match="values are invalid: eos_token is 'x'"):
         sentencepiece.from_json(described | {"eos_token": "x"})
 
 

@@ -125,8 +125,11 @@ def test_words_of_bytes_and_characters():
     [
         (lambda: tokjax.byte_level(["<s>", "<s>"]), "special token '<s>' stands twice"),
         (lambda: tokjax.byte_level(eos_token="</s>"), "eos_token is '</s>', which is not among"),
-        (lambda: tokjax.char_level(["[UNK]", "ab"]), "'ab' is no single character; if it is a special token"),
-        (lambda: tokjax.char_level(["a"]), r"'\[UNK\]' is to be a special token"),
+        (
+            lambda: tokjax.char_level(["[UNK]", "ab"]),
+            "'ab' is not a single character; if it is a special token",
+        ),
+        (lambda: tokjax.char_level(["a"]), r"the special token '\[UNK\]' is not among"),
         (lambda: tokjax.from_callable("split", ["[UNK]"]), "split must be a function of a text, not 'split'"),
     ],
 )
@@ -145,7 +148,7 @@ class TestFunctions:
     def test_splitters_that_change_text(self):
         words = tokjax.from_callable(lambda text: text.lower().split(), ["[UNK]"])
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"gave the word 'b', which does not stand in the"
+            tokjax.errors.InvalidArgumentError, match=r"returned the word 'b', which is not in the"
         ):
             tokjax.encode(words, "a B")
 
@@ -153,14 +156,14 @@ class TestFunctions:
     def test_splitters_without_offsets(self, word):
         words = tokjax.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="wrong gave the word .* give the words as"
+            tokjax.errors.InvalidArgumentError, match="wrong returned the word .* return words as"
         ):
             tokjax.encode(words, "a b")
 
     def test_without_a_name(self):
         words = tokjax.from_callable(lambda text: text.split(), ["[UNK]"])
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"no name of its own.* from_callable\(.*name="
+            tokjax.errors.InvalidArgumentError, match=r"no qualified name .* from_callable\(.*name="
         ):
             tokjax.fingerprint(words)
 
