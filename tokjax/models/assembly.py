@@ -30,7 +30,7 @@ token lengths, which start at 1 in each row. Inserted tokens have length 0, and 
     offsets              0,0   1,2  2,3  3,6  6,7  0,0    0,0  1,2  0,0
     word_ids             -1    0    0    1    2    -1     -1   0    -1
 
-Rows are processed together by array operations; there is no loop over rows or tokens.
+All rows are processed together by array operations, without a loop over rows or tokens.
 
 See docs/performance.md, section "Ids and offsets".
 """
