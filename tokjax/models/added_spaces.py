@@ -30,20 +30,20 @@ def prepend_spaces(segments: Segments) -> Segments:
 
 
 def compute_prefix_corrections(
-    encoded: EncodedSegments, segments: Segments, split: Segments, byte_lengths: NDArray[np.int64]
+    encoded: EncodedSegments, segments: Segments, spaced_segments: Segments, byte_lengths: NDArray[np.int64]
 ) -> Corrections:
     """Computes the length corrections for the first ids of segments that got a space prepended.
 
     The prepended space is not in the text, so the first token spans one byte less than it has. If the space
-    is a token by itself, its span is empty.
+    is a separate token, its span is empty.
 
     Args:
         encoded: ids of the segments with prepended spaces.
         segments: segments as they are in the text.
-        split: the same segments, with a space before some of them.
+        spaced_segments: the same segments, with a space before some of them.
         byte_lengths: number of bytes per token id, `int64`, shape `(size,)`.
     """
-    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, split.texts, strict=True))
+    has_prefix = (len(new) > len(old) for old, new in zip(segments.texts, spaced_segments.texts, strict=True))
     prefixed = np.flatnonzero(np.fromiter(has_prefix, bool, len(segments.texts)))
     positions = encoded.splits.take(prefixed)
     return Corrections(positions, byte_lengths.take(encoded.ids.take(positions)) - 1)
