@@ -124,8 +124,11 @@ def test_word_ids_of_bytes_and_characters():
     [
         (lambda: tokjax.byte_level(["<s>", "<s>"]), "special token '<s>' stands twice"),
         (lambda: tokjax.byte_level(eos_token="</s>"), "eos_token is '</s>', which is not among"),
-        (lambda: tokjax.char_level(["[UNK]", "ab"]), "'ab' is no single character; if it is a special token"),
-        (lambda: tokjax.char_level(["a"]), r"'\[UNK\]' is to be a special token"),
+        (
+            lambda: tokjax.char_level(["[UNK]", "ab"]),
+            "'ab' is not a single character; if it is a special token",
+        ),
+        (lambda: tokjax.char_level(["a"]), r"the special token '\[UNK\]' is not among"),
         (lambda: tokjax.from_callable("split", ["[UNK]"]), "split must be a function of a text, not 'split'"),
     ],
 )
@@ -144,7 +147,7 @@ class TestCallableTokenizers:
     def test_callables_that_change_text_are_rejected(self):
         words = tokjax.from_callable(lambda text: text.lower().split(), ["[UNK]"])
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"gave the word 'b', which does not stand in the"
+            tokjax.errors.InvalidArgumentError, match=r"returned the word 'b', which is not in the"
         ):
             tokjax.encode(words, "a B")
 
@@ -152,14 +155,14 @@ class TestCallableTokenizers:
     def test_invalid_words_are_rejected(self, word):
         words = tokjax.from_callable(lambda _: [word], ["[UNK]"], name="wrong")
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match="wrong gave the word .* give the words as"
+            tokjax.errors.InvalidArgumentError, match="wrong returned the word .* return words as"
         ):
             tokjax.encode(words, "a b")
 
     def test_fingerprint_needs_a_name(self):
         words = tokjax.from_callable(lambda text: text.split(), ["[UNK]"])
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"no name of its own.* from_callable\(.*name="
+            tokjax.errors.InvalidArgumentError, match=r"no qualified name .* from_callable\(.*name="
         ):
             tokjax.fingerprint(words)
 

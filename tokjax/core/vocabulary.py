@@ -338,9 +338,11 @@ def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     if vocabulary.explicit_template is not None:
         declared["template"] = template_to_json(vocabulary.explicit_template)
     if vocabulary.added_tokens:
-        declared["added"] = {name: list(added_token) for name, added_token in vocabulary.added_tokens.items()}
+        declared["added_tokens"] = {
+            name: list(added_token) for name, added_token in vocabulary.added_tokens.items()
+        }
     if vocabulary.duplicate_token_ids:
-        declared["twins"] = dict(vocabulary.duplicate_token_ids)
+        declared["duplicate_token_ids"] = dict(vocabulary.duplicate_token_ids)
     return declared
 
 
@@ -349,9 +351,9 @@ def vocabulary_from_json(ordinary: Mapping[bytes, int], described: Mapping[str, 
     roles: dict[Role, str | None] = {role: described[f"{role}_token"] for role in ROLES}
     template = template_from_json(described.get("template"))
     added_tokens = {
-        name: AddedToken(*added_token) for name, added_token in described.get("added", {}).items()
+        name: AddedToken(*added_token) for name, added_token in described.get("added_tokens", {}).items()
     }
-    duplicate_token_ids = described.get("twins", {})
+    duplicate_token_ids = described.get("duplicate_token_ids", {})
     return make_vocabulary(
         ordinary, described["special_tokens"], roles, template, added_tokens, duplicate_token_ids
     )
