@@ -32,7 +32,8 @@ def iter_best_fit_steps(
     """Iterates over the steps of best fit.
 
     Args:
-        lengths: the lengths of the documents, in descending order. A later document then changes no earlier step.
+        lengths: the lengths of the documents, in descending order, so that a later document changes no
+            earlier step.
         block_size: the size of a block.
     """
     for stop in range(1, len(lengths) + 1):

@@ -32,8 +32,8 @@ class Candidate(NamedTuple):
     Attributes:
         pair: its two tokens.
         count: the number of its occurrences when the step begins.
-        new_pair_bound: the highest count that a pair can have which appears when this one is merged. `None` after a
-            step that made an existing token again, since the bounds are then computed again.
+        new_pair_bound: the highest count that a pair can have which appears when this one is merged. `None`
+            after a step that made an existing token again, since the bounds are then computed again.
         order: the position of the merge in its step, from 1; 0 if the pair waits.
     """
 
