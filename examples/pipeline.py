@@ -33,7 +33,7 @@ def make_batch_pipeline(tokenizer, lists):
     tokens = partial(tokjax.encode_batch_result, tokenizer, max_length=256, disallowed_special=())
     longest = [tokens(texts).lengths.max() for texts in lists]
     options = {
-        "buckets": tokjax.LengthBuckets.fit(longest, boundaries=4, multiple_of=8),
+        "buckets": tokjax.LengthBuckets.fit(longest, num_buckets=4, multiple_of=8),
         "pad_id": tokjax.pad_id(tokenizer),
         "truncation": "right",
         "columns": (),

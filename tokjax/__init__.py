@@ -1,15 +1,16 @@
-"""tokjax: text into arrays for JAX training loops, every token tied to the bytes it came from.
+"""Text to arrays for JAX training loops, with every token mapped to the bytes it came from.
 
-`import tokjax` is cheap: a name loads its module when it is first used, and neither JAX nor `regex` nor
-SentencePiece before a name that needs them. The public names are listed in `__init__.pyi`; trainers are in
-`tokjax.trainer`.
+The top level has the names that most programs use, as listed in `__init__.pyi`. The rest is in namespaces, such
+as `tokjax.align` and `tokjax.packing`. `import tokjax` is cheap: a name loads its module on first use, and JAX,
+`regex` and SentencePiece are loaded only by names that need them.
 """
 
+from types import ModuleType
 from typing import Any
 
 import lazy_loader
 
-from tokjax._util.pickling import pickle_by_name
+from tokjax._util.imports import pickle_by_name
 
 __version__ = "0.1.0"
 
@@ -19,9 +20,11 @@ _load, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 def __getattr__(name: str) -> Any:
     if name not in __all__ and not name.startswith("_"):
-        from tokjax.models.method_hints import advise  # noqa: PLC0415 (only for an error)
+        from tokjax.models.method_hints import suggest_function  # noqa: PLC0415 (only for an error)
 
-        raise AttributeError(f"tokjax has no attribute {name!r}{advise(name)}")
+        raise AttributeError(f"tokjax has no attribute {name!r}{suggest_function(name)}")
     value = _load(name)
-    globals()[name] = value  # the next use does not come here
+    if isinstance(value, ModuleType):
+        pickle_by_name(value.__name__)
+    globals()[name] = value  # so that later uses do not call this function
     return value

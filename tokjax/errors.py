@@ -4,6 +4,8 @@ Each class also derives from the built-in exception that a caller would expect, 
 keeps working for those who do not import from here.
 """
 
+from typing import NamedTuple
+
 __all__ = [
     "BundleError",
     "BundleExistsError",
@@ -14,6 +16,7 @@ __all__ = [
     "DatasetIndexError",
     "DatasetMismatchError",
     "DisallowedSpecialTokenError",
+    "Hint",
     "InvalidArgumentError",
     "MissingExtraError",
     "MissingSpecialTokenError",
@@ -28,8 +31,47 @@ __all__ = [
 ]
 
 
+class Hint(NamedTuple):
+    """What to do about an error.
+
+    Attributes:
+        python: a call or an argument, for callers of the library.
+        shell: a command or an option, for users of the `tokjax` command; empty where there is none.
+    """
+
+    python: str
+    shell: str
+
+
 class TokjaxError(Exception):
-    """Root of all errors raised by tokjax."""
+    """Root of all errors raised by tokjax.
+
+    Args:
+        message: the cause and the value.
+        hint: what to do. `str(error)` ends with it, and the `tokjax` command shows `hint.shell` instead.
+
+    Attributes:
+        message: the error without its hint.
+        hint: what to do; `None` where the message says all.
+    """
+
+    message: str
+    hint: Hint | None
+
+    def __init__(self, message: object = "", *, hint: Hint | None = None) -> None:
+        """Joins message and hint."""
+        self.message, self.hint = str(message), hint
+        super().__init__(f"{message}; {hint.python}" if hint else self.message)
+
+
+def make_overwrite_hint(purpose: str, otherwise: str = "") -> Hint:
+    """Returns the hint to pass `overwrite=True`.
+
+    Args:
+        purpose: what for, as in `"replace it"`.
+        otherwise: another way, as in `", or delete it"`.
+    """
+    return Hint(f"to {purpose}, pass overwrite=True{otherwise}", f"to {purpose}, pass --overwrite{otherwise}")
 
 
 class InvalidArgumentError(TokjaxError, ValueError):

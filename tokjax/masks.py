@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_mask, get_namespace, is_traced, to_host
-from tokjax._util.arrays import as_size, positions, prepend_axes, scatter
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    as_mask,
+    as_size,
+    get_namespace,
+    is_traced,
+    positions,
+    prepend_axes,
+    scatter,
+    to_host,
+)
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.eager_jit import jit_eager
 from tokjax.core.array_inputs import as_tokens, check_length_axis
@@ -79,18 +89,38 @@ def sliding_window_mask(length: int, window: int) -> NDArray[np.bool_]:
     Returns:
         `bool`, `(1, length, length)`: a NumPy constant, as `causal_mask` is.
     """
-    reach = check_int("window", window, minimum=1)
-    return _build_causal_mask(np, check_int("length", length, minimum=0), reach)  # type: ignore[no-any-return]
+    check_int("length", length, minimum=0)
+    return _build_causal_mask(np, length, check_int("window", window, minimum=1))  # type: ignore[no-any-return]
 
 
-def _build_causal_mask(xp: Any, length: int, window: int | None = None) -> Any:
-    """Who sees whom if each sees only itself and before; `bool`, `(1, length, length)`."""
+def _build_causal_mask(xp: Any, length: int, window: int | None = None, seen_by_all: Any = None) -> Any:
+    """Returns the mask in which each sees itself and what comes before, `(..., 1, length, length)`.
+
+    Args:
+        xp: the array library.
+        length: number of positions.
+        window: how many positions each sees at most; `None` for all.
+        seen_by_all: keys that all see in any case, `(..., 1, 1, length)`; `None` for none.
+    """
     position = xp.arange(length, dtype=np.int32)
     query = position[:, None]
     visible = query >= position[None, :]
     if window is not None:
         visible &= query - np.int32(min(window, np.iinfo(np.int32).max)) < position[None, :]
-    return visible[None]
+    if seen_by_all is None:
+        return visible[None]
+    return prepend_axes(seen_by_all.ndim, visible) | seen_by_all
+
+
+def _with_diagonal(xp: Any, visible: Any, queries: Any) -> Any:
+    """Returns a mask in which some queries also see themselves.
+
+    Args:
+        xp: the array library.
+        visible: the mask, `bool`, `(..., length, length)`.
+        queries: which queries, `bool`, `(..., length, 1)`.
+    """
+    return visible | (queries & prepend_axes(visible.ndim, xp.eye(visible.shape[-1], dtype=bool)))
 
 
 @jit_eager
@@ -105,7 +135,7 @@ def prefix_mask(in_prefix: Array) -> Array:
         `bool`, `(..., 1, length, length)`.
     """
     marked = padding_mask(in_prefix)
-    return marked | prepend_axes(marked.ndim, _build_causal_mask(get_namespace(marked), marked.shape[-1]))  # type: ignore[no-any-return]
+    return _build_causal_mask(get_namespace(marked), marked.shape[-1], seen_by_all=marked)  # type: ignore[no-any-return]
 
 
 @jit_eager
@@ -144,8 +174,7 @@ def unmask_empty_rows(mask: Array) -> Array:
     length = visible.shape[-1]
     if visible.ndim < 2 or visible.shape[-2] not in (1, length):
         raise InvalidArgumentError(f"mask must have shape (..., length, length), not {visible.shape}")
-    nothing = ~visible.any(axis=-1, keepdims=True)
-    return visible | (nothing & prepend_axes(visible.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
+    return _with_diagonal(xp, visible, ~visible.any(axis=-1, keepdims=True))  # type: ignore[no-any-return]
 
 
 @jit_eager
@@ -196,8 +225,8 @@ def make_attention_mask(
     parts: list[Any] = []
     if causal:
         reach = None if window is None else check_int("window", window, minimum=1)
-        before = prepend_axes(len(shape) + 2, _build_causal_mask(xp, length, reach))
-        parts.append(before if in_prefix is None else before | padding_mask(in_prefix))
+        marked = None if in_prefix is None else padding_mask(in_prefix)
+        parts.append(prepend_axes(len(shape) + 2, _build_causal_mask(xp, length, reach, marked)))
     if segment_ids is not None:
         parts.append(segment_mask(segment_ids))
     if attention_mask is not None:
@@ -208,7 +237,7 @@ def make_attention_mask(
     if attention_mask is None:
         return mask  # type: ignore[no-any-return]
     is_padding = ~as_mask(xp, "attention_mask", attention_mask)[..., None, :, None]
-    return mask | (is_padding & prepend_axes(mask.ndim, xp.eye(length, dtype=bool)))  # type: ignore[no-any-return]
+    return _with_diagonal(xp, mask, is_padding)  # type: ignore[no-any-return]
 
 
 @jit_eager
@@ -285,7 +314,7 @@ def create_causal_mask(seq_length: int) -> NDArray[np.float32]:
     array([[  0., -inf],
            [  0.,   0.]], dtype=float32)
     """
-    allowed = np.tri(check_int("seq_length", seq_length, minimum=0), dtype=bool)
+    allowed = _build_causal_mask(np, check_int("seq_length", seq_length, minimum=0))[0]
     return np.where(allowed, np.float32(0), np.float32(-np.inf))
 
 

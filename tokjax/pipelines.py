@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from tokjax._util.array_namespace import is_jax
+from tokjax._util.arrays import is_jax
 from tokjax._util.checks import check_int
 from tokjax._util.display import get_function_name
 from tokjax._util.executors import map_in_workers, pickle_bytes
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax._util.threads import check_executor, map_in_threads
 from tokjax.core.records import TokenizationBatch
 from tokjax.errors import InvalidArgumentError

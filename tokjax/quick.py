@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Unpack
 
 from tokjax._util.checks import check_text, check_texts
 from tokjax._util.display import describe_batch
 from tokjax.batching.collate import collate_padded_batch
 from tokjax.batching.labels import CausalLMBatch, causal_lm_labels
 from tokjax.core import protocol
+from tokjax.core.encode_options import CutOptions, accept_options
 from tokjax.encoding import encode
 from tokjax.errors import InvalidArgumentError, MissingSpecialTokenError, TokjaxError
 from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
-    from tokjax.core.protocol import Special
+    from tokjax._util.arrays import Array
     from tokjax.core.records import ResultMetadata, TokenizationBatch
     from tokjax.core.utf8 import Text
     from tokjax.corpus.sources import Source
@@ -160,19 +160,16 @@ class QuickBundle(NamedTuple):
     sample_text: str
 
 
+@accept_options(CutOptions)
 def quick_tokenize(
     tokenizer_or_path: Any,
     text: Text,
     *,
     format: Format | Literal["auto"] = "auto",  # noqa: A002 (as in load_tokenizer)
     apply_tokenization_view: bool = True,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-    truncation_side: Literal["left", "right"] = "right",
     return_offsets: bool = True,
     return_masks: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
+    **options: Unpack[CutOptions],
 ) -> QuickTokens:
     """Tokenizes one text and returns everything about its tokens.
 
@@ -183,26 +180,19 @@ def quick_tokenize(
         format: as in `load_tokenizer`; for paths.
         apply_tokenization_view: encode `tokenization_view(tokenizer, text)`, which offsets then refer to.
             `False` if the text is that already.
-        add_special_tokens: as in `encode_batch_result`, like all arguments from here on.
-        max_length: how many tokens there are at most.
-        truncation_side: at which end the text is cut.
         return_offsets: give `offsets`.
         return_masks: give the masks and `token_type_ids`.
-        allowed_special: special tokens that are recognised in the text.
-        disallowed_special: special tokens that raise an error in the text.
+        **options: `add_special_tokens`, `max_length`, `truncation_side`, `allowed_special`,
+            `disallowed_special` and `threads`, as in `encode_batch_result`.
     """
     check_text(text, "text", "; for many texts use quick_encode_batch")
     quick = quick_encode_batch(
         tokenizer := _resolve_tokenizer(tokenizer_or_path, format),
         [text],
         apply_tokenization_view=apply_tokenization_view,
-        add_special_tokens=add_special_tokens,
-        max_length=max_length,
-        truncation_side=truncation_side,
         return_offsets=return_offsets,
         return_masks=return_masks,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
+        **options,
     )
     result = quick.results[0]
     return QuickTokens(
@@ -218,20 +208,16 @@ def quick_tokenize(
     )
 
 
+@accept_options(CutOptions)
 def quick_encode_batch(
     tokenizer_or_path: Any,
     texts: Sequence[Text],
     *,
     format: Format | Literal["auto"] = "auto",  # noqa: A002 (as in load_tokenizer)
     apply_tokenization_view: bool = True,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-    truncation_side: Literal["left", "right"] = "right",
     return_offsets: bool = True,
     return_masks: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
+    **options: Unpack[CutOptions],
 ) -> QuickBatch:
     """Tokenizes many texts.
 
@@ -240,14 +226,9 @@ def quick_encode_batch(
         texts: each `str` or `bytes`.
         format: as in `load_tokenizer`; for paths.
         apply_tokenization_view: as in `quick_tokenize`.
-        add_special_tokens: as in `encode_batch_result`, like all arguments from here on.
-        max_length: how many tokens each text has at most.
-        truncation_side: at which end a text is cut.
         return_offsets: give `offsets`.
         return_masks: give the masks and `token_type_ids`.
-        allowed_special: special tokens that are recognised in texts.
-        disallowed_special: special tokens that raise an error in texts.
-        threads: how many threads share the work.
+        **options: as in `quick_tokenize`.
     """
     tokenizer = _resolve_tokenizer(tokenizer_or_path, format)
     check_texts(texts)
@@ -257,35 +238,26 @@ def quick_encode_batch(
         tokenizer,
         texts,
         assume_normalized=True,
-        add_special_tokens=add_special_tokens,
-        max_length=max_length,
-        truncation_side=truncation_side,
         return_offsets=return_offsets,
         return_masks=return_masks,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
+        **options,
     )
     return QuickBatch(results, results.lengths, tuple(texts), results.metadata)
 
 
+@accept_options(CutOptions)
 def quick_causal_lm_batch(
     tokenizer_or_path: Any,
     texts: Sequence[Text],
     *,
     format: Format | Literal["auto"] = "auto",  # noqa: A002 (as in load_tokenizer)
     apply_tokenization_view: bool = True,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-    truncation_side: Literal["left", "right"] = "right",
     return_offsets: bool = False,
     pad_id: int | None = None,
     pad_side: Literal["left", "right"] = "right",
     multiple_of: int | None = None,
     ignore_index: int = -100,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
+    **options: Unpack[CutOptions],
 ) -> QuickCausalLMBatch:
     """Makes a padded batch for a causal language model, with labels, from texts.
 
@@ -294,17 +266,12 @@ def quick_causal_lm_batch(
         texts: each `str` or `bytes`.
         format: as in `load_tokenizer`; for paths.
         apply_tokenization_view: as in `quick_tokenize`.
-        add_special_tokens: as in `encode_batch_result`.
-        max_length: how many tokens each text has at most.
-        truncation_side: at which end a text is cut.
         return_offsets: give `offsets`.
         pad_id: the id on padding; by default the tokenizer's, else its EOS id.
         pad_side: where padding goes, as in `collate_padded_batch`.
         multiple_of: pad to the next multiple of this.
         ignore_index: the label of padding and of each last token.
-        allowed_special: as in `encode_batch_result`.
-        disallowed_special: as in `encode_batch_result`.
-        threads: as in `encode_batch_result`.
+        **options: as in `quick_tokenize`.
 
     Returns:
         Arrays of shape `(texts, length)`; labels are already shifted. A training step takes its `batch`.
@@ -318,13 +285,8 @@ def quick_causal_lm_batch(
         tokenizer,
         texts,
         apply_tokenization_view=apply_tokenization_view,
-        add_special_tokens=add_special_tokens,
-        max_length=max_length,
-        truncation_side=truncation_side,
         return_offsets=return_offsets,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
+        **options,
     )
     padded = collate_padded_batch(quick.results, pad_id=padding, pad_side=pad_side, multiple_of=multiple_of)
     labels = causal_lm_labels(padded.ids, padded.attention_mask, ignore_index=ignore_index)

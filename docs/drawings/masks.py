@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
 
 _CELL, _HEADING, _SPACE = 20, 26, 36
 _MASKS_PER_ROW = 3

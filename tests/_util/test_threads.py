@@ -250,7 +250,7 @@ def test_errors_come_out_as_they_went_in(kind, pickles, forgets, monkeypatch):
     assert type(caught.value) is (ValueError if kind == "plain" else json.JSONDecodeError)
     assert caught.value.__notes__ == ["in step 'parse'"]
     if pickles:
-        assert "in failing\n" in str(caught.value.__cause__)
+        assert "in raise_kind\n" in str(caught.value.__cause__)
     else:
         assert type(caught.value.__cause__) is ZeroDivisionError
 
@@ -272,7 +272,7 @@ def test_unpicklable_errors_are_described(kind, text, monkeypatch):
     message = str(caught.value)
     assert message.startswith("a worker raised an error that does not unpickle; what it said:\n\nTraceback")
     assert "ZeroDivisionError" in message
-    assert "in failing\n" in message
+    assert "in raise_kind\n" in message
     assert message.endswith(f"Error: {text}\n")
     assert caught.value.__notes__ == ["in step 'parse'"]
 

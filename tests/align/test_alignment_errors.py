@@ -39,7 +39,7 @@ from tests.support.token_strategies import LABELS, array, make_ragged_rows
         (
             [(2, 5, "PER"), (4, 6, "ORG"), (1, 2, "PER")],
             tokjax.errors.InvalidArgumentError,
-            r"text 0: the spans \(2, 5\) and \(4, 6\) overlap, .* split_layers",
+            r"text 0: the spans \(2, 5\) and \(4, 6\) overlap, .* pass them in separate calls",
         ),
         ([(1, 3, "PER"), (1, 3, "PER")], tokjax.errors.InvalidArgumentError, "overlap"),
     ],

@@ -1,4 +1,4 @@
-"""Labelled spans of texts, tag sets, layers, and tokens without their white space."""
+"""Labelled spans of texts, tag sets, and tokens without their white space."""
 
 import pickle
 
@@ -53,42 +53,6 @@ def test_tags_of_a_batch():
     assert tokjax.align.TagSet(LABELS).get_tags(ids) == [["O", "B-ORG", "_"], ["B-PER", "I-PER", "O"]]
     assert tokjax.align.TagSet(LABELS).get_tags(ids[:, :0]) == [[], []]
     assert tokjax.align.TagSet(LABELS).get_tags([]) == []
-
-
-nested_spans = st.lists(
-    st.tuples(st.integers(1, 12), st.integers(1, 6) | st.integers(1, 40), st.sampled_from(LABELS)).map(
-        lambda span: (span[0], span[0] + span[1], span[2])
-    ),
-    max_size=20,
-)
-
-
-@given(nested_spans)
-def test_layers(spans):
-    layers = tokjax.align.split_layers(spans)
-    assert layers == oracle.compute_layers(spans)
-    assert sorted(span for layer in layers for span in layer) == sorted(spans)
-    for layer in layers:
-        tokjax.align.align_spans(array([]), layer, labels=LABELS)
-
-
-def test_layers_of_deep_nests():
-    nested = [(position, 400 - position, "PER") for position in range(1, 150)]
-    assert tokjax.align.split_layers(nested[::-1]) == [[span] for span in nested]
-
-
-@pytest.mark.parametrize(
-    ("spans", "message"),
-    [
-        ((1, 2, "A"), "a span is .* not 1"),
-        ([(1, 2)], r"a span is \(start, stop, label\), not \(1, 2\)"),
-        ([(1, 3, "A"), (3, 3, "B")], r"the span \(3, 3, 'B'\) must keep start < stop; leave it out"),
-        ([(3, 1, "A")], "must keep start < stop"),
-    ],
-)
-def test_layers_without_spans(spans, message):
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
-        tokjax.align.split_layers(spans)
 
 
 @given(st.lists(st.tuples(hard_texts, st.randoms(use_true_random=False)), max_size=3))

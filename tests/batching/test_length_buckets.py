@@ -79,7 +79,7 @@ def test_geometric_by_factor(shortest, more, factor, multiple_of):
 @given(st.integers(1, 500), st.integers(0, 5000), st.integers(1, 30), st.integers(1, 64))
 def test_geometric_by_number(shortest, more, boundaries, multiple_of):
     longest = shortest + more
-    buckets = LengthBuckets.geometric(shortest, longest, boundaries=boundaries, multiple_of=multiple_of)
+    buckets = LengthBuckets.geometric(shortest, longest, num_buckets=boundaries, multiple_of=multiple_of)
     assert longest <= buckets[-1] < longest + multiple_of
     assert len(buckets) <= boundaries
     if multiple_of == 1 and longest >= shortest * 2 ** (boundaries - 1):
@@ -88,13 +88,24 @@ def test_geometric_by_number(shortest, more, boundaries, multiple_of):
 
 def test_geometric():
     assert LengthBuckets.geometric(64, 1024).boundaries == (64, 128, 256, 512, 1024)
-    assert LengthBuckets.geometric(64, 1024, boundaries=5).boundaries == (64, 128, 256, 512, 1024)
-    assert LengthBuckets.geometric(8, 64, boundaries=10).boundaries == (8, 11, 13, 16, 21, 26, 32, 41, 51, 64)
+    assert LengthBuckets.geometric(64, 1024, num_buckets=5).boundaries == (64, 128, 256, 512, 1024)
+    assert LengthBuckets.geometric(8, 64, num_buckets=10).boundaries == (
+        8,
+        11,
+        13,
+        16,
+        21,
+        26,
+        32,
+        41,
+        51,
+        64,
+    )
     assert LengthBuckets.geometric(10, 14, factor=1.1).boundaries == (10, 11, 13, 14)
-    assert LengthBuckets.geometric(10, 1000, boundaries=1, multiple_of=64).boundaries == (1024,)
+    assert LengthBuckets.geometric(10, 1000, num_buckets=1, multiple_of=64).boundaries == (1024,)
     assert (
         LengthBuckets.geometric(7, 7).boundaries
-        == LengthBuckets.geometric(7, 7, boundaries=3).boundaries
+        == LengthBuckets.geometric(7, 7, num_buckets=3).boundaries
         == (7,)
     )
 
@@ -131,13 +142,16 @@ def test_length_buckets_are_values():
         ),
         (lambda: LengthBuckets.fit([], 2), "there are no lengths to fit rungs to"),
         (lambda: LengthBuckets.fit([2**31], 2), "lengths holds 2147483648, which does not fit int32"),
-        (lambda: LengthBuckets.fit([1], 0), "rungs must be at least 1, not 0"),
+        (lambda: LengthBuckets.fit([1], 0), "num_buckets must be at least 1, not 0"),
         (lambda: LengthBuckets.fit([1], 1, multiple_of=0), "multiple_of must be at least 1, not 0"),
         (lambda: LengthBuckets.geometric(0, 4), "shortest must be at least 1, not 0"),
         (lambda: LengthBuckets.geometric(5, 4), "longest must be at least 5, not 4"),
         (lambda: LengthBuckets.geometric(1, 4, factor=1), "factor must be above 1"),
         (lambda: LengthBuckets.geometric(1, 4, factor=0.5), "factor must be a number, at least 1.0, not 0.5"),
-        (lambda: LengthBuckets.geometric(1, 4, factor=2, boundaries=2), "give factor=2 or rungs=2, not both"),
+        (
+            lambda: LengthBuckets.geometric(1, 4, factor=2, num_buckets=2),
+            "give factor=2 or num_buckets=2, not both",
+        ),
     ],
 )
 def test_invalid_arguments_are_rejected(call, message):

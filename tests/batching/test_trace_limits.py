@@ -87,7 +87,7 @@ def test_each_further_shape_is_refused_and_none_is_remembered(table):
     step = jax.jit(guard)
     step(table, make_padded(4))
     for length in (5, 6, 5):
-        with pytest.raises(tokjax.errors.TooManyTracesError, match="embed was traced 2 times"):
+        with pytest.raises(tokjax.errors.TooManyTracesError, match="embed_batch was traced 2 times"):
             step(table, make_padded(length))
     assert len(guard.traces) == 1
     step(table, make_padded(4))
@@ -160,7 +160,7 @@ def test_a_shape_looked_at_beforehand_is_the_same_trace(table):
 def test_results_are_those_of_the_function(table):
     batch = make_padded(4)
     guard = limit_traces(embed_batch, 1)
-    assert (guard.__name__, guard.__wrapped__) == ("embed", embed_batch)
+    assert (guard.__name__, guard.__wrapped__) == ("embed_batch", embed_batch)
     assert float(jax.jit(guard)(table, batch=batch)) == float(embed_batch(table, batch))
 
 
@@ -207,12 +207,12 @@ def test_threads_share_one_count(table):
         (lambda: limit_traces(3, 1), "limit_traces takes a function, not 3"),
         (
             lambda: limit_traces(jax.jit(embed_batch), 1),
-            r"embed is jitted already.*jax.jit\(limit_traces\(step",
+            r"embed_batch is jitted already.*jax.jit\(limit_traces\(step",
         ),
         (lambda: limit_traces(partial(jax.jit(embed_batch)), 1), "is jitted already"),
         (lambda: limit_traces(max, 1), "max does not tell its arguments; call it in a function of your own"),
-        (lambda: limit_traces(embed_batch, 0), "most must be at least 1, not 0"),
-        (lambda: limit_traces(embed_batch, [4, 8]), r"most must be an integer, not \[4, 8\]"),
+        (lambda: limit_traces(embed_batch, 0), "max_traces must be at least 1, not 0"),
+        (lambda: limit_traces(embed_batch, [4, 8]), r"max_traces must be an integer, not \[4, 8\]"),
     ],
 )
 def test_invalid_arguments_are_rejected(call, message):

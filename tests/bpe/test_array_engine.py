@@ -190,14 +190,14 @@ def test_a_chain_of_equal_pairs_is_merged_together(unit):
     tokens = [b"ab", b"ba", b"abc", b"aba", b"ca", b"abab", b"abcabd", b"aab", b"bab", b"ac", b"bac"]
     ranks = {bytes([i]): i for i in range(256)} | {token: 300 + i for i, token in enumerate(tokens)}
     merger, rounds = BatchMerger(make_rules_from_ranks(ranks)), 0
-    one_round = merger._merged
+    one_round = merger._merge_round
 
     def counted(*arguments):
         nonlocal rounds
         rounds += 1
         return one_round(*arguments)
 
-    merger._merged = counted
+    merger._merge_round = counted
     pretoken = unit.encode() * 2000
     assert merger.merge(make_pretokens([pretoken])).ids.tolist() == merge_pretoken(
         pretoken, make_rules_from_ranks(ranks)

@@ -254,6 +254,6 @@ def test_all_of_it_is_written_and_read(tmp_path):
     again = tokjax.load_tokenizer(tokjax.save_tokenizer(ours, tmp_path))
     assert again == ours
     assert tokjax.fingerprint(again) == tokjax.fingerprint(ours)
-    said = "pattern='gpt2', add_prefix_space=True, trim='but_first', merges=2, ignore_merges=False"
+    said = "pattern='gpt2', add_prefix_space=True, trim_offsets='but_first', merges=2, ignore_merges=False"
     assert repr(ours) == f"ByteLevelBPE(vocab_size=2002, {said}, special_tokens={{'<m>': 2001}})"
     assert tokjax.encode_result(again, "ab new").offsets.tolist() == [[1, 3], [4, 4], [4, 7]]

@@ -301,7 +301,7 @@ def test_moved_source_files(tmp_path):
     tokjax.write_dataset(moved, tokjax.RawTextField(), tmp_path / "data", separator="|")  # (does nothing)
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match=r"data was made from files that are not where they were; put them back, or .*a\.txt' is not",
+        match=r"data was made from files that are not where they were: .*a\.txt' is not a file; put",
     ):
         tokjax.datasets.rebuild_dataset(tmp_path / "data", trust_source=True)
 

@@ -25,7 +25,7 @@ def bars(monkeypatch):
             shown.append((description, total, unit, reported))
         yield lambda amount, note="": reported.append((amount, note))
 
-    for module in ("shard_filling", "resuming"):
+    for module in ("shard_writing", "resuming"):
         monkeypatch.setattr(f"tokjax.datasets.{module}.show_progress_bar", recorded)
     monkeypatch.setattr("tokjax.datasets.shard_writing._BATCH_SIZE", NUM_BYTES // 4)
     monkeypatch.setattr("tokjax.corpus.sources._READ_SIZE", NUM_BYTES // 10)

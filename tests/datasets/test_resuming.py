@@ -229,7 +229,7 @@ class TestFinishedDataset:
         shard = path / "shard-00001.tokens.npy"
         shard.write_bytes(shard.read_bytes()[:-1] + b"\x7f")
         with pytest.raises(
-            tokjax.errors.DatasetExistsError, match="is damaged; to write it again, pass over"
+            tokjax.errors.DatasetExistsError, match="is damaged: .*; to write it again, pass over"
         ):
             tokjax.write_dataset(TEXTS, FIELDS["packed"], path, **OPTIONS)
         (path / "manifest.json").write_text("{")

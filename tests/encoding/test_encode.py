@@ -9,6 +9,7 @@ import pytest
 import tokjax
 from tests.support.huggingface_tokenizers import make_pair
 from tests.support.sentencepiece_models import train_sentencepiece_models
+from tokjax.core.encode_options import DEFAULTS
 from tokjax.models import method_hints
 from tokjax.trainer import train_and_pack
 
@@ -58,6 +59,22 @@ def test_arrays_and_files_take_the_options_of_batches():
     assert set(batch) - set(arrays) == {"return_offsets", "return_masks"}
     files = set(get_defaults(tokjax.encode_files)) - {"paths", "separator", "progress"}
     assert set(batch) - files == {"texts", "pairs", "truncation", "is_pretokenized"}
+
+
+@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS_ADVICE])
+def test_defaults_are_those_of_the_encode_options(function):
+    required = {"max_length", "truncation"} if function is tokjax.encode_windows else set()
+    found = {
+        name: value for name, value in get_defaults(function).items() if name in DEFAULTS.keys() - required
+    }
+    assert found == {name: DEFAULTS[name] for name in found}
+    assert get_defaults(tokjax.encode_batch_result).items() >= DEFAULTS.items()
+
+
+@pytest.mark.parametrize("function", [*ONE_TEXT, *MANY_TEXTS_ADVICE, *OTHERS[:2]])
+def test_unknown_options_raise_an_error(function):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'max_len'"):
+        function(tokjax.byte_level(), [], max_len=3)
 
 
 def test_registered_encoders_have_the_same_defaults():

@@ -149,6 +149,44 @@ def test_unknown_formats_and_options(all_files):
         tokjax.load_tokenizer(all_files, "wordpiece")
 
 
+OF_FILES = {1: "wordpiece", 2: "gpt2"}
+
+
+@pytest.mark.parametrize(
+    ("files", "options", "message"),
+    [
+        (["vocab.txt"], {"special_tokens": "[A]"}, r"special_tokens must be a list of names, not '\[A\]'"),
+        (["vocab.txt"], {"special_tokens": 3}, "special_tokens must be a list of names, not 3"),
+        (
+            ["vocab.txt"],
+            {"handle_chinese_chars": "no"},
+            "handle_chinese_chars must be True, False or None, not",
+        ),
+        (["vocab.txt"], {"clean_text": None}, "clean_text must be True or False, not None"),
+        (["vocab.txt"], {"max_word_characters": "3"}, "max_word_characters must be an integer, not '3'"),
+        (["vocab.txt"], {"continuing_prefix": None}, "continuing_prefix must be a string, not None"),
+        (
+            ["vocab.json", "merges.txt"],
+            {"add_prefix_space": "no"},
+            "add_prefix_space must be True or False, not 'no'",
+        ),
+        (["vocab.json", "merges.txt"], {"pattern": 3}, "pattern must be a string or None, not 3"),
+        (["vocab.json", "merges.txt"], {"eos_token": 5}, "eos_token must be a string or None, not 5"),
+    ],
+)
+def test_values_that_options_cannot_have(all_files, files, options, message):
+    with pytest.raises(ArgumentError, match=message):
+        tokjax.load_tokenizer([all_files / name for name in files], OF_FILES[len(files)], **options)
+
+
+def test_special_tokens_of_ranks_have_ids(tmp_path):
+    (tmp_path / "x.tiktoken").write_text("YQ== 0\n")
+    with pytest.raises(
+        ArgumentError, match=r"special_tokens must be a dict of names and ids, or None, not \["
+    ):
+        tokjax.load_tokenizer(tmp_path / "x.tiktoken", pattern="gpt2", special_tokens=["<s>"])
+
+
 class TestGPT2Files:
     def write(self, directory, vocab, merges):
         (directory / "vocab.json").write_text(json.dumps(vocab), "utf-8")

@@ -111,7 +111,7 @@ def test_bytes_of_valid_text_are_that_text(tokenizer, data):
 
 
 def test_an_invalid_byte_is_a_character_of_no_class(plain_tokenizer):
-    words = make_pattern_splitter("gpt2").words
+    words = make_pattern_splitter("gpt2").split
     assert words("a\udcffb \udc80") == ["a", "\udcff", "b", " \udc80"]
     result = tokjax.encode_result(plain_tokenizer, b"low\xfflow")
     assert result.word_ids.tolist()[-1] == 2

@@ -117,20 +117,6 @@ def parse_strict_chunks(tags, scheme):
     ]
 
 
-def compute_layers(spans):
-    """Greedy: the longest first, each into the first layer where it meets no other."""
-    layers = []
-    for span in sorted(spans, key=lambda span: (-(span[1] - span[0]), span[0])):
-        assigned = set(range(span[0], span[1]))
-        for layer in layers:
-            if not any(assigned & set(range(other[0], other[1])) for other in layer):
-                layer.append(span)
-                break
-        else:
-            layers.append([span])
-    return [sorted(layer) for layer in layers]
-
-
 def find_word(token, words):
     """The word that a token is of, by its bytes; -1 for none."""
     mine = set(range(*token))

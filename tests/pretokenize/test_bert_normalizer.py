@@ -13,9 +13,9 @@ from tests.support import generate_bert_characters as library
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.text_strategies import any_strings, byte_strings, hard_texts
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
-from tokjax.pretokenize import bert_characters
-from tokjax.pretokenize.bert_characters import load_code_point_flags, load_lowercase_map
+from tokjax.pretokenize import unicode_classes
 from tokjax.pretokenize.bert_normalizer import BertNormalizer
+from tokjax.pretokenize.unicode_classes import load_code_point_flags, load_lowercase_map
 from tokjax.pretokenize.unicode_normalization import map_spans_back
 from tokjax.pretokenize.word_boundaries import (
     SPLITTERS,
@@ -106,7 +106,7 @@ def test_groups_concatenate_to_the_text(steps, text):
     assert alignment.before[-1] == len(to_utf8(text))
     assert alignment.after[-1] == len(to_utf8(normalizer.normalize(text)))
     assert (np.diff(alignment.before) > 0).all() or not len(to_utf8(text))
-    starts = np.flatnonzero(alignment.in_place)
+    starts = np.flatnonzero(alignment.is_bytewise)
     before, after = to_utf8(text), to_utf8(normalizer.normalize(text))
     for i in starts.tolist():
         old = before[alignment.before[i] : alignment.before[i + 1]]
@@ -169,6 +169,6 @@ def test_the_table_holds_every_kind_of_character():
     """So that the comparison of tables can fail."""
     names = ("DROPPED", "ACCENT", "PUNCTUATION", "CHINESE", "DECOMPOSES", "COMBINES")
     counts = {
-        name: int((load_code_point_flags() & getattr(bert_characters, name) != 0).sum()) for name in names
+        name: int((load_code_point_flags() & getattr(unicode_classes, name) != 0).sum()) for name in names
     }
     assert min(counts.values()) > 500

@@ -1,6 +1,7 @@
 """`import tokjax` is cheap, and its names are what they say."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import tokjax
+from tokjax.models import method_hints
 
 HEAVY = ("jax", "sentencepiece", "regex", "rich", "typer", "matplotlib", "jinja2")
 
@@ -80,3 +82,19 @@ def test_public_objects_have_docstrings():
 def test_an_unknown_name():
     with pytest.raises(AttributeError, match="^tokjax has no attribute 'encode_everything'$"):
         importlib.import_module("tokjax").encode_everything  # noqa: B018
+
+
+def test_a_name_of_a_namespace():
+    with pytest.raises(AttributeError, match=r"no attribute 'align_spans'; use tokjax.align.align_spans$"):
+        importlib.import_module("tokjax").align_spans  # noqa: B018
+
+
+def test_all_namespaces_are_searched_for_names():
+    modules = {name for name in tokjax.__all__ if inspect.ismodule(getattr(tokjax, name))}
+    assert modules == set(method_hints._NAMESPACES)
+
+
+def test_names_of_namespaces_are_not_modules():
+    for namespace in method_hints._NAMESPACES:
+        module = getattr(tokjax, namespace)
+        assert not [name for name in module.__all__ if inspect.ismodule(getattr(module, name))]

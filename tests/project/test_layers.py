@@ -79,7 +79,7 @@ def test_extras_are_imported_in_one_place():
             if isinstance(node, (ast.Import, ast.ImportFrom))
             for alias in ([ast.alias(node.module or "")] if isinstance(node, ast.ImportFrom) else node.names)
         }
-        assert not imported & EXTRAS, f"{name} imports an extra; use _util.optional_imports.import_optional"
+        assert not imported & EXTRAS, f"{name} imports an extra; use _util.imports.import_optional"
 
 
 def test_the_check_finds_violations():

@@ -70,7 +70,7 @@ def test_packing_trace_ends_like_the_plan():
     steps = list(iter_best_fit_steps(lengths, 14))
     plan = tokjax.packing.plan_packing(lengths, 14, "best_fit")
     assert [step.block for step in steps] == [0, 1, 1, 2, 2, 2, 0, 0]
-    assert steps[-1].free_space == [0, 0, 0]
+    assert steps[-1].free_slots == [0, 0, 0]
     assert plan.num_blocks == 3
     assert [step.length for step in steps] == lengths
 

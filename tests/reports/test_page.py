@@ -13,7 +13,7 @@ from rich.console import Console
 
 import tokjax
 from tests.reports.test_measuring import BYTES, VocabularyStub
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import (
     TEXT_METRICS,
     USE_METRICS,

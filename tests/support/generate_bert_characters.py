@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from tokenizers import normalizers, pre_tokenizers
 
-from tokjax.pretokenize import bert_characters as bc
+from tokjax.pretokenize import unicode_classes as bc
 from tokjax.pretokenize.unicode_classes import CODE_POINTS
 
 PATH = Path(bc.__file__).with_name("bert_characters.txt")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Set
 from numbers import Real
 from typing import Any, SupportsIndex
 
-from tokjax._util.array_namespace import is_traced
+from tokjax._util.arrays import is_traced
 from tokjax.errors import InvalidArgumentError
 
 MANY_TEXTS_ADVICE = (

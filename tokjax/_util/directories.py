@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tokjax._util.files import sync_directory
 from tokjax._util.locks import lock_file
-from tokjax.errors import TokjaxError
+from tokjax.errors import TokjaxError, make_overwrite_hint
 
 if TYPE_CHECKING:
     import re
@@ -113,8 +113,8 @@ def clear_incomplete_directory(directory: Path, kind: DirectoryKind, *, overwrit
     """Delete what a writer that was stopped left in an `open_atomic_directory`, for one that begins anew."""
     if kind.is_resumable(directory) and not overwrite:
         raise kind.exists_error(
-            f"{directory} holds what a writer that was stopped had finished; to delete it, pass "
-            "overwrite=True"
+            f"{directory} holds what a writer that was stopped had finished",
+            hint=make_overwrite_hint("delete it"),
         )
     for entry in directory.iterdir():
         delete(entry)
@@ -139,7 +139,7 @@ def get_replaced_path(path: Path) -> Path:
 
 
 def _make_exists_error(target: Path, kind: DirectoryKind) -> TokjaxError:
-    return kind.exists_error(f"{target} exists; to replace it, pass overwrite=True")
+    return kind.exists_error(f"{target} exists", hint=make_overwrite_hint("replace it"))
 
 
 def _reject_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None:
@@ -156,7 +156,7 @@ def _reject_existing(target: Path, kind: DirectoryKind, overwrite: bool) -> None
     except TokjaxError as error:
         if not kind.is_recognised(target):
             raise kind.exists_error(
-                f"{target} exists and is no {kind.noun}, so it is not replaced: {error}"
+                f"{target} exists and is no {kind.noun}, so it is not replaced: {error.message}"
             ) from None
     _reject_foreign_files(target, kind)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
 
-from tokjax._util.array_namespace import is_jax, is_traced
+from tokjax._util.arrays import is_jax, is_traced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable

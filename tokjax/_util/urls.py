@@ -9,7 +9,7 @@ import weakref
 from pathlib import Path
 from typing import Any
 
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError, MissingExtraError
 
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::[A-Za-z][A-Za-z0-9+.-]*)*://.+")

@@ -4,7 +4,6 @@ from tokjax.align.array_alignment import align_span_arrays
 from tokjax.align.character_spans import spans_from_characters, spans_to_characters
 from tokjax.align.labels_to_spans import spans_from_labels
 from tokjax.align.offset_trimming import trim_offsets
-from tokjax.align.span_layers import split_layers
 from tokjax.align.spans import SpanColumns, pad_spans, span_columns
 from tokjax.align.spans_to_labels import SpanLabels, align_spans
 from tokjax.align.tagset import TagSet
@@ -35,7 +34,6 @@ __all__ = [
     "spans_from_characters",
     "spans_from_labels",
     "spans_to_characters",
-    "split_layers",
     "token_to_span",
     "token_to_word",
     "trim_offsets",

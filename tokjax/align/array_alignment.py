@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, get_namespace
-from tokjax._util.arrays import vmap_rows
+from tokjax._util.arrays import Array, as_int32, get_namespace, vmap_rows
 from tokjax._util.eager_jit import jit_eager
-from tokjax.align.span_search import (
+from tokjax.align.flat_tokens import (
     SpanQueries,
     TokenRows,
     assign_to_first_span,

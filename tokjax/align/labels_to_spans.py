@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, is_traced
+from tokjax._util.arrays import Array, is_traced
 from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import join_texts, mark_whitespace, trim_token_spans
 from tokjax.align.spans import check_index_base
@@ -28,47 +28,38 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
 
 
+class _Options(TypedDict, total=False):
+    """The options of `spans_from_labels`, for its overloads."""
+
+    strict: bool
+    first_subword_only: bool
+    ignore_index: int
+    texts: Sequence[Text] | None
+    word_ids: Array | None
+    sequence_id: int
+    index_base: Literal[0, 1]
+
+
 @overload
 def spans_from_labels(
     offsets: TokenizationResult,
     tag_ids: Array,
     tagset: TagSet,
-    *,
-    strict: bool = ...,
-    first_subword_only: bool = ...,
-    ignore_index: int = ...,
-    texts: Sequence[Text] | None = ...,
-    word_ids: Array | None = ...,
-    sequence_id: int = ...,
-    index_base: Literal[0, 1] = ...,
+    **options: Unpack[_Options],
 ) -> list[LabelledSpan]: ...
 @overload
 def spans_from_labels(
     offsets: TokenizationBatch | Ragged | Windows | MergedWindows | Sequence[TokenizationResult],
     tag_ids: Array,
     tagset: TagSet,
-    *,
-    strict: bool = ...,
-    first_subword_only: bool = ...,
-    ignore_index: int = ...,
-    texts: Sequence[Text] | None = ...,
-    word_ids: Array | None = ...,
-    sequence_id: int = ...,
-    index_base: Literal[0, 1] = ...,
+    **options: Unpack[_Options],
 ) -> list[list[LabelledSpan]]: ...
 @overload
 def spans_from_labels(
     offsets: Array,
     tag_ids: Array,
     tagset: TagSet,
-    *,
-    strict: bool = ...,
-    first_subword_only: bool = ...,
-    ignore_index: int = ...,
-    texts: Sequence[Text] | None = ...,
-    word_ids: Array | None = ...,
-    sequence_id: int = ...,
-    index_base: Literal[0, 1] = ...,
+    **options: Unpack[_Options],
 ) -> list[Any]: ...
 def spans_from_labels(
     offsets: Any,

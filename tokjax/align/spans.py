@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_integers
+from tokjax._util.arrays import Array, as_integers
 from tokjax._util.checks import check_int
 from tokjax.align.tagset import check_labels
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
@@ -188,7 +188,7 @@ def compute_text_order(spans: SpanColumns, index_base: int) -> NDArray[np.int64]
         first, second = (format_span(spans, span, index_base) for span in order[at : at + 2].tolist())
         raise InvalidArgumentError(
             f"text {rows[order[at]]}: the spans {first} and {second} overlap, and a token has one label; "
-            "align each layer of split_layers(spans) on its own"
+            "pass them in separate calls of align_spans"
         )
     return order
 

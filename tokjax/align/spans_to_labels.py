@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from tokjax._util.display import describe_batch
-from tokjax.align.flat_tokens import make_flat_tokens, select_tokens
+from tokjax.align.flat_tokens import SpanQueries, find_touched_tokens, make_flat_tokens, select_tokens
 from tokjax.align.offset_trimming import fit_spans, join_texts, mark_whitespace, trim_token_spans
-from tokjax.align.span_search import SpanQueries, find_touched_tokens
 from tokjax.align.spans import (
     SpanColumns,
     check_columns,
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
     from tokjax.align.flat_tokens import FlatTokens, TokenSelection
     from tokjax.align.offset_trimming import TextWhitespace
     from tokjax.align.spans import LabelledSpan
@@ -105,7 +104,7 @@ def align_spans(
         `align_span_arrays` returns.
 
     Raises:
-        InvalidArgumentError: a span is empty or has an unknown label; two overlap (see `split_layers`); a
+        InvalidArgumentError: a span is empty or has an unknown label; two overlap; a
             token is partly inside of one and `on_partial="error"`; or options don't go together.
         OffsetsContractError: a span is no place in its text, or begins or ends inside a character. (Only
             `texts` tell where a text and its characters end.)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers, is_traced
+from tokjax._util.arrays import as_integers, is_traced
 from tokjax._util.checks import check_id
 from tokjax.errors import InvalidArgumentError
 

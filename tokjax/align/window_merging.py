@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_integers, get_namespace, is_jax, is_traced
+from tokjax._util.arrays import Array, as_integers, get_namespace, is_jax, is_traced
 from tokjax._util.checks import check_int
 from tokjax.core.array_inputs import as_ragged
 from tokjax.core.ragged import concatenate_ranges, make_row_splits

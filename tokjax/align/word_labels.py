@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, get_namespace
-from tokjax._util.arrays import gather, scatter, vmap_rows
+from tokjax._util.arrays import Array, as_int32, gather, get_namespace, scatter, vmap_rows
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.eager_jit import jit_eager
-from tokjax.align.span_search import is_word_start
+from tokjax.align.flat_tokens import is_word_start
 from tokjax.align.tagset import FIRST, LAST, check_tagset
 from tokjax.errors import InvalidArgumentError
 

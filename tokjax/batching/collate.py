@@ -8,8 +8,17 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_integers, get_namespace, is_traced, to_host
-from tokjax._util.arrays import as_size, positions, take_or_fill
+from tokjax._util.arrays import (
+    Array,
+    as_int32,
+    as_integers,
+    as_size,
+    get_namespace,
+    is_traced,
+    positions,
+    take_or_fill,
+    to_host,
+)
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager

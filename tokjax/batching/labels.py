@@ -6,8 +6,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, get_namespace
-from tokjax._util.arrays import apply_cond, as_size, compute_suffix_minimum, positions
+from tokjax._util.arrays import (
+    Array,
+    apply_cond,
+    as_int32,
+    as_size,
+    compute_suffix_minimum,
+    get_namespace,
+    positions,
+)
 from tokjax._util.checks import check_id
 from tokjax._util.display import describe_batch
 from tokjax._util.eager_jit import jit_eager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, overload
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers, is_traced
+from tokjax._util.arrays import as_integers, is_traced
 from tokjax._util.checks import check_float, check_int
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.errors import InvalidArgumentError
@@ -17,7 +17,7 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,7 +47,7 @@ class LengthBuckets(Sequence[int]):
         values = {check_int("a bucket", boundary, minimum=1) for boundary in self.boundaries}
         if not values:
             raise InvalidArgumentError("a ladder with no bucket holds nothing; give LengthBuckets([64, 128])")
-        object.__setattr__(self, "rungs", tuple(sorted(values)))
+        object.__setattr__(self, "boundaries", tuple(sorted(values)))
 
     @classmethod
     def geometric(
@@ -56,7 +56,7 @@ class LengthBuckets(Sequence[int]):
         longest: int,
         *,
         factor: float | None = None,
-        boundaries: int | None = None,
+        num_buckets: int | None = None,
         multiple_of: int = 1,
     ) -> LengthBuckets:
         """Rungs that grow by a factor, so that padding is bounded whatever the lengths are.
@@ -68,12 +68,12 @@ class LengthBuckets(Sequence[int]):
             shortest: the lowest rung.
             longest: what the highest rung holds.
             factor: how many times the rung below each rung is, above 1; 2 by default. The last may be less.
-            boundaries: how many there are, instead of a factor; fewer where rounding makes two of them one.
+            num_buckets: how many there are, instead of a factor; fewer where rounding makes two of them one.
             multiple_of: round all rungs up to multiples of this.
 
         >>> LengthBuckets.geometric(64, 1000)
         LengthBuckets([64, 128, 256, 512, 1000])
-        >>> LengthBuckets.geometric(10, 1000, boundaries=3, multiple_of=8)
+        >>> LengthBuckets.geometric(10, 1000, num_buckets=3, multiple_of=8)
         LengthBuckets([16, 104, 1000])
         """
         low, step = (
@@ -81,25 +81,25 @@ class LengthBuckets(Sequence[int]):
             check_int("multiple_of", multiple_of, minimum=1),
         )
         high = check_int("longest", longest, minimum=low)
-        if factor is not None and boundaries is not None:
-            raise InvalidArgumentError(f"give factor={factor} or rungs={boundaries}, not both")
-        if boundaries is None:
+        if factor is not None and num_buckets is not None:
+            raise InvalidArgumentError(f"give factor={factor} or num_buckets={num_buckets}, not both")
+        if num_buckets is None:
             return cls(_compute_geometric(low, high, 2.0 if factor is None else factor, step))
-        count = check_int("boundaries", boundaries, minimum=1)
+        count = check_int("num_buckets", num_buckets, minimum=1)
         spaced = low * (high / low) ** (np.arange(1, count) / max(count - 1, 1))
         # Rounded first: 8 * 2 ** (1 / 3) ** 3 is a little above 16, and would go up a whole step.
         inner = np.ceil(np.round(spaced[:-1], 6)).astype(np.int64).tolist()
         return cls([-(-boundary // step) * step for boundary in [low, *inner, high][-count:]])
 
     @classmethod
-    def fit(cls, lengths: Sequence[int] | Array, boundaries: int, *, multiple_of: int = 1) -> LengthBuckets:
+    def fit(cls, lengths: Sequence[int] | Array, num_buckets: int, *, multiple_of: int = 1) -> LengthBuckets:
         """The ladder that pads these lengths least: no other of so many rungs pads less.
 
         It takes well under a second for a million lengths of ten thousand sorts.
 
         Args:
             lengths: tokens of each row, integers from 0, of any shape; a sample of a dataset will do.
-            boundaries: how many rungs at most; fewer where there are not so many lengths.
+            num_buckets: how many rungs at most; fewer where there are not so many lengths.
             multiple_of: rungs are multiples of this.
 
         Raises:
@@ -110,7 +110,7 @@ class LengthBuckets(Sequence[int]):
         LengthBuckets([4, 10, 30])
         """
         max_buckets, step = (
-            check_int("boundaries", boundaries, minimum=1),
+            check_int("num_buckets", num_buckets, minimum=1),
             check_int("multiple_of", multiple_of, minimum=1),
         )
         counted = _count_lengths(lengths, step)

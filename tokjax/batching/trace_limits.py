@@ -7,7 +7,7 @@ import inspect
 import sys
 from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
 
-from tokjax._util.array_namespace import is_traced
+from tokjax._util.arrays import is_traced
 from tokjax._util.checks import check_int
 from tokjax._util.display import describe_leaf, get_function_name
 from tokjax.batching.length_buckets import LengthBuckets
@@ -60,7 +60,7 @@ def limit_traces(
     if _is_jitted(function):
         raise InvalidArgumentError(
             f"{name or get_function_name(function)} is jitted already, and is not called again to be traced; put the "
-            "limit inside: jax.jit(limit_traces(step, MOST))"
+            "limit inside: jax.jit(limit_traces(step, MAX_TRACES))"
         )
     limit = (
         len(max_traces)

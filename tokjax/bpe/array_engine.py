@@ -17,8 +17,7 @@ import numpy as np
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.batch_merging import BatchMerger
 from tokjax.bpe.chunks import CHUNK_CHARACTERS, group_segments, split_pieces
-from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.growable_array import GrowableArray
+from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks
 from tokjax.bpe.pretoken_cache import PretokenCache
 from tokjax.bpe.sequential_merging import merge_pretoken
 from tokjax.core.ragged import make_row_splits
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.chunks import Pieces, PreTokenizer, Segments
     from tokjax.bpe.merge_rules import MergeRules
-    from tokjax.bpe.pretoken_cache import CacheLookup, PretokenIds
+    from tokjax.bpe.pretoken_cache import CacheLookup
 
 FEW_CHARACTERS = 3000
 """Up to so many characters (and one more a text), a loop over words is quicker than dozens of array calls."""
@@ -53,26 +52,6 @@ class _PendingChunk(NamedTuple):
     pieces: Pieces
     stops: NDArray[np.int64]
     found: CacheLookup
-
-
-class _EncodedChunk(NamedTuple):
-    """A chunk of which all words are known.
-
-    Attributes:
-        pieces: what is in it.
-        stops: how many words there are up to the end of each piece.
-        ids: those of the words.
-    """
-
-    pieces: Pieces
-    stops: NDArray[np.int64]
-    ids: PretokenIds
-
-    @property
-    def segment_ends(self) -> NDArray[np.int64]:
-        """How many ids there are up to the end of each segment that ends here."""
-        up_to = np.append(0, self.ids.ends)
-        return up_to.take(self.stops[self.pieces.ends_segment])
 
 
 class PretokenDictCache(dict[str, tuple[int, ...]]):
@@ -125,7 +104,7 @@ class ArrayEngine:
             threads: how many share the work.
             begins_word: whether to tell which ids begin a word.
         """
-        total = sum(map(len, segments.texts)) + len(segments.texts)
+        total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS or self._is_loop_faster(total):
             return self._encode_with_loop(segments, begins_word=begins_word)
         size = CHUNK_CHARACTERS
@@ -133,15 +112,7 @@ class ArrayEngine:
             size = min(2 * size, max(total // (2 * threads), size // 8, 1))
         gathered = group_segments(segments, size, self._pre_tokenizer.find_split)
         chunks = map_in_threads(self._look_up, gathered, threads)
-        ids, begins = GrowableArray(np.int32), GrowableArray(np.bool_)
-        splits, done = [np.zeros(1, np.int64)], 0
-        for chunk in self._iter_encoded_chunks(chunks):
-            done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
-            splits.append(chunk.segment_ends + len(ids))
-            ids.append(chunk.ids.ids, done / total)
-            if begins_word:
-                begins.append(chunk.ids.begins_word, done / total)
-        return EncodedSegments(ids.finish(), np.concatenate(splits), begins.finish() if begins_word else None)
+        return join_chunks(self._iter_encoded_chunks(chunks), total, begins_word=begins_word)
 
     def _is_loop_faster(self, characters: int) -> bool:
         """Returns whether the loop is faster than building the arrays' tables, which can take seconds.
@@ -176,18 +147,16 @@ class ArrayEngine:
             begins[starts[:-1]] = True
         return EncodedSegments(ids, starts[pretokens], begins)
 
-    def _look_up(self, pieces: Pieces) -> _EncodedChunk | _PendingChunk:
+    def _look_up(self, pieces: Pieces) -> EncodedChunk | _PendingChunk:
         pretokens, stops = split_pieces(pieces, self._pre_tokenizer)
         found = self._cache.find(pretokens)
         if len(found.misses):
             return _PendingChunk(pieces, stops, found)
-        return _EncodedChunk(pieces, stops, self._cache.get_ids(found))
+        return EncodedChunk(pieces, stops, self._cache.get_ids(found))
 
-    def _iter_encoded_chunks(
-        self, chunks: Iterable[_EncodedChunk | _PendingChunk]
-    ) -> Iterator[_EncodedChunk]:
+    def _iter_encoded_chunks(self, chunks: Iterable[EncodedChunk | _PendingChunk]) -> Iterator[EncodedChunk]:
         """The chunks, in order. The new words of several are learned together, which is quicker."""
-        pending: list[_EncodedChunk | _PendingChunk] = []
+        pending: list[EncodedChunk | _PendingChunk] = []
         misses = 0
         for chunk in chunks:
             pending.append(chunk)
@@ -197,13 +166,13 @@ class ArrayEngine:
                 pending, misses = [], 0
         yield from self._insert_misses(pending)
 
-    def _insert_misses(self, pending: list[_EncodedChunk | _PendingChunk]) -> Iterator[_EncodedChunk]:
+    def _insert_misses(self, pending: list[EncodedChunk | _PendingChunk]) -> Iterator[EncodedChunk]:
         inserted = iter(
             self._cache.insert([chunk.found for chunk in pending if isinstance(chunk, _PendingChunk)])
         )
         for chunk in pending:
             if isinstance(chunk, _PendingChunk):
-                yield _EncodedChunk(chunk.pieces, chunk.stops, self._cache.get_ids(next(inserted)))
+                yield EncodedChunk(chunk.pieces, chunk.stops, self._cache.get_ids(next(inserted)))
             else:
                 yield chunk
 

@@ -4,8 +4,8 @@ The rule is one merge at a time, always of the pair of lowest rank, the leftmost
 of rank `r` stands there, all merges made have ranks up to `r`. So if everything that could ever take one of
 its two symbols away needs a higher rank, the pair is sure to be merged. It can be merged at once, with all
 others like it, unless that brings forth a pair of lower rank too early. Runs of equal ranks are merged from
-the left, every other pair. The tables of `_joints` tell what could take a symbol; one that nothing can take
-any more, from neither side, is done.
+the left, every other pair. The tables of `merge_bounds` tell what could take a symbol; one that nothing can
+take any more, from neither side, is done.
 """
 
 from __future__ import annotations

@@ -42,6 +42,11 @@ class Segments(NamedTuple):
     hold_bytes: bool
     begins_text: NDArray[np.bool_] | None = None
 
+    @property
+    def num_characters(self) -> int:
+        """How many characters there are, and one more for each segment."""
+        return sum(map(len, self.texts)) + len(self.texts)
+
 
 class Pieces(NamedTuple):
     """Segments, or parts of them, that are encoded together.
@@ -55,6 +60,11 @@ class Pieces(NamedTuple):
     texts: list[str]
     ends_segment: list[bool]
     hold_bytes: bool
+
+    @property
+    def num_characters(self) -> int:
+        """How many characters there are, and one more for each piece."""
+        return sum(map(len, self.texts)) + len(self.texts)
 
     def get_codes(self) -> NDArray[np.uint32]:
         """The code points of all pieces, with that of a newline behind each."""

@@ -1,4 +1,4 @@
-"""The `tokjax` command."""
+"""The `tokjax` command: its commands are in `commands`, `datasets`, `train` and `report`."""
 
 from __future__ import annotations
 

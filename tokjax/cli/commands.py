@@ -11,7 +11,6 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.advice import exit_if_interrupted, show_error
 from tokjax.cli.datasets import convert, merge, rebuild, stats, verify
 from tokjax.cli.options import (
     FILES_HELP,
@@ -20,8 +19,10 @@ from tokjax.cli.options import (
     EosTokenOption,
     FormatOption,
     TextColumnOption,
+    exit_if_interrupted,
     load_tokenizer_with_eos,
     make_source_or_stdin,
+    show_error,
     unescape,
 )
 from tokjax.cli.report import report
@@ -145,7 +146,7 @@ def pack(
         boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
         stored = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
-        stored = tokjax.PackedTokenField(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
+        stored = _packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
     separators = [separator] if separator else []
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
@@ -194,6 +195,17 @@ app.command()(train)
 app.command()(report)
 
 
+def _packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:
+    try:
+        return tokjax.PackedTokenField(loaded, chunk_tokens, **options)
+    except tokjax.errors.MissingSpecialTokenError as error:
+        raise tokjax.errors.MissingSpecialTokenError(
+            "putting an EOS token after each document (--no-eos puts none there) needs the tokenizer's eos "
+            "token, and it declares none",
+            hint=error.hint,
+        ) from error
+
+
 def _get_special_options(special: SpecialHandling) -> dict[str, Any]:
     return {
         "allowed_special": "all" if special is SpecialHandling.recognise else (),
@@ -201,10 +213,15 @@ def _get_special_options(special: SpecialHandling) -> dict[str, Any]:
     }
 
 
+def _option_names() -> set[str]:
+    group = typer.main.get_group(app)
+    return {name for command in group.commands.values() for each in command.params for name in each.opts}
+
+
 def run() -> None:
     """Runs a command; on an error of the library exits with 1 and one line on standard error."""
     try:
         app()
     except (tokjax.TokjaxError, OSError, UnicodeEncodeError) as error:
-        show_error(error)
+        show_error(error, _option_names())
         sys.exit(1)

@@ -11,8 +11,7 @@ from rich.console import Console
 
 import tokjax
 from tokjax._util.files import write_atomically
-from tokjax.cli.advice import exit_if_interrupted, show_error
-from tokjax.cli.options import EosTokenOption, load_tokenizer_with_eos
+from tokjax.cli.options import EosTokenOption, exit_if_interrupted, load_tokenizer_with_eos, show_error
 from tokjax.cli.tables import make_padding_table, make_stats_table
 
 DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]

@@ -13,8 +13,14 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax.cli.advice import in_shell_words
-from tokjax.cli.options import FILES_HELP, STDIN, FormatOption, TextColumnOption, make_source_or_stdin
+from tokjax.cli.options import (
+    FILES_HELP,
+    INTERRUPTED,
+    STDIN,
+    FormatOption,
+    TextColumnOption,
+    make_source_or_stdin,
+)
 from tokjax.cli.tables import make_training_table
 from tokjax.corpus.files import text_files
 from tokjax.trainer import (
@@ -39,7 +45,6 @@ if TYPE_CHECKING:
 
     from tokjax.corpus.sources import Source
 
-INTERRUPTED = 130
 _ZIP_MAGIC = b"PK\x03\x04"
 """How files of counts begin."""
 
@@ -173,7 +178,7 @@ def train(
             options["special_tokens"] = _get_special_tokens(model, special)
         trained = _TRAINERS[model](source, vocab_size=vocab_size, **options, **shared)
     except KeyboardInterrupt as error:
-        message = in_shell_words(str(error) or "interrupted")
+        message = str(error) or "interrupted"
         Console(stderr=True).print(message, style="bold red", markup=False, soft_wrap=True)
         raise typer.Exit(INTERRUPTED) from None
     if bundle:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tokjax._util.array_namespace import Array, as_int32, as_mask, is_jax
+from tokjax._util.arrays import Array, as_int32, as_mask, is_jax
 from tokjax.core.ragged import COLUMNS, Ragged, make_row_splits
 from tokjax.core.records import MergedWindows, TokenizationBatch, TokenizationResult, Windows
 from tokjax.errors import InvalidArgumentError

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers
+from tokjax._util.arrays import as_integers
 from tokjax._util.files import compute_json_checksum
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json
@@ -355,7 +355,7 @@ def _raise_unsupported(function: str, tokenizer: Any) -> NoReturn:
     if library is not None:
         raise UnsupportedTokenizerError(
             f"{function} takes tokenizers of tokjax, not a {type(tokenizer).__name__} of {library}; pass "
-            f"tokjax.{_ADAPTERS[library]}(tokenizer)"
+            f"tokjax.formats.{_ADAPTERS[library]}(tokenizer)"
         )
     raise UnsupportedTokenizerError(
         f"{function} has no implementation for {type(tokenizer).__name__!r}; pass a tokenizer such as "

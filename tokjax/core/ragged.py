@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers
+from tokjax._util.arrays import as_integers
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
 
 _COLUMN_SHAPES = {
     "ids": (),

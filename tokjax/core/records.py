@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from tokjax._util.array_namespace import Array, as_integers
+from tokjax._util.arrays import Array, as_integers
 from tokjax._util.display import render_tokens_html
 from tokjax.core.ragged import COLUMNS, Ragged
 from tokjax.errors import InvalidArgumentError

@@ -57,12 +57,22 @@ class Template:
     single: tuple[TemplatePiece, ...]
     pair: tuple[TemplatePiece, ...]
 
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The names of the special tokens that are inserted, in order, repeated where the template does."""
+        return tuple(piece.token for piece in (*self.single, *self.pair) if piece.token is not None)
+
+    @property
+    def around_text(self) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
+        """The places of `single` before its text, and those after it."""
+        return _around_text(self.single)
+
     def check_tokens(self, special: Mapping[str, int]) -> None:
         """Raise `InvalidArgumentError` if a token is not among the special ones."""
-        for piece in (*self.single, *self.pair):
-            if piece.token is not None and piece.token not in special:
+        for token in self.tokens:
+            if token not in special:
                 raise InvalidArgumentError(
-                    f"the template has {piece.token!r}, which is not among the special tokens "
+                    f"the template has {token!r}, which is not among the special tokens "
                     f"{list(special)}; texts are written $A and $B"
                 )
 
@@ -85,7 +95,7 @@ def make_template(single: str | Sequence[str], pair: str | Sequence[str] | None 
     alone = _parse_pieces("single", single, 1)
     if pair is not None:
         return Template(alone, _parse_pieces("pair", pair, 2))
-    after = alone[[piece.text for piece in alone].index(0) + 1 :]
+    _, after = _around_text(alone)
     return Template(
         alone, (*alone, TemplatePiece(1, None, 1), *(piece._replace(type_id=1) for piece in after))
     )
@@ -106,11 +116,22 @@ def template_from_json(described: Any) -> Template | None:
     return template if described["pair"] else Template(template.single, ())
 
 
+def texts_in(pieces: Sequence[TemplatePiece]) -> list[int]:
+    """Returns which texts a template has, sorted: `[0, 1]` where a pair has each of its texts once."""
+    return sorted(piece.text for piece in pieces if piece.text is not None)
+
+
+def _around_text(
+    single: tuple[TemplatePiece, ...],
+) -> tuple[tuple[TemplatePiece, ...], tuple[TemplatePiece, ...]]:
+    text = [piece.text for piece in single].index(0)
+    return single[:text], single[text + 1 :]
+
+
 def _parse_pieces(name: str, spec: str | Sequence[str], texts: int) -> tuple[TemplatePiece, ...]:
     parts = spec.split() if isinstance(spec, str) else list(spec)
     pieces = tuple(map(_parse_piece, parts))
-    found = sorted(piece.text for piece in pieces if piece.text is not None)
-    if found != list(range(texts)):
+    if texts_in(pieces) != list(range(texts)):
         expected = " and ".join(f"{mark} once" for mark in _TEXT_MARKS[:texts])
         raise InvalidArgumentError(f"the {name} template must hold {expected}; got {spec!r}")
     return pieces
@@ -160,6 +181,33 @@ class ResolvedPiece(NamedTuple):
     text: int | None
     id_: int
     type_id: int
+
+
+def resolve_pieces(
+    pieces: Sequence[TemplatePiece], special: Mapping[str, int], *, add_special_tokens: bool = True
+) -> list[ResolvedPiece]:
+    """Returns the places of a template with the ids of its tokens.
+
+    Args:
+        pieces: those of a text, or of a pair.
+        special: special token to id.
+        add_special_tokens: `False` leaves only the texts.
+    """
+    return [
+        ResolvedPiece(piece.text, 0 if piece.token is None else special[piece.token], piece.type_id)
+        for piece in pieces
+        if add_special_tokens or piece.text is not None
+    ]
+
+
+def compute_text_capacity(max_length: int, pieces: Sequence[ResolvedPiece]) -> int:
+    """How many tokens of a length a template leaves to texts; an error if it is longer by itself."""
+    inserted = sum(piece.text is None for piece in pieces)
+    if max_length < inserted:
+        raise InvalidArgumentError(
+            f"max_length is {max_length}, and the tokenizer's template alone has {inserted} tokens"
+        )
+    return max_length - inserted
 
 
 def apply_template(texts: Ragged, parts: Sequence[TokenSlices], pieces: Sequence[ResolvedPiece]) -> Ragged:

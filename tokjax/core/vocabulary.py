@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from tokjax.core.template import Template, make_template, template_from_json, template_to_json
-from tokjax.errors import (
-    InvalidArgumentError,
-    MissingSpecialTokenError,
-    UnknownTokenError,
-)
+from tokjax.errors import Hint, InvalidArgumentError, MissingSpecialTokenError, UnknownTokenError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -125,10 +121,9 @@ class Vocabulary:
     @cached_property
     def template_token_ids(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The ids that the template inserts before a single text, and those that it inserts after it."""
-        names = [piece.token for piece in self.template.single]
-        text = names.index(None)
         before, after = (
-            tuple(self.special[name] for name in some if name) for some in (names[:text], names[text + 1 :])
+            tuple(self.special[index.token] for index in places if index.token)
+            for places in self.template.around_text
         )
         return before, after
 
@@ -264,9 +259,11 @@ class Vocabulary:
         """The id of the token with this role; an error that names `purpose` where there is none."""
         id_ = self.get_role_id(role)
         if id_ is None:
+            names = f"one of its special tokens {list(self.special)}"
+            make = f"make it with {role}_token=NAME, {names}"
             raise MissingSpecialTokenError(
-                f"{purpose} needs the tokenizer's {role} token, and it declares none; "
-                f"make it with {role}_token=NAME, one of its special tokens {list(self.special)}"
+                f"{purpose} needs the tokenizer's {role} token, and it declares none",
+                hint=Hint(make, f"pass --eos-token NAME, {names}" if role == "eos" else make),
             )
         return id_
 

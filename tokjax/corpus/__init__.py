@@ -1,8 +1,7 @@
 """Reading of text: files, formats, documents, chunks, annotated text."""
 
-from tokjax.corpus.annotated_json import read_spacy
+from tokjax.corpus.annotated_text import AnnotatedText, read_conll, read_spacy
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries
-from tokjax.corpus.conll import AnnotatedText, read_conll
 from tokjax.corpus.files import TextFiles, text_files
 from tokjax.corpus.sources import read_documents
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 from tokjax._util.files import open_regular
 from tokjax._util.urls import fetched, is_url
-from tokjax.errors import InvalidArgumentError
+from tokjax.errors import Hint, InvalidArgumentError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -50,6 +50,8 @@ _LOAD_CALLS = {
     ".array_record": "the records that array_record.python.array_record_data_source gives, as texts",
 }
 _MAX_INSPECTED = 1000
+SAVE_TEXTS = "save its texts as JSON lines, CSV or Parquet"
+_TEXT_IN_MEMORY = Hint("for a text in memory pass [text]", "")
 
 
 @dataclass(frozen=True)
@@ -158,24 +160,24 @@ def is_file(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def describe_irregular_path(path: str | os.PathLike[str]) -> str | None:
-    """Returns why a path can't be opened as a regular file, for errors; `None` if it does not exist."""
+def describe_irregular_path(path: str | os.PathLike[str]) -> tuple[str, Hint | None] | None:
+    """Returns why a path can't be opened as a regular file, and a hint; `None` if it does not exist."""
     shown = repr(os.fspath(path)[:200])
     try:
         mode = Path(path).stat().st_mode
     except OSError as error:
         if error.errno == errno.ELOOP:
-            return f"source {shown} is a symbolic link that leads to itself"
+            return f"source {shown} is a symbolic link that leads to itself", None
         if error.errno == errno.EACCES:
-            return f"source {shown} can't be read: {error.strerror}"
-        return f"source {shown} is a symbolic link to nothing" if _is_link(path) else None
+            return f"source {shown} can't be read: {error.strerror}", None
+        return (f"source {shown} is a symbolic link to nothing", None) if _is_link(path) else None
     except ValueError:  # a NUL: a text
         return None
     if stat.S_ISDIR(mode):
-        return f"source {shown} is a directory"
-    return (
-        f"source {shown} is a pipe or a device, not a regular file, and can't be read twice; save it as a "
-        "file, or pass an iterable of texts"
+        return f"source {shown} is a directory", None
+    return f"source {shown} is a pipe or a device, not a regular file, and can't be read twice", Hint(
+        "save it as a file, or pass an iterable of texts",
+        "save it as a file, or pipe it to the command, with - in place of the file's name",
     )
 
 
@@ -197,7 +199,10 @@ def _check_suffix(path: Path) -> None:
         if suffix == ".arrow" and _starts_with(path, b"ARROW1"):  # the file format, not the stream format
             suffix = ".feather"
         loaded = _LOAD_CALLS[suffix].format(name=name)
-        raise InvalidArgumentError(f"{name!r} is not a text file, by its name; pass {loaded}")
+        raise InvalidArgumentError(
+            f"{name!r} is not a text file, by its name",
+            hint=Hint(f"pass {loaded}", f"{SAVE_TEXTS}, or, of token ids, run tokjax convert"),
+        )
 
 
 def _starts_with(path: Path, magic: bytes) -> bool:
@@ -209,29 +214,38 @@ def _find_matches(path: str | os.PathLike[str]) -> list[Path]:
     if is_file(path):
         return [Path(path)]
     pattern = os.fspath(path)
-    reason = describe_irregular_path(path)
-    if reason is not None:
+    irregular = describe_irregular_path(path)
+    if irregular is not None:
         directory = Path(path)
         files = sorted(filter(is_file, directory.glob("**/*.parquet")))
         if files:
             return files
-        raise InvalidArgumentError(reason + (_suggest_pattern(directory) if directory.is_dir() else ""))
+        reason, hint = irregular
+        if directory.is_dir():
+            contents, hint = _describe_directory(directory)
+            reason += contents
+        raise InvalidArgumentError(reason, hint=hint)
     shown = repr(pattern[:200])
     if not glob.has_magic(pattern):
-        raise InvalidArgumentError(f"source {shown} is not a file; for a text in memory pass [text]")
+        raise InvalidArgumentError(f"source {shown} is not a file", hint=_TEXT_IN_MEMORY)
     matches = [Path(match) for match in sorted(glob.glob(pattern, recursive=True)) if is_file(match)]  # noqa: PTH207 (an absolute pattern)
     if not matches:
-        raise InvalidArgumentError(f"source {shown} matches no file; for a text in memory pass [text]")
+        raise InvalidArgumentError(f"source {shown} matches no file", hint=_TEXT_IN_MEMORY)
     return matches
 
 
-def _suggest_pattern(directory: Path) -> str:
-    """How to name the files of a directory that holds no Parquet files."""
+def _describe_directory(directory: Path) -> tuple[str, Hint]:
+    """Returns what a directory without Parquet files holds, and how to name its files."""
     if (directory / "manifest.json").is_file():
-        return " with a manifest.json; a dataset of tokjax is read by open_dataset"
+        return " with a manifest.json", Hint(
+            "a dataset of tokjax is read by open_dataset", "if it is a dataset already, see tokjax stats"
+        )
     files = filter(Path.is_file, itertools.islice(directory.rglob("*"), _MAX_INSPECTED))
     suffixes = Counter("".join(path.suffixes[-2 if is_compressed(path) else -1 :]) for path in files)
     if ".arrow" in suffixes:
-        return f" of Arrow files; pass datasets.load_from_disk({str(directory)!r})['text']"
+        return " of Arrow files", Hint(
+            f"pass datasets.load_from_disk({str(directory)!r})['text']", SAVE_TEXTS
+        )
     common = next((suffix for suffix, _ in suffixes.most_common() if suffix), ".txt")
-    return f" without Parquet files; pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"
+    pattern = f"pass a pattern, such as {str(directory / '**' / f'*{common}')!r}"
+    return " without Parquet files", Hint(pattern, pattern)

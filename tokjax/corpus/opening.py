@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from tokjax._util.files import NotRegularFileError, open_regular
 from tokjax._util.urls import get_path_or_url
-from tokjax.corpus.files import COMPRESSED, describe_irregular_path, get_format, is_compressed
-from tokjax.errors import InvalidArgumentError, SourceError
+from tokjax.corpus.files import COMPRESSED, SAVE_TEXTS, describe_irregular_path, get_format, is_compressed
+from tokjax.errors import Hint, InvalidArgumentError, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,11 +28,19 @@ _MAGIC = (
     (b"BZh", "a bzip2 file; let its name end with .bz2"),
     (b"\xfd7zXZ\0", "an xz file; let its name end with .xz"),
     (b"PK\x03\x04", "a zip archive; unpack it"),
-    (b"PAR1", "a Parquet file; pass text_files(PATH, format='parquet')"),
-    (b"\x93NUMPY", "a NumPy array; for an array of token ids use convert_dataset"),
-    (b"ARROW1\0\0", "an Arrow file; load it with pandas.read_feather(PATH)"),
-    (b"\xff\xff\xff\xff", "an Arrow stream; load it with datasets.Dataset.from_file(PATH)"),
+    (b"PAR1", "a Parquet file"),
+    (b"\x93NUMPY", "a NumPy array"),
+    (b"ARROW1\0\0", "an Arrow file"),
+    (b"\xff\xff\xff\xff", "an Arrow stream"),
 )
+_HINTS = {
+    "a Parquet file": Hint("pass text_files(PATH, format='parquet')", "pass --format parquet"),
+    "a NumPy array": Hint(
+        "for an array of token ids use convert_dataset", "for an array of token ids run tokjax convert"
+    ),
+    "an Arrow file": Hint("load it with pandas.read_feather(PATH)", SAVE_TEXTS),
+    "an Arrow stream": Hint("load it with datasets.Dataset.from_file(PATH)", SAVE_TEXTS),
+}
 _BYTE_ORDER_MARKS = (  # (that of UTF-32 in little endian starts with that of UTF-16)
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
@@ -55,8 +63,11 @@ def open_source(path: Path) -> BinaryIO:
     try:
         return open_regular(path)
     except NotRegularFileError:
-        reason = describe_irregular_path(path) or f"{get_path_or_url(path)} is not a regular file"
-        raise InvalidArgumentError(reason) from None
+        reason, hint = describe_irregular_path(path) or (
+            f"{get_path_or_url(path)} is not a regular file",
+            None,
+        )
+        raise InvalidArgumentError(reason, hint=hint) from None
 
 
 @contextmanager
@@ -142,11 +153,11 @@ def check_is_text(head: bytes, name: str) -> None:
     else:
         found = f"(0x{head[at]:02x}) is not valid UTF-8"
     cause = next((cause for magic, cause in _MAGIC if head.startswith(magic)), None)
-    cause = cause or _suggest_conversion(head, name)
-    raise SourceError(
-        f"{name}: byte {at} {found}, and text is expected; the file is {cause or 'binary, it seems'}"
-        "; to encode its bytes as they are, pass [path.read_bytes()]"
-    )
+    cause = cause or _suggest_conversion(head, name) or "binary, it seems"
+    hint = Hint("to encode its bytes as they are, pass [path.read_bytes()]", "")
+    if cause in _HINTS:
+        hint = Hint(f"{_HINTS[cause].python}; {hint.python}", _HINTS[cause].shell)
+    raise SourceError(f"{name}: byte {at} {found}, and text is expected; the file is {cause}", hint=hint)
 
 
 def _suggest_conversion(head: bytes, name: str) -> str | None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
+from tokjax._util.imports import import_optional
 from tokjax._util.locks import ThreadLock
-from tokjax._util.optional_imports import import_optional
 from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
@@ -26,7 +26,7 @@ from tokjax.corpus.opening import (
     open_source,
     report_damage,
 )
-from tokjax.errors import SourceError
+from tokjax.errors import Hint, SourceError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -40,6 +40,7 @@ _log = logging.getLogger("tokjax")
 _PIECES_PER_BLOCK = 8
 _PARQUET_ROWS = 1024
 _STREAM_BLOCK = 1 << 22
+_NAME_THE_FIELD = Hint("pass text_files(PATH, field=NAME)", "pass --text-column NAME")
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +284,11 @@ def _get_record_text(line: bytes, field: str, where: str) -> str | None:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise SourceError(
-            f"{where}: not JSON: {error}; to read the file as plain text pass text_files(PATH, format='text')"
+            f"{where}: not JSON: {error}",
+            hint=Hint(
+                "to read the file as plain text pass text_files(PATH, format='text')",
+                "to read the file as plain text pass --format text",
+            ),
         ) from error
     if not isinstance(record, dict):
         raise SourceError(
@@ -291,8 +296,7 @@ def _get_record_text(line: bytes, field: str, where: str) -> str | None:
         )
     if field not in record:
         raise SourceError(
-            f"{where}: the record has no field {field!r}, it has {list(record)[:20]}; pass "
-            "text_files(PATH, field=NAME)"
+            f"{where}: the record has no field {field!r}, it has {list(record)[:20]}", hint=_NAME_THE_FIELD
         )
     text = record[field]
     if not isinstance(text, str | None):
@@ -363,7 +367,7 @@ def _check_column(path: Path, column: str, schema: Any, types: Any) -> None:
     if schema.names.count(column) != 1:
         many = "there are several columns" if column in schema.names else "there is no column"
         raise SourceError(
-            f"{get_path_or_url(path)}: {many} {column!r}, of {schema.names[:20]}; pass text_files(PATH, field=NAME)"
+            f"{get_path_or_url(path)}: {many} {column!r}, of {schema.names[:20]}", hint=_NAME_THE_FIELD
         )
     kind = schema.field(column).type
     kind = kind.value_type if types.is_dictionary(kind) else kind
@@ -399,9 +403,7 @@ def read_csv_column(stream: BinaryIO, column: str, delimiter: str, name: str) ->
         header = next(iter(_read_rows(reader, 1)), list[str]())
         if header.count(column) != 1:
             many = "there are several columns" if column in header else "there is no column"
-            raise SourceError(
-                f"{name}: {many} {column!r}, of {header[:20]}; pass text_files(PATH, field=NAME)"
-            )
+            raise SourceError(f"{name}: {many} {column!r}, of {header[:20]}", hint=_NAME_THE_FIELD)
         index, width = header.index(column), len(header)
         done = 0
         while rows := _read_rows(reader, _ROWS_PER_READ):

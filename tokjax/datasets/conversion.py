@@ -17,7 +17,7 @@ from tokjax._util.files import (
     write_atomically,
     write_files_atomically,
 )
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax._util.urls import reject_urls
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
@@ -33,7 +33,14 @@ from tokjax.datasets.writer import (
     make_plan,
     summarize_dataset,
 )
-from tokjax.errors import DatasetExistsError, DatasetMismatchError, InvalidArgumentError, SourceError
+from tokjax.errors import (
+    DatasetExistsError,
+    DatasetMismatchError,
+    Hint,
+    InvalidArgumentError,
+    SourceError,
+    make_overwrite_hint,
+)
 
 if TYPE_CHECKING:
     import os
@@ -159,7 +166,7 @@ def export_dataset(
     data, index = target.with_suffix(".bin"), target.with_suffix(".idx")
     for file in (data, index) if kind == "megatron" else (target,):
         if file.exists() and not overwrite:
-            raise DatasetExistsError(f"{file} exists; to replace it, pass overwrite=True")
+            raise DatasetExistsError(f"{file} exists", hint=make_overwrite_hint("replace it"))
     if kind == "megatron":
         dtype = np.dtype("<u2" if dataset.vocab_size <= 1 << 16 else "<i4")
         _check_megatron_lengths(dataset)
@@ -188,7 +195,8 @@ def _detect_format(path: Path, named: str | None) -> TokenFormat:
         about = (
             f"what {path.name!r} is can't be told by its name" if named is None else f"format is {named!r}"
         )
-        raise InvalidArgumentError(f"{about}; pass format, one of {get_args(TokenFormat)}")
+        formats = f"one of {get_args(TokenFormat)}"
+        raise InvalidArgumentError(about, hint=Hint(f"pass format, {formats}", f"pass --format, {formats}"))
     return kind  # type: ignore[return-value]
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers
+from tokjax._util.arrays import as_integers
 from tokjax._util.checks import check_int
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.datasets.dataset import Dataset

@@ -102,7 +102,9 @@ def encode_named(
             try:
                 encode([text])
             except DisallowedSpecialTokenError as error:
-                raise DisallowedSpecialTokenError(f"in {get_name(i)}, {error}") from None
+                raise DisallowedSpecialTokenError(
+                    f"in {get_name(i)}, {error.message}", hint=error.hint
+                ) from None
         raise
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokjax._util.files import compute_json_pieces_checksum, format_canonical_json, write_atomically
-from tokjax.errors import DatasetCorruptError, DatasetMismatchError
+from tokjax.errors import DatasetCorruptError, DatasetMismatchError, Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MANIFEST_FILE = "manifest.json"
 FORMAT = "tokjax-dataset"
 SCHEMA_VERSION = 3
+WRITE_AGAIN = Hint("write the dataset again", "write the dataset again")
+RUN_AGAIN = Hint("run write_dataset again", "run tokjax pack again")
+_UPDATE = Hint(*["a newer tokjax wrote it: update this one"] * 2)
 TOTALS = ("num_items", "num_documents", "num_bytes", "num_cut", "num_dropped")
 """What is counted in each shard, and in all of them."""
 
@@ -193,7 +196,7 @@ def unseal_contents(
     data: bytes,
     path: object,
     format_: str,
-    hint: str,
+    hint: Hint,
     parse: Callable[[bytes], dict[str, Any]] = json.loads,
 ) -> dict[str, Any]:
     """The fields of JSON of ours, but for those that say what it is.
@@ -216,24 +219,25 @@ def unseal_contents(
         named_format = contents.pop("format")
         version = contents.pop("schema_version") if named_format == format_ else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
+        raise DatasetCorruptError(f"{path} is damaged: {error!r}", hint=hint) from error
     if named_format != format_:
         raise DatasetMismatchError(f"{path} is of the format {named_format!r}, not {format_!r}")
     if version != SCHEMA_VERSION or not isinstance(version, int):
         newer = isinstance(version, int) and version > SCHEMA_VERSION
-        hint = "a newer tokjax wrote it: update this one" if newer else hint
+        hint = _UPDATE if newer else hint
         raise DatasetMismatchError(
             f"{path} is {named_format!r} version {version!r}; this tokjax reads {format_!r} version "
-            f"{SCHEMA_VERSION}; {hint}"
+            f"{SCHEMA_VERSION}",
+            hint=hint,
         )
     stored = contents.pop("checksum", None)
     try:
         actual = _compute_checksum({"format": named_format, "schema_version": version, **contents})
     except (TypeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error!r}; {hint}") from error
+        raise DatasetCorruptError(f"{path} is damaged: {error!r}", hint=hint) from error
     if stored != actual:
         raise DatasetCorruptError(
-            f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}; {hint}"
+            f"{path} was altered: it says checksum {stored!r}, its contents have {actual!r}", hint=hint
         )
     return contents
 

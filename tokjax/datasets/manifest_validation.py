@@ -13,6 +13,7 @@ from tokjax.datasets.manifest import (
     FORMAT,
     MANIFEST_FILE,
     TOTALS,
+    WRITE_AGAIN,
     Manifest,
     Plan,
     Shard,
@@ -21,7 +22,7 @@ from tokjax.datasets.manifest import (
     unseal_contents,
 )
 from tokjax.datasets.shard_table import ShardTable, parse_with_shards
-from tokjax.errors import DatasetCorruptError, DatasetIncompleteError
+from tokjax.errors import DatasetCorruptError, DatasetIncompleteError, Hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,7 +51,8 @@ def read_manifest_and_identity(directory: Path) -> tuple[Manifest, FileIdentity]
             identity, data = get_identity(file), file.read()
     except (FileNotFoundError, NotADirectoryError):
         raise DatasetIncompleteError(
-            f"{directory} is no dataset: it has no {MANIFEST_FILE}; make one with write_dataset"
+            f"{directory} is no dataset: it has no {MANIFEST_FILE}",
+            hint=Hint("make one with write_dataset", "make one with tokjax pack"),
         ) from None
     except NotRegularFileError:
         raise DatasetCorruptError(f"{path} is not a regular file; write the dataset again") from None
@@ -68,7 +70,7 @@ def parse_manifest(data: bytes, path: object) -> Manifest:
         DatasetMismatchError: it is of another format or version.
         DatasetCorruptError: it is damaged or altered.
     """
-    contents = unseal_contents(data, path, FORMAT, "write the dataset again", parse_with_shards)
+    contents = unseal_contents(data, path, FORMAT, WRITE_AGAIN, parse_with_shards)
     try:
         totals = {name: contents.pop(name) for name in TOTALS}
         plan = Plan(**contents.pop("plan"))

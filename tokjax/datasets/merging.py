@@ -27,6 +27,7 @@ from tokjax.errors import (
     DatasetCorruptError,
     DatasetIncompleteError,
     DatasetMismatchError,
+    Hint,
     InvalidArgumentError,
 )
 from tokjax.formats.tokjax_json import read_tokjax
@@ -43,6 +44,9 @@ if TYPE_CHECKING:
 
 
 _SHOWN_FILES = 5
+_WRITE_AGAIN = Hint(
+    "write_dataset(SOURCE, FIELD, PATH, overwrite=True)", "tokjax pack FILES --out PATH --overwrite"
+)
 _COPY_SIZE = 1 << 20
 
 
@@ -128,16 +132,19 @@ def rebuild_dataset(
     plan, source = manifest.plan, manifest.source
     if source is None or "files" not in source:
         raise DatasetIncompleteError(
-            f"{directory} was not made from files, so what it was made from is not known; call "
-            "write_dataset(SOURCE, FIELD, PATH, overwrite=True)"
+            f"{directory} was not made from files, so what it was made from is not known",
+            hint=Hint(f"call {_WRITE_AGAIN.python}", f"run {_WRITE_AGAIN.shell}"),
         )
     names = [name for name, _ in source["files"]]
     if not trust_source:
         more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
         raise InvalidArgumentError(
             f"{directory} would be rebuilt from the files that its manifest names: "
-            f"{', '.join(map(repr, names[:_SHOWN_FILES]))}{more}; to read them, pass trust_source=True, "
-            "and for other files call write_dataset(SOURCE, FIELD, PATH, overwrite=True)"
+            f"{', '.join(map(repr, names[:_SHOWN_FILES]))}{more}",
+            hint=Hint(
+                f"to read them, pass trust_source=True, and for other files call {_WRITE_AGAIN.python}",
+                f"to read them, pass --trust-source, and for other files run {_WRITE_AGAIN.shell}",
+            ),
         )
     chosen = tokenizer
     if tokenizer is None and manifest.tokenizer_file is not None:
@@ -146,8 +153,10 @@ def rebuild_dataset(
         files = text_files(names, field=source["field"], format=source["format"])
     except InvalidArgumentError as error:
         raise InvalidArgumentError(
-            f"{directory} was made from files that are not where they were; put them back, or call "
-            f"write_dataset(SOURCE, FIELD, PATH, overwrite=True) ({error})"
+            f"{directory} was made from files that are not where they were: {error.message}",
+            hint=Hint(
+                f"put them back, or call {_WRITE_AGAIN.python}", f"put them back, or run {_WRITE_AGAIN.shell}"
+            ),
         ) from error
     return write_dataset(
         files,

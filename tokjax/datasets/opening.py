@@ -18,10 +18,10 @@ from tokjax.datasets.fields import (
     PackedTokenField,
     RawTextField,
 )
-from tokjax.datasets.manifest import MANIFEST_FILE
+from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import read_manifest_and_identity
 from tokjax.datasets.remote import RemoteDirectory
-from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError
+from tokjax.errors import DatasetError, DatasetIncompleteError, DatasetMismatchError, Hint
 
 if TYPE_CHECKING:
     import os
@@ -94,7 +94,8 @@ def _open_stable(directory: Path, open_with: Callable[..., Dataset]) -> Dataset:
         before = _get_identity(directory)
         try:
             if not directory.exists():
-                raise DatasetIncompleteError(f"no dataset at {directory}: {_explain_missing(directory)}")
+                reason, hint = _explain_missing(directory)
+                raise DatasetIncompleteError(f"no dataset at {directory}: {reason}", hint=hint)
             manifest, identity = read_manifest_and_identity(directory)
             return open_with(manifest, manifest_identity=identity)
         except DatasetError:
@@ -140,13 +141,13 @@ def _open(
     return _KINDS.get(plan.type_id, TokenDataset)(directory, manifest, tokenizer, remote=remote, **options)
 
 
-def _explain_missing(directory: Path) -> str:
+def _explain_missing(directory: Path) -> tuple[str, Hint]:
     if get_replaced_path(directory).exists():
-        return (
-            f"its writer was killed while it replaced it; run write_dataset again, or rename "
-            f"{get_replaced_path(directory).name} to {directory.name} to have the former one back"
+        former = f"{get_replaced_path(directory).name} to {directory.name} to have the former one back"
+        return "its writer was killed while it replaced it", Hint(
+            f"{RUN_AGAIN.python}, or rename {former}", f"{RUN_AGAIN.shell}, or rename {former}"
         )
     if get_incomplete_path(directory).exists():
         left = get_incomplete_path(directory).name
-        return f"its writer did not finish (it left {left}); run write_dataset again"
-    return "nothing is there; make it with write_dataset"
+        return f"its writer did not finish (it left {left})", RUN_AGAIN
+    return "nothing is there", Hint("make it with write_dataset", "make it with tokjax pack")

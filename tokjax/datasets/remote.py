@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from tokjax._util.files import compute_file_sha256, compute_sha256
 from tokjax._util.locks import ThreadLock, lock_file
 from tokjax._util.urls import get_file_system, make_temporary_directory
-from tokjax.datasets.manifest import MANIFEST_FILE
+from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN
 from tokjax.datasets.manifest_validation import parse_manifest
 from tokjax.errors import DatasetCorruptError, DatasetExistsError, DatasetIncompleteError
 
@@ -127,8 +127,10 @@ class RemoteDirectory:
         data = self.read(MANIFEST_FILE)
         if data is None:
             existing = self.names()
-            why = "its writer did not finish; run write_dataset again" if existing else "nothing is there"
-            raise DatasetIncompleteError(f"no dataset at {self.url}: {why}")
+            why = "its writer did not finish" if existing else "nothing is there"
+            raise DatasetIncompleteError(
+                f"no dataset at {self.url}: {why}", hint=RUN_AGAIN if existing else None
+            )
         return parse_manifest(data, f"{self.url}/{MANIFEST_FILE}")
 
     @contextmanager

@@ -27,7 +27,14 @@ from tokjax.datasets.manifest import (
     unseal_contents,
 )
 from tokjax.datasets.manifest_validation import read_manifest
-from tokjax.errors import DatasetCorruptError, DatasetError, DatasetExistsError, DatasetMismatchError
+from tokjax.errors import (
+    DatasetCorruptError,
+    DatasetError,
+    DatasetExistsError,
+    DatasetMismatchError,
+    Hint,
+    make_overwrite_hint,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -89,7 +96,8 @@ def read_progress(directory: Path, location: object) -> Progress | None:
     Raises:
         DatasetCorruptError: the record is damaged or altered.
     """
-    path, hint = f"{location}/{PROGRESS_FILE}", f"to begin anew, pass overwrite=True, or delete {location}"
+    path = f"{location}/{PROGRESS_FILE}"
+    hint = make_overwrite_hint("begin anew", f", or delete {location}")
     try:
         *lines, _ = read_regular(directory / PROGRESS_FILE).split(b"\n")
         plan, *shards = (unseal_contents(line, path, _FORMAT, hint) for line in lines)
@@ -99,9 +107,9 @@ def read_progress(directory: Path, location: object) -> Progress | None:
     except DatasetCorruptError:
         raise
     except NotRegularFileError as error:
-        raise DatasetCorruptError(f"{path} is not a regular file; {hint}") from error
+        raise DatasetCorruptError(f"{path} is not a regular file", hint=hint) from error
     except (TypeError, KeyError, AttributeError, ValueError) as error:
-        raise DatasetCorruptError(f"{path} is damaged: {error}; {hint}") from error
+        raise DatasetCorruptError(f"{path} is damaged: {error}", hint=hint) from error
 
 
 def _encode_shard_line(shard: Shard) -> bytes:
@@ -112,7 +120,7 @@ def _encode_line(contents: dict[str, Any]) -> bytes:
     return json.dumps(seal_contents(_FORMAT, contents)).encode("ascii") + b"\n"
 
 
-_RESTART_HINT = "to begin anew, pass overwrite=True, or delete it"
+_RESTART_HINT = make_overwrite_hint("begin anew", ", or delete it")
 
 
 def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, location: object) -> Manifest:
@@ -120,15 +128,17 @@ def check_unchanged(load_manifest: Callable[[], Manifest], job: WriteJob, locati
     try:
         manifest = load_manifest()
     except DatasetError as error:
-        raise DatasetExistsError(f"{location} exists; to replace it, pass overwrite=True ({error})") from None
-    hint = "to replace it, pass overwrite=True"
+        raise DatasetExistsError(
+            f"{location} exists ({error.message})", hint=make_overwrite_hint("replace it")
+        ) from None
+    hint = make_overwrite_hint("replace it")
     _compare(job.plan, manifest.plan, f"{location} exists, and was written", hint)
     different = _find_first_difference(job, manifest.shards)
     if different is None and next(job.documents, None) is not None:
         different = "the source now has more documents"
     if different is not None:
         raise DatasetExistsError(
-            f"{location} exists, and was written from another source ({different}); {hint}"
+            f"{location} exists, and was written from another source ({different})", hint=hint
         )
     return manifest
 
@@ -173,7 +183,7 @@ def resume(
         return job, finished
     what = f"{location} was begun from another source ({different}); pass the same one"
     if not overwrite:
-        raise DatasetMismatchError(f"{what}; {_RESTART_HINT}")
+        raise DatasetMismatchError(what, hint=_RESTART_HINT)
     if restart is None:
         raise DatasetMismatchError(
             f"{what}, or one that can be read again: an iterator can't, and some of it is read already"
@@ -199,8 +209,8 @@ def check_files(directory: Path, finished: tuple[Shard, ...]) -> None:
         file = directory / name
         if not file.is_file() or compute_file_sha256(file) != record.sha256:
             raise DatasetMismatchError(
-                f"{file}, which a writer that was stopped had finished, was altered; to begin anew, pass "
-                f"overwrite=True, or delete {directory}"
+                f"{file}, which a writer that was stopped had finished, was altered",
+                hint=make_overwrite_hint("begin anew", f", or delete {directory}"),
             )
 
 
@@ -223,9 +233,9 @@ def _find_first_difference(job: WriteJob, shards: Sequence[Shard]) -> str | None
 
 
 def _compare(
-    plan: Plan, existing: Plan, what: str, hint: str, error: type[DatasetError] = DatasetExistsError
+    plan: Plan, existing: Plan, what: str, hint: Hint, error: type[DatasetError] = DatasetExistsError
 ) -> None:
     for name in Plan.__slots__:
         now, then = getattr(plan, name), getattr(existing, name)
         if now != then:
-            raise error(f"{what} with {name}={then!r}, not {now!r}; {hint}")
+            raise error(f"{what} with {name}={then!r}, not {now!r}", hint=hint)

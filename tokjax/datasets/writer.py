@@ -55,6 +55,7 @@ from tokjax.errors import (
     DatasetMismatchError,
     InvalidArgumentError,
     UnsupportedTokenizerError,
+    make_overwrite_hint,
 )
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, save_tokenizer
 
@@ -168,7 +169,7 @@ def write_dataset(
             Dataset(target, manifest).verify()
         except DatasetError as error:
             raise DatasetExistsError(
-                f"{target} is damaged; to write it again, pass overwrite=True ({error})"
+                f"{target} is damaged: {error.message}", hint=make_overwrite_hint("write it again")
             ) from error
         return summarize_dataset(manifest, target)
     with open_atomic_directory(target, DATASET, overwrite=overwrite) as directory:
@@ -249,8 +250,8 @@ def _check_remote_files(remote: RemoteDirectory, finished: tuple[Shard, ...]) ->
     for name, record in ((name, file) for shard in finished for name, file in shard.files.items()):
         if not remote.has(name, record):
             raise DatasetMismatchError(
-                f"{remote}/{name}, which a writer that was stopped had finished, is not there as it was; to "
-                "begin anew, pass overwrite=True"
+                f"{remote}/{name}, which a writer that was stopped had finished, is not there as it was",
+                hint=make_overwrite_hint("begin anew"),
             )
 
 

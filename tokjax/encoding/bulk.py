@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import numpy as np
 
 from tokjax._util.checks import reject_path, reject_tables
 from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import resolve_num_threads
+from tokjax.core.encode_options import CutOptions, EncodeOptions, TextOptions, accept_options
 from tokjax.corpus.files import TextFiles, get_source_files, text_files
 from tokjax.corpus.opening import check_are_text
 from tokjax.corpus.sources import read_documents
@@ -24,29 +25,19 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
     from tokjax.core.ragged import Ragged
     from tokjax.core.records import TokenizationBatch
-    from tokjax.core.template import Truncation
     from tokjax.core.utf8 import Text
 
 _BATCH_BYTES = 1 << 23
 
 
+@accept_options(EncodeOptions)
 def encode_to_array(
     tokenizer: Any,
     texts: Sequence[Text] | Sequence[Sequence[Text]],
     pairs: Sequence[Text] | Sequence[Sequence[Text]] | None = None,
-    *,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-    truncation: Truncation = "longest_first",
-    truncation_side: Literal["left", "right"] = "right",
-    is_pretokenized: bool = False,
-    assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
+    **options: Unpack[EncodeOptions],
 ) -> Ragged:
     """Encodes many texts to arrays of their ids alone: `encode_batch_result` without offsets and masks.
 
@@ -62,39 +53,21 @@ def encode_to_array(
     >>> ids.tolist(), row_splits.tolist()
     ([256, 256, 121], [0, 1, 1, 3])
     """
-    return encode_batch_result(
-        tokenizer,
-        texts,
-        pairs,
-        add_special_tokens=add_special_tokens,
-        max_length=max_length,
-        truncation=truncation,
-        truncation_side=truncation_side,
-        is_pretokenized=is_pretokenized,
-        return_offsets=False,
-        return_masks=False,
-        assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
-    ).ragged
+    batch = encode_batch_result(tokenizer, texts, pairs, return_offsets=False, return_masks=False, **options)
+    return batch.ragged
 
 
+@accept_options(CutOptions)
 def encode_files(
     tokenizer: Any,
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] | TextFiles,
     *,
     separator: str | None,
-    add_special_tokens: bool = True,
-    max_length: int | None = None,
-    truncation_side: Literal["left", "right"] = "right",
     return_offsets: bool = False,
     return_masks: bool = False,
     assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
     progress: bool = False,
+    **options: Unpack[CutOptions],
 ) -> Iterator[TokenizationBatch]:
     r"""Encode the documents of files, some 8 MB of text at a time.
 
@@ -105,16 +78,12 @@ def encode_files(
         paths: a file or a pattern of them, or several, read in this order; or `text_files(...)`.
         separator: what stands between documents, `"<|endoftext|>"` or `"\n"`, say; `None` if each file is
             one document. Empty documents are left out.
-        add_special_tokens: as in `encode_batch_result`, like all arguments from here to `threads`.
-        max_length: how many tokens a document has at most.
-        truncation_side: at which end a document is cut.
         return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
         return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
         assume_normalized: the documents are `tokenization_view`s already.
-        allowed_special: special tokens that are recognised in documents.
-        disallowed_special: special tokens that raise an error in documents.
-        threads: how many threads share the work.
         progress: show a progress bar on standard error.
+        **options: `add_special_tokens`, `max_length`, `truncation_side`, `allowed_special`,
+            `disallowed_special` and `threads`, as in `encode_batch_result`.
 
     Returns:
         An iterator of batches, whose rows are the documents in the order of the files.
@@ -123,22 +92,17 @@ def encode_files(
         InvalidArgumentError: an argument makes no sense, or a path is no file: at once.
     """
     check_separator(separator)
-    resolve_num_threads(threads)
+    resolve_num_threads(options.get("threads"))
     files = paths if isinstance(paths, TextFiles) else text_files(paths)
     check_are_text(files)
 
     encode = partial(
         encode_batch_result,
         tokenizer,
-        add_special_tokens=add_special_tokens,
-        max_length=max_length,
-        truncation_side=truncation_side,
         return_offsets=return_offsets,
         return_masks=return_masks,
         assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-        threads=threads,
+        **options,
     )
     encode([])  # (an error for options that make no sense)
 
@@ -154,43 +118,22 @@ def encode_files(
 
 
 @overload
-def count_tokens(
-    tokenizer: Any,
-    texts: str | bytes,
-    *,
-    add_special_tokens: bool = ...,
-    allowed_special: Special = ...,
-    disallowed_special: Special = ...,
-    threads: int | None = ...,
-) -> int: ...
+def count_tokens(tokenizer: Any, texts: str | bytes, **options: Unpack[TextOptions]) -> int: ...
 @overload
 def count_tokens(
-    tokenizer: Any,
-    texts: Iterable[Text],
-    *,
-    add_special_tokens: bool = ...,
-    allowed_special: Special = ...,
-    disallowed_special: Special = ...,
-    threads: int | None = ...,
+    tokenizer: Any, texts: Iterable[Text], **options: Unpack[TextOptions]
 ) -> NDArray[np.int64]: ...
+@accept_options(TextOptions)
 def count_tokens(
-    tokenizer: Any,
-    texts: str | bytes | Iterable[Text],
-    *,
-    add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
-    threads: int | None = None,
+    tokenizer: Any, texts: str | bytes | Iterable[Text], **options: Unpack[TextOptions]
 ) -> int | NDArray[np.int64]:
     """How many tokens texts have. The ids are not kept: an iterable of any size takes little memory.
 
     Args:
         tokenizer: any registered tokenizer.
         texts: one text, or an iterable of texts.
-        add_special_tokens: count the special tokens that `encode` inserts, such as BOS and EOS.
-        allowed_special: as in `encode_batch_result`.
-        disallowed_special: as in `encode_batch_result`.
-        threads: as in `encode_batch_result`.
+        **options: `add_special_tokens`, `allowed_special`, `disallowed_special` and `threads`, as in
+            `encode_batch_result`.
 
     Returns:
         A number for one text; for several, `int64` of shape `(texts,)`.
@@ -207,14 +150,9 @@ def count_tokens(
             f"texts must be str, bytes, or an iterable of them, not {type(texts).__name__}"
         )
     counts = [
-        encode_to_array(
-            tokenizer,
-            group,
-            add_special_tokens=add_special_tokens,
-            allowed_special=allowed_special,
-            disallowed_special=disallowed_special,
-            threads=threads,
-        ).lengths
+        encode_batch_result(
+            tokenizer, group, return_offsets=False, return_masks=False, **options
+        ).ragged.lengths
         for group in iter_text_groups([texts] if isinstance(texts, (str, bytes)) else texts)
     ]
     if isinstance(texts, (str, bytes)):

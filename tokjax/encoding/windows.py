@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import check_int
+from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.records import Windows
-from tokjax.core.template import TokenSlices, apply_template, check_capacity, compute_windows
-from tokjax.encoding.encoded_texts import compute_text_capacity, encode_without_template, resolve_template
+from tokjax.core.template import TokenSlices, check_capacity, compute_text_capacity, compute_windows
+from tokjax.encoding.encode import encode_without_template, resolve_template
 from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -17,10 +18,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
 
 
+@accept_options(SpecialOptions)
 def encode_windows(
     tokenizer: Any,
     texts: Sequence[Text] | Sequence[Sequence[Text]],
@@ -34,9 +35,8 @@ def encode_windows(
     return_offsets: bool = True,
     return_masks: bool = True,
     assume_normalized: bool = False,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
     threads: int | None = None,
+    **special: Unpack[SpecialOptions],
 ) -> Windows:
     """Encode texts that may be longer than a model takes, in windows that overlap.
 
@@ -52,9 +52,8 @@ def encode_windows(
         return_offsets: give `offsets`, `word_ids` and `sequence_ids`.
         return_masks: give `attention_mask`, `special_tokens_mask` and `token_type_ids`.
         assume_normalized: the texts are `tokenization_view`s already.
-        allowed_special: special tokens that are recognised in the text.
-        disallowed_special: special tokens that raise an error in the text.
         threads: how many threads share the work.
+        **special: `allowed_special` and `disallowed_special`.
 
     Raises:
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
@@ -81,9 +80,8 @@ def encode_windows(
         return_offsets=return_offsets,
         return_masks=return_masks,
         assume_normalized=assume_normalized,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
         threads=threads,
+        **special,
     )
     capacity = compute_text_capacity(check_int("max_length", max_length, minimum=1), pieces)
     windowed = 0 if pairs is None or truncation == "only_first" else 1
@@ -100,8 +98,7 @@ def encode_windows(
         else TokenSlices(rows[windows.rows], np.zeros_like(windows.starts), lengths[windows.rows])
         for i, (rows, lengths) in enumerate(zip(encoded.rows, encoded.lengths, strict=True))
     ]
-    batch = encoded.replace_rows(apply_template(encoded.batch.ragged, parts, pieces))
-    return Windows(batch, windows.rows)
+    return Windows(encoded.replace_rows(parts, pieces), windows.rows)
 
 
 def _check_stride(stride: int, capacities: NDArray[np.int64]) -> None:

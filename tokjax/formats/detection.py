@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 from tokjax._util.files import open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.formats.clip_merges import is_clip_header
-from tokjax.formats.tiktoken_json import describe_json_ranks
-from tokjax.formats.tiktoken_ranks import is_rank_file
+from tokjax.formats.clip_files import is_clip_header
+from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file
 from tokjax.formats.tokenizer_files import BYTE_ORDER_MARK, as_path, check_is_file, read_json_object
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
 

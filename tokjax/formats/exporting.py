@@ -13,9 +13,8 @@ from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
-from tokjax.formats.huggingface.export import as_huggingface
-from tokjax.formats.huggingface.vocabulary_parsing import get_literal_tokens
-from tokjax.formats.merges_from_ranks import iter_merges
+from tokjax.formats.huggingface.definition import get_literal_tokens
+from tokjax.formats.huggingface.export import as_huggingface, iter_merges
 from tokjax.formats.tokenizer_files import CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE

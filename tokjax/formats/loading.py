@@ -1,58 +1,119 @@
-"""One door to tokenizers in files of every format."""
+"""Loading of tokenizer files of every format."""
 
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+import numpy as np
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.formats.clip_merges import read_clip
+from tokjax.formats.clip_files import read_clip
 from tokjax.formats.detection import FORMATS, DetectedTokenizer, Format, detect_tokenizer_files
 from tokjax.formats.gpt2_files import read_gpt2
 from tokjax.formats.huggingface.tokenizer_json import read_huggingface
-from tokjax.formats.tiktoken_ranks import read_tiktoken
+from tokjax.formats.tiktoken_files import read_tiktoken
 from tokjax.formats.tokenizer_files import as_path, read_companion_config
 from tokjax.formats.tokjax_json import read_tokjax
-from tokjax.formats.wordpiece_vocab import read_wordpiece
+from tokjax.formats.wordpiece_files import read_wordpiece
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.wordpiece import wordpiece
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Mapping
-    from typing import Literal
+    from collections.abc import Callable, Sequence
+    from typing import Literal, Unpack
 
     from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
     from tokjax.models.base import SegmentModel
+    from tokjax.models.byte_bpe import Normalizer
+
+
+class LoadOptions(TypedDict, total=False):
+    """Options of `load_tokenizer`; each format has some of them.
+
+    Attributes:
+        bos_token: which special token begins a text.
+        eos_token: which special token ends a text.
+        pad_token: which special token pads a batch.
+        unk_token: which special token stands for the unknown.
+        mask_token: as in `wordpiece`.
+        special_tokens: the special tokens: name to id for `"tiktoken"`, names for other formats.
+        encoding: the name of a published encoding of tiktoken.
+        pattern: how text is split, as in `byte_level_bpe`.
+        normalizer: as in `byte_level_bpe`.
+        add_prefix_space: whether a space is put before text that does not begin with one.
+        lowercase: as in `wordpiece`; `None` for what the files say.
+        strip_accents: as in `wordpiece`.
+        clean_text: as in `wordpiece`.
+        handle_chinese_chars: as in `wordpiece`.
+        continuing_prefix: as in `wordpiece`.
+        max_word_characters: as in `wordpiece`.
+        cleanup: as in `wordpiece`.
+    """
+
+    bos_token: str | None
+    eos_token: str | None
+    pad_token: str | None
+    unk_token: str | None
+    mask_token: str | None
+    special_tokens: Mapping[str, int] | Sequence[str] | None
+    encoding: str | None
+    pattern: str | None
+    normalizer: Normalizer | Literal["auto"] | None
+    add_prefix_space: bool
+    lowercase: bool | None
+    strip_accents: bool | None
+    clean_text: bool
+    handle_chinese_chars: bool | None
+    continuing_prefix: str
+    max_word_characters: int
+    cleanup: bool
 
 
 def load_tokenizer(
     path: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     format: Format | Literal["auto"] = "auto",  # noqa: A002 (the word for it)
-    **options: Any,
+    **options: Unpack[LoadOptions],
 ) -> SegmentModel | HuggingFaceTokenizer:
-    """Read a tokenizer from a file, a directory or a pair of files.
+    """Loads a tokenizer from a file, a directory or a pair of files.
 
-    | format | files | read by |
-    |---|---|---|
-    | `"tokjax"` | `tokenizer.tokjax.json`, also of a training bundle | `read_tokjax` |
-    | `"huggingface"` | `tokenizer.json` | `read_huggingface` |
-    | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` | `read_gpt2` |
-    | `"sentencepiece"` | a `.model` | `read_sentencepiece` |
-    | `"tiktoken"` | a file of ranks, `tekken.json`, `claude.json` | `read_tiktoken` |
-    | `"wordpiece"` | `vocab.txt` | `read_wordpiece` |
-    | `"clip"` | `bpe_simple_vocab_16e6.txt.gz` | `read_clip` |
+    | format | files |
+    |---|---|
+    | `"tokjax"` | `tokenizer.tokjax.json`, also of a training bundle |
+    | `"huggingface"` | `tokenizer.json` |
+    | `"gpt2"` | `vocab.json` and `merges.txt`, or `encoder.json` and `vocab.bpe` |
+    | `"sentencepiece"` | a `.model` |
+    | `"tiktoken"` | a file of ranks, `tekken.json`, `claude.json` |
+    | `"wordpiece"` | `vocab.txt` |
+    | `"clip"` | `bpe_simple_vocab_16e6.txt.gz` |
 
     Which special tokens begin, end and pad texts is taken from the `tokenizer_config.json` and the
-    `special_tokens_map.json` beside a file, where the format does not say.
+    `special_tokens_map.json` beside a file, where the format does not say. The options `bos_token`,
+    `eos_token` and `pad_token` replace that in every format except `"tokjax"`, which has no options.
+
+    - `"huggingface"` also has `unk_token`. A byte-level BPE with a published split pattern, a BPE with byte
+      fallback, a WordPiece as BERT's and a word-level tokenizer become built-in types with the same ids.
+      Other definitions run on the `tokenizers` library (the extra `tokjax[huggingface]`), which is logged.
+      Truncation and padding of the file are not applied.
+    - `"gpt2"` also has `unk_token`, `pattern`, `special_tokens` (names; by default those with a role in the
+      files beside it, and `<|endoftext|>`), `normalizer` and `add_prefix_space`.
+    - `"sentencepiece"`: a role of `"auto"` is the model's own token.
+    - `"tiktoken"` also has `encoding`, `pattern`, `special_tokens` (name to id) and `normalizer`. A file of
+      ranks has neither a split pattern nor special tokens. They are those of the published encoding that the
+      file is named after (`cl100k_base.tiktoken`), or of `encoding`, or `pattern` and `special_tokens`.
+      `tekken.json` and `claude.json` have both.
+    - `"wordpiece"` also has the options of `wordpiece`. Without a `tokenizer_config.json`, `lowercase` is
+      needed if there are tokens in upper case.
+    - `"clip"`: texts are normalized to NFC and lower case, without ftfy. It runs on the `tokenizers` library.
 
     Files from untrusted sources are read within `tokjax.limits`, which bound their time and memory.
 
     Args:
         path: the file; a directory, of which `detect_tokenizer_files` says what is taken; or a pair of files.
         format: one of those above, or `"auto"` for what `detect_tokenizer_files` finds.
-        **options: those of the format's reader: `pattern` and `special_tokens` of ranks, `lowercase` of a
-            `vocab.txt`, `eos_token` of most.
+        **options: options of the format, as `LoadOptions` describes them.
 
     Raises:
         FileNotFoundError: there is no such path.
@@ -66,7 +127,8 @@ def load_tokenizer(
     found = detect_tokenizer_files(path) if format == "auto" else _resolve_format(path, format)
     reader = _READERS[found.format]
     _check_options(reader, options, found)
-    return reader(*found.files, **options)
+    tokenizer: SegmentModel | HuggingFaceTokenizer = reader(*found.files, **options)
+    return tokenizer
 
 
 def read_sentencepiece(
@@ -99,6 +161,22 @@ def read_sentencepiece(
     return sentencepiece(source, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
 
 
+_TEXT = ((str, type(None)), "a string or None")
+_SWITCH = ((bool, np.bool_), "True or False")
+_OPTIONAL_SWITCH = ((*_SWITCH[0], type(None)), "True, False or None")
+_SPECIAL_TOKENS = ((Mapping, type(None)), "a dict of names and ids, or None")
+_SPECIAL_NAMES = ((Iterable, type(None)), "a list of names")
+_TYPES: Mapping[str, tuple[tuple[type, ...], str]] = {
+    "add_prefix_space": _SWITCH,
+    "lowercase": _OPTIONAL_SWITCH,
+    "strip_accents": _OPTIONAL_SWITCH,
+    "clean_text": _SWITCH,
+    "handle_chinese_chars": _OPTIONAL_SWITCH,
+    "cleanup": _SWITCH,
+    "continuing_prefix": ((str,), "a string"),
+    "max_word_characters": ((int, np.integer), "an integer"),
+}
+"""Types of options, and their names in errors; other options are strings or None."""
 _READERS: Mapping[Format, Callable[..., SegmentModel | HuggingFaceTokenizer]] = {
     "tokjax": read_tokjax,
     "huggingface": read_huggingface,
@@ -139,3 +217,11 @@ def _check_options(reader: Callable[..., Any], options: Mapping[str, Any], found
             f"the format {found.format!r} ({found.reason}) has no option {unknown[0]!r}; it has "
             f"{', '.join(sorted(allowed)) or 'none'}"
         )
+    for name, value in options.items():
+        types, expected = (
+            (_SPECIAL_TOKENS if found.format == "tiktoken" else _SPECIAL_NAMES)
+            if name == "special_tokens"
+            else _TYPES.get(name, _TEXT)
+        )
+        if not isinstance(value, types) or (name == "special_tokens" and isinstance(value, str)):
+            raise InvalidArgumentError(f"{name} must be {expected}, not {value!r:.80}")

@@ -137,7 +137,7 @@ def parse_tokjax(data: bytes, source: str) -> SegmentModel | HuggingFaceTokenize
         source: the name of the file in errors.
 
     Raises:
-        TokenizerFormatError: as in `read_tokjax`.
+        TokenizerFormatError: the file is of another format or version, damaged, or altered.
     """
     contents = _parse_object(data, source)
     if contents.get("format") != FORMAT:

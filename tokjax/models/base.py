@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from tokjax.models.assembly import (
     compute_concatenated_sources,
     compute_sources_from_spans,
 )
-from tokjax.models.method_hints import MethodHints
+from tokjax.models.tokenizer_record import TokenizerRecord
 from tokjax.pretokenize.special_tokens import (
     move_white_space,
     reject_special_in_texts,
@@ -42,15 +42,15 @@ if TYPE_CHECKING:
 
     from tokjax.bpe.chunks import Segments
     from tokjax.bpe.encoded_segments import EncodedSegments
+    from tokjax.core.encode_options import SpecialOptions
     from tokjax.core.protocol import Special
     from tokjax.core.records import OffsetsReference
-    from tokjax.core.template import TemplatePiece
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.models.assembly import AssembledRows
 
 
-class SegmentModel(MethodHints, ABC):
+class SegmentModel(TokenizerRecord, ABC):
     """A tokenizer that says what becomes of ordinary text.
 
     A type that inherits from it has `get_vocabulary`, `encode_texts` and all that follows from them.
@@ -62,7 +62,6 @@ class SegmentModel(MethodHints, ABC):
     """
 
     model: ClassVar[str]
-    vocabulary: Vocabulary
 
     @property
     def normalization(self) -> str | None:
@@ -131,9 +130,8 @@ def split_rows(
     texts: Sequence[Text],
     *,
     add_special_tokens: bool,
-    assume_normalized: bool,
-    allowed_special: Special,
-    disallowed_special: Special,
+    assume_normalized: bool = False,
+    **special: Unpack[SpecialOptions],
 ) -> SplitRows:
     """The segments of ordinary text of all rows, and the tokens between and around them.
 
@@ -141,7 +139,7 @@ def split_rows(
         DisallowedSpecialTokenError: a text holds a special token that is disallowed.
     """
     table = tokenizer.vocabulary
-    allowed, disallowed = resolve_special(table.special_names, allowed_special, disallowed_special)
+    allowed, disallowed = resolve_special(table.special_names, **special)
     normalizes = tokenizer.offsets_reference == "tokenizer_normalized_text" and not assume_normalized
     segments = as_segments(texts)
     reject_special_in_texts(segments.texts, disallowed)
@@ -187,11 +185,6 @@ def _get_split_tokens(vocabulary: Vocabulary, allowed: frozenset[str]) -> frozen
         if allowed == vocabulary.special_names
         else allowed | vocabulary.added_names
     )
-
-
-@protocol.get_vocabulary.register(SegmentModel)
-def _get_vocabulary(tokenizer: SegmentModel) -> Vocabulary:
-    return tokenizer.vocabulary
 
 
 @protocol.encode_texts.register(SegmentModel)
@@ -244,7 +237,6 @@ def encode_ids(
         tokenizer,
         [text],
         add_special_tokens=add_special_tokens,
-        assume_normalized=False,
         allowed_special=allowed_special,
         disallowed_special=disallowed_special,
     )
@@ -328,22 +320,20 @@ def _compute_mask_columns(
         special_tokens_mask[assembled.ids == unknown] = 1
     return {
         "special_tokens_mask": special_tokens_mask,
-        "token_type_ids": _compute_type_ids(vocabulary.template.single, rows, assembled),
+        "token_type_ids": _compute_type_ids(vocabulary.template, rows, assembled),
     }
 
 
-def _compute_type_ids(
-    single: tuple[TemplatePiece, ...], rows: RowLayout, assembled: AssembledRows
-) -> NDArray[np.int32]:
+def _compute_type_ids(template: Template, rows: RowLayout, assembled: AssembledRows) -> NDArray[np.int32]:
     """Those of texts, and of what the template has around them."""
-    text = next(i for i, piece in enumerate(single) if piece.text is not None)
-    token_type_ids = np.full(len(assembled.ids), single[text].type_id, np.int32)
-    types = np.array([piece.type_id for piece in single], np.int32)
-    if len(assembled.inserted) and types.any():
+    before, after = template.around_text
+    type_id = template.single[len(before)].type_id
+    token_type_ids = np.full(len(assembled.ids), type_id, np.int32)
+    if len(assembled.inserted) and any(piece.type_id for piece in template.single):
         num_rows = len(rows.found_per_row)
-        before, after = np.split(assembled.inserted, [num_rows * text])
-        token_type_ids[before] = np.tile(types[:text], num_rows)
-        token_type_ids[after] = np.tile(types[text + 1 :], num_rows)
+        inserted = np.split(assembled.inserted, [num_rows * len(before)])
+        for positions, places in zip(inserted, (before, after), strict=True):
+            token_type_ids[positions] = np.tile([piece.type_id for piece in places], num_rows)
     return token_type_ids
 
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax.bpe import array_engine
 from tokjax.bpe.merge_rules import (
     MergeRules,
@@ -62,7 +61,7 @@ _DEFAULTS: dict[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ByteLevelBPE(SegmentModel):
     """A byte-level BPE tokenizer. Make one with `byte_level_bpe`; use it through the generic functions.
 
@@ -154,26 +153,15 @@ class ByteLevelBPE(SegmentModel):
     def _special_beginnings(self) -> tuple[str, ...]:
         return find_shared_prefixes(self.vocabulary.split_token_names)
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        behaviour = to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
-        return compute_json_checksum(behaviour)
+    def _described(self) -> Any:
+        return to_json(self) | {"pattern": make_pattern_splitter(self.pattern).expression}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the tokenizer, not its caches."""
-        return ByteLevelBPE, tuple(getattr(self, column.name) for column in fields(self))
-
-    def __repr__(self) -> str:
-        """The size, the pattern and the special tokens."""
+    def _shown(self) -> dict[str, Any]:
         options = {name: getattr(self, name) for name in ("normalizer", "add_prefix_space", "trim_offsets")}
-        shown_options = "".join(f"{name}={value!r}, " for name, value in options.items() if value)
-        merges = (
-            "" if self.merges is None else f"merges={len(self.merges)}, ignore_merges={self.ignore_merges}, "
-        )
-        return (
-            f"ByteLevelBPE(vocab_size={self.vocabulary.size}, pattern={self.pattern!r}, {shown_options}{merges}"
-            f"special_tokens={self.vocabulary.special_repr})"
-        )
+        shown = {"pattern": self.pattern} | {name: value for name, value in options.items() if value}
+        if self.merges is not None:
+            shown |= {"merges": len(self.merges), "ignore_merges": self.ignore_merges}
+        return shown
 
 
 def byte_level_bpe(
@@ -310,7 +298,7 @@ def make_byte_level_bpe(
     if normalizer not in ("auto", "nfc", None):
         raise InvalidArgumentError(f"normalizer must be 'auto', 'nfc' or None, not {normalizer!r}")
     if trim_offsets not in TRIM_OFFSETS_VALUES:
-        raise InvalidArgumentError(f"trim must be 'all', 'but_first' or None, not {trim_offsets!r}")
+        raise InvalidArgumentError(f"trim_offsets must be 'all', 'but_first' or None, not {trim_offsets!r}")
     for name, value in (("ignore_merges", ignore_merges), ("add_prefix_space", add_prefix_space)):
         if value not in (None, True, False) or (name == "add_prefix_space" and not isinstance(value, bool)):
             raise InvalidArgumentError(f"{name} must be True or False, not {value!r}")
@@ -334,11 +322,6 @@ def make_byte_level_bpe(
 
 def _as_ids(vocabulary: Vocabulary, pair: tuple[bytes, bytes]) -> list[int]:
     return [vocabulary.ordinary[part] for part in pair]
-
-
-@protocol.fingerprint.register
-def _fingerprint(tokenizer: ByteLevelBPE) -> str:
-    return tokenizer._fingerprint
 
 
 @protocol.normalize.register(ByteLevelBPE)

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.bpe.pre_tokenizers import flag_word_beginnings
-from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.core.vocabulary import Vocabulary, make_vocabulary, vocabulary_from_json, vocabulary_to_json
@@ -62,13 +60,8 @@ class ByteTokenizer(SegmentModel):
     def _first_id(self) -> int:
         return self.vocabulary.ordinary[b"\0"]
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        return compute_json_checksum(to_json(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickles the vocabulary, not the cached properties."""
-        return ByteTokenizer, (self.vocabulary,)
+    def _described(self) -> Any:
+        return to_json(self)
 
 
 def byte_level(
@@ -123,8 +116,3 @@ def from_json(described: Mapping[str, Any]) -> ByteTokenizer:
             raise InvalidArgumentError(f"first_id must be an integer, not {first!r}")
         ordinary = {bytes([i]): first + i for i in range(256)}
         return ByteTokenizer(vocabulary_from_json(ordinary, described))
-
-
-@protocol.fingerprint.register(ByteTokenizer)
-def _fingerprint(tokenizer: ByteTokenizer) -> str:
-    return tokenizer._fingerprint

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.bpe.pre_tokenizers import flag_word_beginnings
-from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters, to_utf8
 from tokjax.errors import InvalidArgumentError
@@ -31,7 +29,7 @@ _SPACES = np.array(list(map(ord, " \t\n\r")), np.uint32)
 _OPTIONAL_TOKENS = ("[PAD]",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CharTokenizer(SegmentModel):
     """A tokenizer of characters. Make one with `char_level`; use it through the generic functions.
 
@@ -84,19 +82,8 @@ class CharTokenizer(SegmentModel):
     def _characters(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        return compute_json_checksum(to_json(self))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the tokenizer, not its caches."""
-        return CharTokenizer, (self.vocabulary,)
-
-    def __repr__(self) -> str:
-        """The size and the special tokens."""
-        return (
-            f"CharTokenizer(vocab_size={self.vocabulary.size}, special_tokens={self.vocabulary.special_repr})"
-        )
+    def _described(self) -> Any:
+        return to_json(self)
 
 
 def char_level(
@@ -162,8 +149,3 @@ def _make_char_level(vocabulary: Vocabulary) -> CharTokenizer:
 def _compute_spans(text: bytes) -> NDArray[np.int64]:
     starts = find_character_starts(text)
     return np.stack([starts[:-1], starts[1:]], axis=1)
-
-
-@protocol.fingerprint.register(CharTokenizer)
-def _fingerprint(tokenizer: CharTokenizer) -> str:
-    return tokenizer._fingerprint

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.encoded_segments import EncodedSegments
 from tokjax.core import protocol
 from tokjax.core.ragged import make_row_splits
@@ -81,9 +80,13 @@ class CallableTokenizer(SegmentModel):
     def _token_ids(self) -> dict[str, int]:
         return {token.decode("utf-8"): id_ for token, id_ in self.vocabulary.ordinary.items()}
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the tokenizer, not its caches."""
-        return CallableTokenizer, (self.vocabulary, self.split, self.name)
+    def _described(self) -> Any:
+        if not self.name:
+            raise InvalidArgumentError(
+                f"the function {self.split!r} has no name of its own, so a fingerprint can't tell it from "
+                "others; pass from_callable(..., name=NAME)"
+            )
+        return [self.model, self.name, word_vocabulary_to_json(self.vocabulary)]
 
 
 def from_callable(
@@ -156,18 +159,6 @@ def _find_span(word: Any, text: str, done: int) -> tuple[int, int]:
     if isinstance(word, Sequence) and len(word) == 2 and all(isinstance(bound, int) for bound in word):
         return word[0], word[1]
     return -1, -1
-
-
-@protocol.fingerprint.register(CallableTokenizer)
-def _fingerprint(tokenizer: CallableTokenizer) -> str:
-    if not tokenizer.name:
-        raise InvalidArgumentError(
-            f"the function {tokenizer.split!r} has no name of its own, so a fingerprint can't tell it from "
-            "others; pass from_callable(..., name=NAME)"
-        )
-    return compute_json_checksum(
-        [tokenizer.model, tokenizer.name, word_vocabulary_to_json(tokenizer.vocabulary)]
-    )
 
 
 @protocol.decode_bytes.register(CallableTokenizer)

@@ -73,7 +73,7 @@ def as_format_errors(where: str = "") -> Iterator[None]:
     except TokenizerFormatError as error:
         if str(error).startswith(begins):
             raise
-        raise TokenizerFormatError(f"{begins}{error}") from error
+        raise TokenizerFormatError(f"{begins}{error.message}", hint=error.hint) from error
     except KeyError as error:
         raise TokenizerFormatError(f"{begins}the field {error} is missing") from error
     except (TypeError, ValueError, AttributeError, MissingSpecialTokenError) as error:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax.bpe.array_engine import FEW_CHARACTERS, ArrayEngine
 from tokjax.bpe.encoded_segments import Corrections
 from tokjax.bpe.merge_rules import parse_merge_pairs
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 PrefixSpace = Literal["always", "missing", "first"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MetaspaceBPE(SegmentModel):
     """A BPE tokenizer of pieces, as of Llama 2, Mistral and Gemma. Make one with `metaspace_bpe`.
 
@@ -156,20 +155,11 @@ class MetaspaceBPE(SegmentModel):
         begins: NDArray[np.bool_] = data.take(np.cumsum(lengths) - lengths) == ord(" ")
         return begins & (lengths > 0)
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        return compute_json_checksum(to_json(self))
+    def _described(self) -> Any:
+        return to_json(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the tokenizer, not its caches."""
-        return MetaspaceBPE, tuple(getattr(self, column.name) for column in fields(self))
-
-    def __repr__(self) -> str:
-        """The size, the options and the special tokens."""
-        return (
-            f"MetaspaceBPE(vocab_size={self.vocabulary.size}, add_prefix_space={self.add_prefix_space!r}, "
-            f"split_words={self.split_words}, special_tokens={self.vocabulary.special_repr})"
-        )
+    def _shown(self) -> dict[str, Any]:
+        return {"add_prefix_space": self.add_prefix_space, "split_words": self.split_words}
 
 
 def metaspace_bpe(
@@ -310,11 +300,6 @@ def _add_metaspace_corrections(
         for i in np.flatnonzero(counts).tolist():
             lengths[first + i] = int(of_ids[i] + more * counts[i])
     return Corrections(*np.array(sorted(lengths.items()), np.int64).reshape(-1, 2).T)
-
-
-@protocol.fingerprint.register
-def _fingerprint(tokenizer: MetaspaceBPE) -> str:
-    return tokenizer._fingerprint
 
 
 @protocol.encode.register(MetaspaceBPE)

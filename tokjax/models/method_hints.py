@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, NoReturn
 
 from tokjax.errors import UnsupportedTokenizerError
@@ -57,9 +58,33 @@ _FUNCTIONS = {
 }
 
 
-def advise(name: str) -> str:
-    """The end of the error for a name that `tokjax` lacks: the function to use, or nothing."""
-    return f"; use {_FUNCTIONS[name]}" if name in _FUNCTIONS else ""
+_NAMESPACES = (
+    "align",
+    "corpus",
+    "datasets",
+    "errors",
+    "formats",
+    "masks",
+    "models",
+    "objectives",
+    "offsets",
+    "packing",
+    "pipelines",
+    "quick",
+    "reports",
+    "testing",
+    "trainer",
+)
+
+
+def suggest_function(name: str) -> str:
+    """Returns the end of the error for a name that `tokjax` lacks: the name to use instead, or an empty string."""
+    if name in _FUNCTIONS:
+        return f"; use {_FUNCTIONS[name]}"
+    for namespace in _NAMESPACES:
+        if name in importlib.import_module(f"tokjax.{namespace}").__all__:
+            return f"; use tokjax.{namespace}.{name}"
+    return ""
 
 
 class MethodHints:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax._util.limits import no_limits
 from tokjax._util.threads import map_in_threads
 from tokjax.bpe.encoded_segments import EncodedSegments
@@ -58,7 +57,7 @@ _GROUP_BYTES = 1 << 18
 _ROLE_ARGUMENTS: dict[str, Role] = {"bos_token": "bos", "eos_token": "eos", "pad_token": "pad"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SentencePieceTokenizer(SegmentModel):
     """A SentencePiece model. Make one with `sentencepiece`; use it through the generic functions.
 
@@ -182,21 +181,15 @@ class SentencePieceTokenizer(SegmentModel):
     def _is_byte(self) -> NDArray[np.bool_]:
         return np.array(self.processor.is_byte(list(range(self.vocabulary.size))), bool)
 
-    @cached_property
-    def _fingerprint(self) -> str:
-        digest = hashlib.sha256(self.model_proto).hexdigest()
-        return compute_json_checksum([self.model, digest, _describe_roles(self)])
+    def _described(self) -> Any:
+        return [self.model, hashlib.sha256(self.model_proto).hexdigest(), _describe_roles(self)]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the model, not what was made of it."""
         return _unpickle, (self.model_proto, _describe_roles(self))
 
-    def __repr__(self) -> str:
-        """The size, how it splits and normalises, and the special tokens."""
-        return (
-            f"SentencePieceTokenizer(vocab_size={self.vocabulary.size}, model_type={self.model_type!r}, "
-            f"normalization={self.normalization!r}, special_tokens={self.vocabulary.special_repr})"
-        )
+    def _shown(self) -> dict[str, Any]:
+        return {"model_type": self.model_type, "normalization": self.normalization}
 
 
 def sentencepiece(
@@ -331,11 +324,6 @@ def _concatenate_segments(parts: list[EncodedSegments]) -> EncodedSegments:
     if not begins:
         return EncodedSegments(ids, splits, None)
     return EncodedSegments(ids, splits, np.concatenate(begins), np.concatenate(spans))
-
-
-@protocol.fingerprint.register
-def _fingerprint(tokenizer: SentencePieceTokenizer) -> str:
-    return tokenizer._fingerprint
 
 
 @protocol.decode_bytes.register(SentencePieceTokenizer)

@@ -7,13 +7,15 @@ import math
 import secrets
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import check_float, check_int
 from tokjax._util.locks import ThreadLock
+from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.utf8 import from_characters, to_utf8
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.base import SplitRows, make_batch, split_rows
@@ -23,7 +25,6 @@ from tokjax.models.sentencepiece_files import iter_fields
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tokjax.core.protocol import Special
     from tokjax.core.records import TokenizationBatch, TokenizationResult
     from tokjax.core.utf8 import Text
 
@@ -31,6 +32,7 @@ _MAX_NBEST = 512
 _sampling_lock = ThreadLock()
 
 
+@accept_options(SpecialOptions)
 def sample_encode(
     tokenizer: SentencePieceTokenizer,
     text: Text,
@@ -39,8 +41,7 @@ def sample_encode(
     seed: int,
     nbest_size: int = -1,
     add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
+    **special: Unpack[SpecialOptions],
 ) -> TokenizationResult:
     """Encode a text in one of the ways that are possible, chosen by chance.
 
@@ -57,8 +58,7 @@ def sample_encode(
         nbest_size: choose among so many of the likeliest ways, from 2 to 512; -1 for all. BPE models don't
             look at it.
         add_special_tokens: as in `encode_batch_result`.
-        allowed_special: as in `encode_batch_result`.
-        disallowed_special: as in `encode_batch_result`.
+        **special: `allowed_special` and `disallowed_special`, as in `encode_batch_result`.
 
     Raises:
         InvalidArgumentError: an option makes no sense, or the model is of another type.
@@ -74,7 +74,7 @@ def sample_encode(
     if check_int("nbest_size", nbest_size) != -1 and not 2 <= nbest_size <= _MAX_NBEST:
         raise InvalidArgumentError(f"nbest_size must be -1, or from 2 to {_MAX_NBEST}, not {nbest_size}")
 
-    split = _split(tokenizer, [text], add_special_tokens, allowed_special, disallowed_special)
+    split = split_rows(tokenizer, [text], add_special_tokens=add_special_tokens, **special)
     texts = _get_texts(split)
 
     def draw() -> list[bytes]:
@@ -94,14 +94,14 @@ def sample_encode(
     return _make_batch(tokenizer, split, _run_in_thread(draw, seed) if any(texts) else draw())[0]
 
 
+@accept_options(SpecialOptions)
 def nbest_encode(
     tokenizer: SentencePieceTokenizer,
     text: Text,
     nbest_size: int,
     *,
     add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
+    **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
     """Encode a text in the likeliest ways, the best one first.
 
@@ -110,8 +110,7 @@ def nbest_encode(
         text: `str` or `bytes`.
         nbest_size: how many ways, from 1 to 512. There are fewer results where a text has fewer.
         add_special_tokens: as in `encode_batch_result`.
-        allowed_special: as in `encode_batch_result`.
-        disallowed_special: as in `encode_batch_result`.
+        **special: `allowed_special` and `disallowed_special`, as in `encode_batch_result`.
 
     Raises:
         InvalidArgumentError: an option makes no sense, or the model is of another type.
@@ -120,14 +119,15 @@ def nbest_encode(
     _check_type(tokenizer, ("unigram",), "nbest_encode")
     if not 1 <= check_int("nbest_size", nbest_size) <= _MAX_NBEST:
         raise InvalidArgumentError(f"nbest_size must be from 1 to {_MAX_NBEST}, not {nbest_size}")
-    options = add_special_tokens, allowed_special, disallowed_special
+    split = partial(split_rows, tokenizer, add_special_tokens=add_special_tokens, **special)
     ranked: list[tuple[float, list[bytes]]] = [(0.0, [])]
-    for stretch in _get_texts(_split(tokenizer, [text], *options)):
+    for stretch in _get_texts(split([text])):
         segmentations = _rank_segmentations(tokenizer, stretch, nbest_size)
         both = ((score + more, [*done, way]) for score, done in ranked for more, way in segmentations)
         ranked = heapq.nlargest(nbest_size, both, key=itemgetter(0))
-    split = _split(tokenizer, [text] * len(ranked), *options)
-    return _make_batch(tokenizer, split, [way for _, segmentations in ranked for way in segmentations])
+    return _make_batch(
+        tokenizer, split([text] * len(ranked)), [way for _, segmentations in ranked for way in segmentations]
+    )
 
 
 def _rank_segmentations(
@@ -164,23 +164,6 @@ def _check_type(tokenizer: SentencePieceTokenizer, types: tuple[str, ...], funct
             f"{function} needs a model of type {' or '.join(types)}, and this one is of type "
             f"{tokenizer.model_type}; use encode_result, which splits a text in the one way that it has"
         )
-
-
-def _split(
-    tokenizer: SentencePieceTokenizer,
-    texts: list[Text],
-    add_special_tokens: bool,
-    allowed_special: Special,
-    disallowed_special: Special,
-) -> SplitRows:
-    return split_rows(
-        tokenizer,
-        texts,
-        add_special_tokens=add_special_tokens,
-        assume_normalized=False,
-        allowed_special=allowed_special,
-        disallowed_special=disallowed_special,
-    )
 
 
 def _get_texts(split: SplitRows) -> list[bytes]:

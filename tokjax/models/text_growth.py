@@ -6,7 +6,7 @@ import unicodedata
 
 from tokjax._util.limits import exceeds_limit
 from tokjax.errors import TokenizerFormatError
-from tokjax.pretokenize.bert_characters import CHINESE, load_code_point_flags
+from tokjax.pretokenize.unicode_classes import CHINESE, load_code_point_flags
 
 
 def check_charsmap(charsmap: bytes) -> None:

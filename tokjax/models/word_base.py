@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum
 from tokjax.core import protocol
 from tokjax.core.vocabulary import (
     ROLES,
@@ -58,10 +57,6 @@ class WordModel(SegmentModel):
     def _max_characters(self) -> int | None:
         """Longer words are unknown."""
 
-    @abstractmethod
-    def _describe(self) -> dict[str, Any]:
-        """What defines the tokenizer, as plain JSON values."""
-
     def encode_segments(
         self, segments: Segments, threads: int = 1, *, sources: bool = True
     ) -> EncodedSegments:
@@ -83,10 +78,6 @@ class WordModel(SegmentModel):
         nbytes = self.vocabulary.byte_lengths
         lengths = TokenLengths(nbytes, nbytes - len((prefix or "").encode("utf-8")), unknown)
         return WordEngine(self._splitter, words, WordMatcher(first, rest, unknown, maximum), lengths)
-
-    @cached_property
-    def _fingerprint(self) -> str:
-        return compute_json_checksum(self._describe())
 
     def _clean_up(self, form: bytes) -> bytes:
         """What a text shows of a token, where it is not the token as it is."""
@@ -196,11 +187,6 @@ def word_vocabulary_from_json(described: Mapping[str, Any]) -> Vocabulary:
     if len(ordinary) != len(described["tokens"]):
         raise TokenizerFormatError("a token stands twice in 'tokens'")
     return vocabulary_from_json(ordinary, described)
-
-
-@protocol.fingerprint.register(WordModel)
-def _fingerprint(tokenizer: WordModel) -> str:
-    return tokenizer._fingerprint
 
 
 @protocol.normalize.register(WordModel)

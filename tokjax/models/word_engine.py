@@ -1,10 +1,12 @@
 """Words to ids by a vocabulary of words and of their parts, with the bytes that each id stands for.
 
-Each different word is matched once: words are their own keys of a table of arrays, as in `_engine.py`.
+Each different word is matched once: words are their own keys of a table of arrays, as in
+`bpe/array_engine.py`.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,8 +22,7 @@ from tokjax.bpe.chunks import (
     group_segments,
     split_at_whitespace,
 )
-from tokjax.bpe.encoded_segments import EncodedSegments
-from tokjax.bpe.growable_array import GrowableArray
+from tokjax.bpe.encoded_segments import EncodedChunk, EncodedSegments, join_chunks
 from tokjax.bpe.pretoken_cache import PretokenCache, PretokenIds
 from tokjax.core.ragged import make_row_splits
 from tokjax.core.utf8 import find_character_starts, from_characters, to_characters
@@ -109,24 +110,6 @@ class TokenLengths(NamedTuple):
         return spans
 
 
-class _EncodedChunk(NamedTuple):
-    """A chunk's ids.
-
-    Attributes:
-        pieces: what is in the chunk.
-        ids: those of its words.
-        splits: how many ids there are up to the end of each piece, `int64`, shape `(pieces,)`.
-        spans: the bytes of each id in its piece, `(n, 2)`; `None` if that was not asked for.
-        last_nbytes: how many bytes the last piece has.
-    """
-
-    pieces: Pieces
-    ids: PretokenIds
-    splits: NDArray[np.int64]
-    spans: NDArray[np.int64] | None
-    last_nbytes: int
-
-
 class WordEngine:
     """Looks up all words of a chunk at once, and matches those that it has not seen.
 
@@ -156,43 +139,25 @@ class WordEngine:
             threads: how many share the work.
             sources: whether to tell which ids begin a word, and of which bytes each is.
         """
-        total = sum(map(len, segments.texts)) + len(segments.texts)
+        total = segments.num_characters
         if not segments.texts or total <= FEW_CHARACTERS:
             return self._encode_with_loop(segments, sources=sources)
-        ids, begins, spans = GrowableArray(np.int32), GrowableArray(np.bool_), GrowableArray(np.int64)
-        splits, done, before = [np.zeros(1, np.int64)], 0, 0
-
-        def encode(pieces: Pieces) -> _EncodedChunk:
-            return self._encode_chunk(pieces, sources=sources)
-
-        for chunk in map_in_threads(
+        encode = partial(self._encode_chunk, sources=sources)
+        chunks = map_in_threads(
             encode, group_segments(segments, CHUNK_CHARACTERS, find_split_before_space), threads
-        ):
-            done += sum(map(len, chunk.pieces.texts)) + len(chunk.pieces.texts)
-            splits.append(chunk.splits[chunk.pieces.ends_segment] + len(ids))
-            ids.append(chunk.ids.ids, done / total)
-            if chunk.spans is not None:
-                chunk.spans[: chunk.splits[0]] += before
-                begins.append(chunk.ids.begins_word, done / total)
-                spans.append(chunk.spans.reshape(-1), done / total)
-            goes_on = before if len(chunk.splits) == 1 else 0
-            before = 0 if chunk.pieces.ends_segment[-1] else goes_on + chunk.last_nbytes
-        all_splits = np.concatenate(splits)
-        if not sources:
-            return EncodedSegments(ids.finish(), all_splits, None)
-        return EncodedSegments(ids.finish(), all_splits, begins.finish(), spans.finish().reshape(-1, 2))
+        )
+        return join_chunks(chunks, total, begins_word=sources)
 
-    def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> _EncodedChunk:
+    def _encode_chunk(self, pieces: Pieces, *, sources: bool) -> EncodedChunk:
         words, stops, ends = split_at_whitespace(pieces, self._splitter)
         (found,) = self._cache.insert([self._cache.find(words)])
         ids = self._cache.get_ids(found)
-        splits = np.append(0, ids.ends).take(stops)
         piece_starts = np.append(0, ends[:-1] + 1)
         spans = None
         if sources:
             starts = words.starts - np.repeat(piece_starts, np.diff(stops, prepend=0))
             spans = self._lengths.compute_spans(ids, starts, words.lengths)
-        return _EncodedChunk(pieces, ids, splits, spans, int(ends[-1] - piece_starts[-1]))
+        return EncodedChunk(pieces, stops, ids, spans, int(ends[-1] - piece_starts[-1]))
 
     def _encode_with_loop(self, segments: Segments, *, sources: bool) -> EncodedSegments:
         """The same by a loop over words, each of them matched when it is first seen."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _OPTIONAL_TOKENS = ("[PAD]",)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WordLevelTokenizer(WordModel):
     """A word-level tokenizer. Make one with `word_level`; use it through the generic functions.
 
@@ -69,17 +69,8 @@ class WordLevelTokenizer(WordModel):
     def _describe(self) -> dict[str, Any]:
         return to_json(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the tokenizer, not its caches."""
-        return WordLevelTokenizer, (self.vocabulary, self.splitter, self.lowercase)
-
-    def __repr__(self) -> str:
-        """The size, how texts are split, and the special tokens."""
-        lowercase = ", lowercase=True" if self.lowercase else ""
-        return (
-            f"WordLevelTokenizer(vocab_size={self.vocabulary.size}, splitter={self.splitter!r}{lowercase}, "
-            f"special_tokens={self.vocabulary.special_repr})"
-        )
+    def _shown(self) -> dict[str, Any]:
+        return {"splitter": self.splitter} | ({"lowercase": True} if self.lowercase else {})
 
 
 def word_level(

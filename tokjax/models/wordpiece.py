@@ -28,7 +28,7 @@ _NO_SPACE_BEFORE = (b".", b"?", b"!", b",", b"n't", b"'m", b"'s", b"'ve", b"'re"
 """What the decoder of the library `tokenizers` puts no blank before, where it cleans up."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class WordPieceTokenizer(WordModel):
     """A WordPiece tokenizer. Make one with `wordpiece`; use it through the generic functions.
 
@@ -79,16 +79,8 @@ class WordPieceTokenizer(WordModel):
     def _describe(self) -> dict[str, Any]:
         return to_json(self)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle what defines the tokenizer, not its caches."""
-        return WordPieceTokenizer, tuple(getattr(self, each.name) for each in fields(self))
-
-    def __repr__(self) -> str:
-        """The size, what is done to texts, and the special tokens."""
-        return (
-            f"WordPieceTokenizer(vocab_size={self.vocabulary.size}, normalizer={self.normalizer}, "
-            f"special_tokens={self.vocabulary.special_repr})"
-        )
+    def _shown(self) -> dict[str, Any]:
+        return {"normalizer": self.normalizer}
 
 
 def wordpiece(

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from tokjax.errors import InvalidArgumentError
-from tokjax.pretokenize.bert_characters import (
+from tokjax.pretokenize.unicode_classes import (
     ACCENT,
     CHINESE,
     DROPPED,

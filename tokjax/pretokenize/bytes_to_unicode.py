@@ -15,14 +15,16 @@ _OTHERS = tuple(byte for byte in range(256) if byte not in _PRINTABLE)
 _CHARACTERS = {byte: chr(byte) for byte in _PRINTABLE} | {
     byte: chr(256 + i) for i, byte in enumerate(_OTHERS)
 }
+BYTES = tuple(_CHARACTERS)
+"""All bytes in the order in which GPT-2 and CLIP number them: first the printable ones."""
 ALPHABET = tuple(_CHARACTERS.values())
-"""The characters in the order in which GPT-2 and CLIP number them: first those that stand for themselves."""
+"""The characters that stand for `BYTES`, in the same order."""
 _NO_BYTE = "\uffff"
 _BYTES = dict.fromkeys(range(256), _NO_BYTE)
 _BYTES |= {ord(character): chr(byte) for byte, character in _CHARACTERS.items()}
 _NOT_A_BYTE, _SEPARATOR = 256, "\ud800"
 _BYTE_OF_CODE = np.full(max(_BYTES) + 2, _NOT_A_BYTE, np.uint16)
-_BYTE_OF_CODE[[ord(character) for character in _CHARACTERS.values()]] = list(_CHARACTERS)
+_BYTE_OF_CODE[[ord(character) for character in ALPHABET]] = BYTES
 
 
 def map_bytes_to_unicode(token: bytes) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, overload
 
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.utf8 import is_encodable
-from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
+from tokjax.errors import DisallowedSpecialTokenError, Hint, InvalidArgumentError, TokenizerFormatError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,23 +50,25 @@ def check_special_names(special_tokens: Sequence[str], what: str = "special_toke
 
 
 def resolve_special(
-    names: Iterable[str], allowed: Special, disallowed: Special
+    names: Iterable[str], allowed_special: Special = (), disallowed_special: Special = "all"
 ) -> tuple[frozenset[str], frozenset[str]]:
     """The special tokens to recognise, and those to refuse.
 
     Args:
         names: the tokenizer's special tokens.
-        allowed: names to recognise, or `"all"`.
-        disallowed: names to refuse, or `"all"` for every one that is not allowed.
+        allowed_special: names to recognise, or `"all"`.
+        disallowed_special: names to refuse, or `"all"` for every one that is not allowed.
 
     Raises:
         InvalidArgumentError: a bare string other than `"all"`, or a name that is no special token.
     """
     available = frozenset(names)  # (no copy of a frozenset)
-    chosen = available if allowed == "all" else _check_names("allowed_special", allowed, available)
-    if disallowed == "all":
+    chosen = (
+        available if allowed_special == "all" else _check_names("allowed_special", allowed_special, available)
+    )
+    if disallowed_special == "all":
         return chosen, available - chosen if chosen else available
-    return chosen, _check_names("disallowed_special", disallowed, available)
+    return chosen, _check_names("disallowed_special", disallowed_special, available)
 
 
 def reject_special(text: str, disallowed: frozenset[str], what: str = "the text") -> None:
@@ -77,9 +79,13 @@ def reject_special(text: str, disallowed: frozenset[str], what: str = "the text"
     if found:
         name = found.group()
         raise DisallowedSpecialTokenError(
-            f"{what} holds the special token {name!r} at character {found.start()}, which is not allowed. "
-            f"To recognise it, have it in allowed_special, as in allowed_special={{{name!r}}} (or pass "
-            f"'all'); to encode it as ordinary text, pass disallowed_special=()"
+            f"{what} holds the special token {name!r} at character {found.start()}, which is not allowed",
+            hint=Hint(
+                f"to recognise it, have it in allowed_special, as in allowed_special={{{name!r}}} (or pass "
+                "'all'); to encode it as ordinary text, pass disallowed_special=()",
+                "to recognise it, pass --special recognise; "
+                "to encode it as ordinary text, pass --special text",
+            ),
         )
 
 

@@ -14,13 +14,14 @@ import numpy as np
 
 from tokjax.core.ragged import concatenate_ranges
 from tokjax.core.utf8 import decode_characters_at
-from tokjax.pretokenize.bert_characters import PUNCTUATION, load_code_point_flags
 from tokjax.pretokenize.unicode_classes import (
     ASCII_SPACE,
     CODE_POINTS,
     NEWLINE,
+    PUNCTUATION,
     SPACE,
     load_code_point_classes,
+    load_code_point_flags,
 )
 
 if TYPE_CHECKING:

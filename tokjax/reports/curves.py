@@ -26,7 +26,7 @@ from tokjax.reports.vocabulary_report import (
     name_tokenizers,
 )
 from tokjax.trainer.counting import count_pretokens
-from tokjax.trainer.pretoken_counter import CountedPretokens
+from tokjax.trainer.pretoken_counts import CountedPretokens
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

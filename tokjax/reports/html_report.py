@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax._util.display import make_visible
 from tokjax._util.files import write_atomically
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError
 from tokjax.reports.metrics import (
     TEXT_METRICS,

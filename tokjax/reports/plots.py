@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax.reports.metrics import compute_length_bins, format_number, make_printable, sections
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
-from tokjax.trainer.pretoken_counter import PretokenCounter
-from tokjax.trainer.pretoken_counts import PretokenCounts, pretoken_counts
+from tokjax.trainer.pretoken_counts import PretokenCounter, PretokenCounts, pretoken_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

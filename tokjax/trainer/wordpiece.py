@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tokjax._util.checks import check_int
 from tokjax._util.progress import show_progress_bar
 from tokjax.core.utf8 import is_encodable
@@ -14,9 +16,10 @@ from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError
 from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
-from tokjax.trainer.likelihood_merging import merge_likely
+from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
+from tokjax.trainer.bpe.linked_symbols import Symbols
 from tokjax.trainer.records import Trained, is_exhausted
-from tokjax.trainer.word_counts import (
+from tokjax.trainer.word_level import (
     check_roles,
     compute_stats,
     count_normalized_words,
@@ -72,16 +75,12 @@ def train_wordpiece(
     eos_token: str | None = "[SEP]",
     pad_token: str | None = "[PAD]",
 ) -> TrainedWordPiece:
-    """Train a WordPiece tokenizer.
+    """Trains a WordPiece tokenizer as Hugging Face's `WordPieceTrainer` does: BPE of characters.
 
-    Words are split into characters, and then the pair of neighbouring tokens is merged, again and again,
-    that makes the text likeliest: that of the highest `count(ab) / (count(a) * count(b))`. Of equal scores
-    the more frequent pair is merged, and of those the one whose tokens come first, by code points. The
-    result depends on the text alone, not on `workers`.
-
-    The rarer two symbols are, the likelier the pair that they always make: a low `min_frequency` spends much
-    of the vocabulary on rare words. (Of 20 MB of English web text, 30,000 tokens hold 1.7 bytes each on
-    average with a `min_frequency` of 2, and 3.9 with one of 20.)
+    Words are split into characters, those inside a word after `continuing_prefix`. Then the most frequent
+    pair of neighbouring tokens is merged, again and again; of equally frequent pairs, the one with the lower
+    ids. Ids are those of the special tokens, then the alphabet by code point, then the alphabet after the
+    prefix, then the merges in order. The result depends on the text alone, not on `workers`.
 
     Args:
         source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
@@ -115,7 +114,7 @@ def train_wordpiece(
 
     >>> trained = train_wordpiece(["low lower lowest"], vocab_size=20, progress=False)
     >>> [token.decode() for token in trained.vocab.values()][5:]
-    ['e', 'l', 'o', 'r', 's', 't', 'w', '##e', '##o', '##r', '##s', '##t', '##w', '##ow', 'low']
+    ['e', 'l', 'o', 'r', 's', 't', 'w', '##e', '##o', '##r', '##s', '##t', '##w', 'lo', 'low']
     """
     roles: Mapping[Role, str | None]
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
@@ -135,7 +134,9 @@ def train_wordpiece(
     counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
     words = count_normalized_words(counts, normalizer, "bert")
     training_words = _select_training_words(words, limit_alphabet, initial_alphabet)
-    first = _build_initial_tokens(training_words, continuing_prefix)
+    first = [
+        form for form in _build_initial_tokens(training_words, continuing_prefix) if form not in special_ids
+    ]
     budget = vocab_size - len(special) - len(first)
     if budget < 0:
         raise InvalidArgumentError(
@@ -145,18 +146,21 @@ def train_wordpiece(
         )
     counted = time.perf_counter()
     with show_progress_bar("merging", budget, unit="tokens", enabled=progress) as advance:
-        merged = merge_likely(
-            training_words.words,
-            first,
+        forms = [*special, *first]
+        merged = train_merges(
+            _symbols_of(
+                training_words.words, {form: id_ for id_, form in enumerate(forms)}, continuing_prefix
+            ),
             num_tokens=budget,
-            prefix=continuing_prefix,
-            min_frequency=min_frequency,
+            rules=TrainingRules(len(forms), min_frequency, "huggingface", max_token_length=None),
             advance=advance,
-            format_dropped_note=special_ids,
+            alphabet=Alphabet(
+                {id_: form.encode("utf-8") for id_, form in enumerate(forms)},
+                continuing_prefix.encode("utf-8"),
+            ),
         )
     seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
-    tokens = [token for token in (*first, *merged) if token not in special_ids]
-    ordinary = {token.encode("utf-8"): len(special) + i for i, token in enumerate(tokens)}
+    ordinary = {token: id_ for id_, token in merged.token.items() if id_ >= len(special)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     missing = f"pair left that stands {min_frequency} or more times"
     exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
@@ -224,6 +228,29 @@ def _build_initial_tokens(training_words: _TrainingWords, prefix: str) -> list[s
     inside = {character for word in training_words.words for character in word[1:]}
     tokens = [*sorted(training_words.alphabet), *(prefix + character for character in sorted(inside))]
     return list(dict.fromkeys(tokens))
+
+
+def _symbols_of(words: Mapping[str, int], id_of: Mapping[str, int], prefix: str) -> Symbols:
+    """Returns words in the ids of their characters, the first one without the prefix."""
+    lengths = np.fromiter(map(len, words), np.int64, len(words))
+    counts = np.fromiter(words.values(), np.int64, len(words))
+    is_first = np.zeros(lengths.sum(), bool)
+    is_first[np.cumsum(lengths) - lengths] = True
+    codes = np.frombuffer("".join(words).encode("utf-32-le"), "<u4")
+    different, which = np.unique(codes, return_inverse=True)
+    characters = [chr(code) for code in different.tolist()]
+    first, inside = (
+        np.array([id_of.get(before + character, -1) for character in characters], np.int32)
+        for before in ("", prefix)
+    )
+    ids = np.where(is_first, first.take(which), inside.take(which))
+    is_long = lengths > 1
+    return Symbols(
+        ids[np.repeat(is_long, lengths)],
+        lengths[is_long],
+        counts[is_long],
+        int(counts[~is_long].sum()),
+    )
 
 
 def _check_options(

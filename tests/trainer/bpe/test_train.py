@@ -18,8 +18,7 @@ from tests.support.text_strategies import hard_texts
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
 from tokjax.trainer.bpe import batched_merging, pair_table
-from tokjax.trainer.pretoken_counter import CountedPretokens
-from tokjax.trainer.pretoken_counts import pretoken_counts
+from tokjax.trainer.pretoken_counts import CountedPretokens, pretoken_counts
 
 
 def train(source, vocab_size, **options):

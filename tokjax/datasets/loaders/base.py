@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Self
 
+    from tokjax.datasets.loaders.item_order import ItemOrder
+
 
 STATE_VERSION = 3
 _READ_VERSIONS = (2, STATE_VERSION)  # version 2 held the options as they are, as version 3 does integers
@@ -134,6 +136,7 @@ class Loader(ABC, Generic[Source, Batch]):
 
     _dataset_type: ClassVar[type[Dataset]] = Dataset
     _rows_option: ClassVar[str] = "batch_size"
+    _order: ItemOrder
 
     def __init__(self, datasets: Source | Sequence[Source], seed: int) -> None:
         received: Any = datasets if isinstance(datasets, (list, tuple)) else [datasets]
@@ -175,9 +178,9 @@ class Loader(ABC, Generic[Source, Batch]):
         """The batch of a step, counted from 0 through all epochs; a pure function of seed and step."""
 
     @property
-    @abstractmethod
     def steps_per_epoch(self) -> int | None:
         """Batches an epoch; `None` for a mixture, which has no end."""
+        return self._order.steps_per_epoch
 
     @property
     @abstractmethod

@@ -127,11 +127,6 @@ class _LengthBucketedLoader(Loader[TokenDataset, PaddedBatch]):
     def _compute_rows(self, length: int, size: int) -> int:
         """How many rows a batch of a length has, where there are so many documents of it."""
 
-    @property
-    def steps_per_epoch(self) -> int | None:
-        """Batches an epoch; `None` for a mixture, which has no end."""
-        return self._order.steps_per_epoch
-
     def batch_at(self, step: int) -> PaddedBatch:
         """The batch of a step, counted from 0 through all epochs; a pure function of seed and step.
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
 
 
 _FILLS = (0, 0, 0, 0, -1)
@@ -117,11 +117,6 @@ class PackedTokenLoader(Loader[PackedDataset, "PackedBlocks | TokenChunks"]):
             weights=self._weights,
         )
         self._first_documents = make_row_splits(each.num_documents for each in self.datasets)
-
-    @property
-    def steps_per_epoch(self) -> int | None:
-        """Batches an epoch; `None` for a mixture, which has no end."""
-        return self._order.steps_per_epoch
 
     @property
     def batch_rows(self) -> int:

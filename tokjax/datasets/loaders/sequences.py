@@ -110,11 +110,6 @@ class SequenceLoader(Loader[SequenceDataset, PaddedBatch]):
         )
 
     @property
-    def steps_per_epoch(self) -> int | None:
-        """Batches an epoch; `None` for a mixture, which has no end."""
-        return self._order.steps_per_epoch
-
-    @property
     def batch_rows(self) -> int:
         """Of how many rows the processes take equal parts."""
         return self.batch_size

@@ -9,7 +9,6 @@ import numpy as np
 from tokjax._util.checks import check_int
 from tokjax.core import protocol
 from tokjax.encoding.chat.chat_template import ChatTemplate, RenderedTemplate, compile_template
-from tokjax.encoding.chat.literal_special_tokens import encode_with_hidden
 from tokjax.encoding.chat.messages import (
     HiddenTokens,
     add_reasoning_aliases,
@@ -17,6 +16,7 @@ from tokjax.encoding.chat.messages import (
     collect_strings,
     copy_json,
     copy_messages,
+    encode_with_hidden,
     hide_special_tokens,
     neutralize,
 )

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
-from tokjax._util.files import compute_json_checksum
-from tokjax._util.optional_imports import import_optional
+from tokjax._util.imports import import_optional
 from tokjax.core import protocol
+from tokjax.core.encode_options import SpecialOptions, accept_options
 from tokjax.core.ragged import Ragged, make_row_splits
 from tokjax.core.records import ResultMetadata, TokenizationBatch, make_batch_without_copy
 from tokjax.core.utf8 import find_character_starts, to_characters, to_utf8
@@ -24,6 +25,7 @@ from tokjax.core.vocabulary import ROLES, AddedToken, make_vocabulary
 from tokjax.errors import DisallowedSpecialTokenError, InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.huggingface.definition import (
     RequiresLibraryError,
+    check_growth,
     decode_byte_level_forms,
     encode_forms,
     get_steps,
@@ -32,8 +34,6 @@ from tokjax.formats.huggingface.definition import (
     merge_added_tokens,
     parse_template,
 )
-from tokjax.formats.huggingface.growth_bounds import check_growth
-from tokjax.formats.huggingface.library_errors import check_merges, check_pieces, raise_as
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
     as_format_errors,
@@ -41,7 +41,7 @@ from tokjax.models.format_errors import (
     check_vocab_size,
     check_work_per_position,
 )
-from tokjax.models.method_hints import MethodHints
+from tokjax.models.tokenizer_record import TokenizerRecord
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,
@@ -51,20 +51,68 @@ from tokjax.pretokenize.special_tokens import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Mapping, Sequence
+    from collections.abc import Container, Iterator, Mapping, Sequence
 
     from numpy.typing import ArrayLike, NDArray
 
-    from tokjax.core.protocol import Special
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Role, Vocabulary
+    from tokjax.errors import TokjaxError
+
+
+@contextmanager
+def raise_as(kind: type[TokjaxError], about: str) -> Iterator[None]:
+    """Raises errors of the library as errors of tokjax.
+
+    A panic in Rust, such as a pattern that backtracks for too long, is a `BaseException` there.
+
+    Args:
+        kind: the type of the new error.
+        about: the beginning of its message.
+    """
+    try:
+        yield
+    except (KeyboardInterrupt, MemoryError, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:
+        raise kind(f"{about}: {error}") from error
+
+
+def check_merges(model: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` for merges that abort the process when the library reads them.
+
+    It drops as many bytes of the second token as the prefix has characters, and may cut a character.
+    """
+    prefix = model.get("continuing_subword_prefix") or ""
+    for merge in model.get("merges") or [] if prefix else []:
+        second = merge.partition(" ")[2] if isinstance(merge, str) else merge[-1]
+        if not second.startswith(prefix):
+            raise TokenizerFormatError(
+                f"the merge {merge!r}: the second token does not begin with the continuing_subword_prefix "
+                f"{prefix!r} of the model"
+            )
+
+
+def check_pieces(model: Mapping[str, Any]) -> None:
+    """Raises `TokenizerFormatError` for a unigram vocabulary that has a piece twice."""
+    if not isinstance(model["vocab"], list):
+        return
+    seen: set[str] = set()
+    for piece, _ in model["vocab"]:
+        if piece in seen:
+            raise TokenizerFormatError(
+                f"the model's vocab has {piece!r} twice, so that two ids have one token; leave out the later "
+                "one (the library's trainer learns it from text that spells a special token out)"
+            )
+        seen.add(piece)
+
 
 _BYTE_PIECE = re.compile(rb"<0x[0-9A-F]{2}>")
 _REPLACED = dict.fromkeys(range(0xD800, 0xE000), "\ufffd")
 
 
 @dataclass(frozen=True)
-class HuggingFaceTokenizer(MethodHints):
+class HuggingFaceTokenizer(TokenizerRecord):
     """A tokenizer that runs on the `tokenizers` library: of `from_huggingface` or `load_tokenizer`.
 
     Offsets refer to the text as given, also if the library normalizes it; a byte that is not UTF-8 and a lone
@@ -173,9 +221,9 @@ class HuggingFaceTokenizer(MethodHints):
         """Equal tokenizers have equal hashes."""
         return hash(self.definition)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the definition, not what was made of it."""
-        return HuggingFaceTokenizer, (self.definition, self.vocabulary, self.reason)
+    def _described(self) -> Any:
+        roles = {str(role): name for role, name in self.vocabulary.roles.items()}
+        return [self.model, self.parts, roles]
 
     def __repr__(self) -> str:
         """The size, the special tokens, and why it runs on the library."""
@@ -216,7 +264,7 @@ def build_huggingface_tokenizer(
         raise TokenizerFormatError(str(error)) from error
     listed = library.get_added_tokens_decoder()
     names = {token.content for token in listed.values() if token.special}
-    names |= {position.token for position in (*template.single, *template.pair) if position.token is not None}
+    names.update(template.tokens)
     names |= {unknown} if unknown in forms else set()
     declared: dict[Role, str | None] = {role: name for role, name in roles.items() if name in names}
     declared.setdefault("unk", unknown if unknown in forms else None)
@@ -312,18 +360,8 @@ def _get_model_forms(model: Mapping[str, Any]) -> Container[str]:
     return vocab if isinstance(vocab, dict) else frozenset(piece for piece, _ in vocab)
 
 
-@protocol.get_vocabulary.register(HuggingFaceTokenizer)
-def _get_vocabulary(tokenizer: HuggingFaceTokenizer) -> Vocabulary:
-    return tokenizer.vocabulary
-
-
-@protocol.fingerprint.register(HuggingFaceTokenizer)
-def _fingerprint(tokenizer: HuggingFaceTokenizer) -> str:
-    roles = {str(role): name for role, name in tokenizer.vocabulary.roles.items()}
-    return compute_json_checksum([tokenizer.model, tokenizer.parts, roles])
-
-
 @protocol.encode_texts.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
 def _encode_texts(
     tokenizer: HuggingFaceTokenizer,
     texts: Sequence[Text],
@@ -332,44 +370,37 @@ def _encode_texts(
     return_offsets: bool = True,
     return_masks: bool = True,
     assume_normalized: bool = False,  # noqa: ARG001 (offsets are places in the text as given in any case)
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
     threads: int | None = None,  # noqa: ARG001 (the library has threads of its own)
+    **special: Unpack[SpecialOptions],
 ) -> TokenizationBatch:
     check_texts(texts)
     table = tokenizer.vocabulary
-    encodings, rows = _encode_rows(
-        tokenizer, texts, add_special_tokens, allowed_special, disallowed_special, offsets=return_offsets
-    )
+    encodings, rows = _encode_rows(tokenizer, texts, add_special_tokens, special, offsets=return_offsets)
     ids = np.concatenate([np.zeros(0, np.int32), *rows])
     columns: dict[str, Any] = {}
     if return_offsets:
         columns |= _compute_source_columns(tokenizer, texts, encodings, rows)
     if return_masks:
-        special = np.concatenate(
-            [np.zeros(0, np.int32), *(_to_array(e.special_tokens_mask) for e in encodings)]
-        )
-        special[table.is_special.take(ids)] = 1
+        mask = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.special_tokens_mask) for e in encodings)])
+        mask[table.is_special.take(ids)] = 1
         types = np.concatenate([np.zeros(0, np.int32), *(_to_array(e.type_ids) for e in encodings)])
-        columns |= {"special_tokens_mask": special, "token_type_ids": types}
+        columns |= {"special_tokens_mask": mask, "token_type_ids": types}
     metadata = ResultMetadata(tokenizer.model, tokenizer.normalization, "input_text")
     ragged = Ragged(ids, make_row_splits(map(len, rows)), **columns)
     return make_batch_without_copy(ragged, metadata, table.get_token_strings, has_attention_mask=return_masks)
 
 
 @protocol.encode.register(HuggingFaceTokenizer)
+@accept_options(SpecialOptions)
 def _encode(
     tokenizer: HuggingFaceTokenizer,
     text: Text,
     *,
     add_special_tokens: bool = True,
-    allowed_special: Special = (),
-    disallowed_special: Special = "all",
+    **special: Unpack[SpecialOptions],
 ) -> NDArray[np.int32]:
     check_text(text, "text", MANY_TEXTS_ADVICE)
-    _, [ids] = _encode_rows(
-        tokenizer, [text], add_special_tokens, allowed_special, disallowed_special, offsets=False
-    )
+    _, [ids] = _encode_rows(tokenizer, [text], add_special_tokens, special, offsets=False)
     return ids
 
 
@@ -377,8 +408,7 @@ def _encode_rows(
     tokenizer: HuggingFaceTokenizer,
     texts: Sequence[Text],
     add_special_tokens: bool,
-    allowed_special: Special,
-    disallowed_special: Special,
+    special: SpecialOptions,
     *,
     offsets: bool,
 ) -> tuple[list[Any], list[NDArray[np.int32]]]:
@@ -389,12 +419,12 @@ def _encode_rows(
         InvalidArgumentError: the library can't encode the texts with these options.
     """
     names = tokenizer.vocabulary.special_names
-    allowed, disallowed = resolve_special(names, allowed_special, disallowed_special)
+    allowed, disallowed = resolve_special(names, **special)
     characters = [to_characters(text) for text in texts]
     reject_special_in_texts(characters, disallowed)
     plain = [text if text.isascii() else text.translate(_REPLACED) for text in characters]
     ordinary = frozenset[str]()
-    if disallowed_special != "all":
+    if special.get("disallowed_special", "all") != "all":
         ordinary = names - allowed - disallowed if allowed or disallowed else names
     library = _select_library_tokenizer(tokenizer, plain, allowed, ordinary)
     encodings = _encode_with_library(library, plain, add_special_tokens, offsets=offsets)

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tokjax.core.template import EMPTY_TEMPLATE
 from tokjax.errors import UnsupportedTokenizerError
-from tokjax.formats.huggingface.metaspace import build_metaspace_parts
-from tokjax.formats.huggingface.vocabulary_parsing import get_literal_tokens
-from tokjax.formats.merges_from_ranks import iter_merges
+from tokjax.formats.huggingface.built_in import build_metaspace_parts
+from tokjax.formats.huggingface.definition import get_literal_tokens
 from tokjax.models.byte_bpe import ByteLevelBPE
 from tokjax.models.metaspace_bpe import MetaspaceBPE
 from tokjax.models.word_level import WordLevelTokenizer
@@ -18,10 +17,26 @@ from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode
 from tokjax.pretokenize.patterns import PATTERNS, make_pattern_splitter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from tokjax.core.template import TemplatePiece
     from tokjax.core.vocabulary import Vocabulary
+
+
+def iter_merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[bytes, bytes]]:
+    """Every pair of tokens that makes a token, by the ranks of what they make.
+
+    Args:
+        ranks: bytes to id, the id being the rank.
+
+    >>> list(iter_merges({b"a": 0, b"b": 1, b"aab": 4, b"ab": 2, b"aa": 3}))
+    [(b'a', b'b'), (b'a', b'a'), (b'a', b'ab'), (b'aa', b'b')]
+    """
+    for token in sorted(ranks, key=ranks.__getitem__):
+        for index in range(1, len(token)):
+            if token[:index] in ranks and token[index:] in ranks:
+                yield token[:index], token[index:]
+
 
 _PRE_TOKENIZERS = {"whitespace": "WhitespaceSplit", "bert": "BertPreTokenizer"}
 
@@ -170,7 +185,7 @@ def _build_template(vocabulary: Vocabulary) -> dict[str, Any] | None:
     template = vocabulary.template
     if template == EMPTY_TEMPLATE:
         return None
-    names = {piece.token for piece in (*template.single, *template.pair) if piece.token is not None}
+    names = set(template.tokens)
     return {
         "type": "TemplateProcessing",
         "single": list(map(_build_template_piece, template.single)),

@@ -87,7 +87,7 @@ def from_huggingface(
 ) -> SegmentModel | HuggingFaceTokenizer:
     """A tokenizer of the `tokenizers` or the `transformers` library, as one of tokjax.
 
-    It is one of tokjax's own where `read_huggingface` makes one of the same definition.
+    It is one of tokjax's own where `load_tokenizer` makes one of a `tokenizer.json` of the same definition.
 
     Args:
         tokenizer: a `tokenizers.Tokenizer`, or a tokenizer of `transformers` that is based on one (a "fast"

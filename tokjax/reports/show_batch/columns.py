@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.array_namespace import as_integers, is_traced
+from tokjax._util.arrays import as_integers, is_traced
 from tokjax.core.array_inputs import as_ragged, check_same_shape
 from tokjax.core.ragged import ragged_from_rows
 from tokjax.core.records import TokenizationBatch, TokenizationResult

@@ -25,7 +25,7 @@ from tokjax.reports.show_batch.row_renderer import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tokjax._util.array_namespace import Array
+    from tokjax._util.arrays import Array
     from tokjax.align.tagset import TagSet
     from tokjax.reports.show_batch.positions import BatchPositions
 

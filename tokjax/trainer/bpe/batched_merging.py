@@ -14,15 +14,10 @@ import numpy as np
 
 from tokjax.core.vocabulary import ID_BITS
 from tokjax.errors import InvalidArgumentError
+from tokjax.pretokenize.bytes_to_unicode import BYTES
 from tokjax.trainer.bpe.checkpoints import Checkpoint, CheckpointFile
 from tokjax.trainer.bpe.heap_merging import RarePairs
-from tokjax.trainer.bpe.linked_symbols import (
-    RIGHT,
-    LinkedPretokens,
-    make_pair_key,
-    make_symbols,
-    split_pair_key,
-)
+from tokjax.trainer.bpe.linked_symbols import RIGHT, LinkedPretokens, make_pair_key, split_pair_key
 from tokjax.trainer.bpe.pair_table import (
     BestPairs,
     GroupedPairs,
@@ -33,13 +28,12 @@ from tokjax.trainer.bpe.pair_table import (
 from tokjax.trainer.bpe.safe_batch import RankedPairs, SafeBatches, drop_overlaps
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
     from tokjax._util.progress import AdvanceProgress
-    from tokjax.trainer.bpe.linked_symbols import Positions
-    from tokjax.trainer.pretoken_counts import PretokenCounts
+    from tokjax.trainer.bpe.linked_symbols import Positions, Symbols
 
 TieBreak: TypeAlias = Literal["lexicographic", "huggingface"]
 _MIRROR = bytes(255 - i for i in range(256))
@@ -53,11 +47,27 @@ _SLOW_STEPS = 16
 """After so many steps in a row that were slower than one at a time, it is one at a time."""
 
 
+class Alphabet(NamedTuple):
+    """Tokens that training starts from.
+
+    Attributes:
+        tokens: id to bytes. Tokens that are no symbol of a word keep their ids: a merge that makes their
+            bytes makes no new token.
+        prefix: bytes that tokens inside a word begin with, which are dropped from the second token of a pair.
+    """
+
+    tokens: Mapping[int, bytes]
+    prefix: bytes = b""
+
+
+BYTE_ALPHABET = Alphabet({i: bytes([i]) for i in range(256)})
+
+
 class TrainingRules(NamedTuple):
     """Which pair is merged next: of those that are frequent and short enough, the most frequent.
 
     Attributes:
-        first_id: the id of the first new token; single bytes have the ids 0 to 255.
+        first_id: the id of the first new token; those of the alphabet are lower.
         min_frequency: pairs that are rarer are not merged.
         tie_break: which of equally frequent pairs is merged first.
         max_token_length: pairs that would have more bytes are not merged; `None` for no such limit.
@@ -79,7 +89,7 @@ class MergeResult:
         num_tokens: how many tokens the corpus has.
     """
 
-    token: dict[int, bytes] = field(default_factory=lambda: {i: bytes([i]) for i in range(256)})
+    token: dict[int, bytes]
     made: list[tuple[int, int, int]] = field(default_factory=list)
     num_tokens: int = 0
 
@@ -90,24 +100,26 @@ class MergeResult:
 
 
 def train_merges(
-    counts: PretokenCounts,
+    symbols: Symbols,
     *,
     num_tokens: int,
     rules: TrainingRules,
-    checkpoint: CheckpointFile | None,
     advance: AdvanceProgress,
+    checkpoint: CheckpointFile | None = None,
+    alphabet: Alphabet = BYTE_ALPHABET,
 ) -> MergeResult:
     """Merge until there are `num_tokens` new tokens, or no pair is frequent enough.
 
     Args:
-        counts: the words, and how often each stands in the corpus.
+        symbols: the words in ids of the alphabet, and how often each stands in the corpus.
         num_tokens: how many tokens to make.
         rules: which pair comes next.
-        checkpoint: where to go on from, and to write to now and then; `None` for nowhere.
         advance: reports new tokens.
+        checkpoint: where to go on from, and to write to now and then; `None` for nowhere.
+        alphabet: tokens of the symbols.
     """
     previous = checkpoint.load() if checkpoint else None
-    merger = _Merger(previous or Checkpoint((), make_symbols(counts)), rules)
+    merger = _Merger(previous or Checkpoint((), symbols), rules, alphabet)
     done = merger.num_new
     if checkpoint and done > num_tokens:
         raise InvalidArgumentError(
@@ -136,20 +148,19 @@ def train_merges(
 def _format_interruption(done: int, asked: int, checkpoint: CheckpointFile | None) -> str:
     message = f"training was interrupted after {done:,} of {asked:,} merges; "
     if checkpoint is None:
-        return message + "nothing was saved; to be able to resume, pass checkpoint=PATH"
-    return (
-        message
-        + f"{checkpoint.path} has {checkpoint.num_saved:,} of them; to resume, make the same call again"
-    )
+        return message + "nothing was saved"
+    kept = f"{checkpoint.path} has {checkpoint.num_saved:,} of them"
+    return f"{message}{kept}; to resume, train again with the same checkpoint"
 
 
 class _Merger:
     """The state of training."""
 
-    def __init__(self, start: Checkpoint, rules: TrainingRules) -> None:
+    def __init__(self, start: Checkpoint, rules: TrainingRules, alphabet: Alphabet = BYTE_ALPHABET) -> None:
         self.pretokens = LinkedPretokens(start.symbols)
-        self.merged = MergeResult()
+        self.merged = MergeResult(dict(alphabet.tokens))
         self._rules = rules
+        self._prefix = alphabet.prefix
         self._next_id = rules.first_id
         self._id_of = {token: id_ for id_, token in self.merged.token.items()}
         for merge in start.made:
@@ -240,10 +251,10 @@ class _Merger:
         Two merges that make the same bytes make one token. The second of them is the last of its step: pairs
         of its token are known already, and get more frequent.
         """
-        token, first = self.merged.token, self._next_id
+        first = self._next_id
         ids: list[int] = []
         for left, right in ((key >> ID_BITS, key & RIGHT) for key in pairs):
-            id_ = self._id_of.get(token[left] + token[right], self._next_id)
+            id_ = self._id_of.get(self._joined(left, right), self._next_id)
             if first <= id_ < self._next_id:
                 break  # made in this very step
             ids.append(id_)
@@ -256,14 +267,18 @@ class _Merger:
     def _record(self, left: int, right: int, made: int) -> None:
         self.merged.made.append((left, right, made))
         if made == self._next_id:
-            token = self.merged.token[left] + self.merged.token[right]
+            token = self._joined(left, right)
             self.merged.token[made] = token
             self._id_of[token] = made
             self._next_id += 1
 
+    def _joined(self, left: int, right: int) -> bytes:
+        token = self.merged.token
+        return token[left] + token[right].removeprefix(self._prefix)
+
     def _group_all_pairs(self) -> GroupedPairs:
         at = self.pretokens.find_pair_positions()
-        if not self.merged.made and self._rules.max_token_length is None:
+        if len(self.merged.token) <= 256 and self._rules.max_token_length is None:
             return group_byte_pairs(self.pretokens, at)
         keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
         return group_positions(self.pretokens, *self._select_short_pairs(keys, at))
@@ -279,9 +294,8 @@ class _Merger:
         return keys[fits], at[fits]
 
     def _is_short_enough(self, key: int) -> bool:
-        longest, token = self._rules.max_token_length, self.merged.token
-        left, right = key >> ID_BITS, key & RIGHT
-        return longest is None or len(token[left]) + len(token[right]) <= longest
+        longest = self._rules.max_token_length
+        return longest is None or len(self._joined(key >> ID_BITS, key & RIGHT)) <= longest
 
     def _adapt_width(self, merged: int, looked_at: int) -> None:
         """Look at more pairs next time if most could be merged, and at fewer if few could."""
@@ -303,11 +317,11 @@ def _make_lexicographic_key(token: dict[int, bytes]) -> Callable[[int], str]:
     return key
 
 
-def _make_huggingface_key(_: dict[int, bytes]) -> Callable[[int], int]:
+def _make_huggingface_key(token: dict[int, bytes]) -> Callable[[int], int]:
     """Ids as that library gives them: bytes in the order of their printable stand-ins, then merges."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [i for i in range(256) if i not in set(printable)]
-    position = {byte: i for i, byte in enumerate(printable + others)}
+    if any(token.get(id_) != byte for id_, byte in BYTE_ALPHABET.tokens.items()):
+        return lambda id_: id_
+    position = {byte: i for i, byte in enumerate(BYTES)}
     return lambda id_: position.get(id_, id_)
 
 

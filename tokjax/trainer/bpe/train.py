@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
@@ -14,12 +15,13 @@ from tokjax.errors import InvalidArgumentError
 from tokjax.models.byte_bpe import ByteLevelBPE, byte_level_bpe
 from tokjax.trainer.bpe.batched_merging import MergeResult, TieBreak, TrainingRules, train_merges
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
+from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
 from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Executor
 
     from tokjax.core.vocabulary import Role
@@ -127,9 +129,12 @@ def train_bpe(
     )
     counted = time.perf_counter()
     training = {"counts": counts.fingerprint, **rules._asdict()}
-    with show_progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance:
+    with (
+        show_progress_bar("merging", num_merges, unit="merges", enabled=progress) as advance,
+        _checkpoint_advised(file),
+    ):
         merged = train_merges(
-            counts,
+            make_symbols(counts),
             num_tokens=num_merges,
             rules=rules,
             checkpoint=None if file is None else CheckpointFile(file, training),
@@ -182,6 +187,17 @@ def _describe_pairs(rules: TrainingRules) -> str:
     """What merging has no more of when it ends early."""
     short = "" if rules.max_token_length is None else f" and has {rules.max_token_length} bytes or fewer"
     return f"pair left that stands {rules.min_frequency} or more times{short}"
+
+
+@contextmanager
+def _checkpoint_advised(checkpoint: Path | None) -> Iterator[None]:
+    """Adds to an interrupt how a training could have been resumed."""
+    try:
+        yield
+    except KeyboardInterrupt as error:
+        if checkpoint is not None:
+            raise
+        raise KeyboardInterrupt(f"{error}; train with a checkpoint file to be able to resume") from None
 
 
 def _check_checkpoint_path(checkpoint: str | os.PathLike[str]) -> Path:

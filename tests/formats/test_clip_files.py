@@ -37,7 +37,7 @@ def test_clip(clip):
     assert tokjax.decode(ours, tokjax.encode(ours, "The  CAT!!", add_special_tokens=False)) == "the cat !!"
     assert tokjax.decode(ours, []) == ""
     assert tokjax.formats.detect_tokenizer_files(path.parent).format == "clip"
-    assert tokjax.load_tokenizer(path.parent) == tokjax.formats.read_clip(path) == ours
+    assert tokjax.load_tokenizer(path.parent) == tokjax.load_tokenizer(path, "clip") == ours
     assert tokjax.pad_id(tokjax.load_tokenizer(path, pad_token="<|startoftext|>")) == 518
     plain = path.parent / "plain.txt"
     plain.write_text(LINES)
@@ -73,7 +73,7 @@ def test_invalid_clip_merges(tmp_path, data, message):
     path = tmp_path / "merges.gz"
     path.write_bytes(data)
     with pytest.raises(FormatError, match=message):
-        tokjax.formats.read_clip(path)
+        tokjax.load_tokenizer(path, "clip")
 
 
 def test_what_is_packed_is_not_guessed(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from tokjax.errors import TokenizerFormatError
+from tokjax.errors import Hint, TokenizerFormatError
 from tokjax.formats.tokenizer_files import as_path, read_companion_config, read_lines
 from tokjax.models.format_errors import as_format_errors, check_vocab_size
 from tokjax.models.wordpiece import WordPieceTokenizer, wordpiece
@@ -85,6 +85,10 @@ def _is_lower_case(tokens: Mapping[str, int], where: str) -> bool:
         if token != token.lower() and not (token.startswith("[") and token.endswith("]")):
             raise TokenizerFormatError(
                 f"{where}: does not say whether texts are made lower case, and has tokens such as {token!r}, "
-                "which could not be then; pass lowercase=False (or True)"
+                "which could not be then",
+                hint=Hint(
+                    "pass lowercase=False (or True)",
+                    "put a tokenizer_config.json with do_lower_case beside it",
+                ),
             )
     return True

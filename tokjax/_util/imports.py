@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import Any
 
 from tokjax.errors import MissingExtraError
@@ -28,3 +30,20 @@ def import_optional(module: str, *, extra: str, purpose: str) -> Any:
         raise MissingExtraError(
             f"{purpose} needs {library}, which is not installed; pip install 'tokjax[{extra}]'"
         ) from error
+
+
+class _PickledByName(ModuleType):
+    """Module that pickles as its name.
+
+    dill pickles a module outside of `site-packages`, as in an editable install, with all its global
+    variables. `datasets.map` hashes such pickles, and would never find its cache: the variables change with
+    each lazy import.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return importlib.import_module, (self.__name__,)
+
+
+def pickle_by_name(name: str) -> None:
+    """Makes an imported module pickle as its name; a module calls it with its own `__name__`."""
+    sys.modules[name].__class__ = _PickledByName

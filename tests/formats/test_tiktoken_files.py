@@ -12,8 +12,7 @@ import tokjax
 from tests.conftest import PUBLISHED
 from tests.support.text_strategies import hard_texts
 from tokjax.core.utf8 import is_encodable
-from tokjax.formats.tiktoken_json import parse_json_ranks
-from tokjax.formats.tiktoken_ranks import ENCODINGS
+from tokjax.formats.tiktoken_files import ENCODINGS, parse_json_ranks
 from tokjax.pretokenize.patterns import PATTERNS
 
 FormatError, ArgumentError = tokjax.errors.TokenizerFormatError, tokjax.errors.InvalidArgumentError
