@@ -148,8 +148,8 @@ def run_one(name: str, options: Options, say: Callable[[str], None]) -> str:
             Path(scratch),
             say,
             quick=options.quick,
-            rounds_wanted=options.rounds,
-            megabytes_at_most=options.megabytes,
+            num_rounds=options.rounds,
+            max_megabytes=options.megabytes,
             threads=min(options.threads, os.cpu_count() or 1),
             install=options.install,
         )

@@ -83,7 +83,7 @@ def make_loops(make_loader: Callable[[], Any], steps: int) -> dict[str, Callable
 
 def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
     """One that reads ids, and one that makes them of text."""
-    packed = write_packed_dataset(bench.scratch, bench.pick(IDS, QUICK_IDS))
+    packed = write_packed_dataset(bench.scratch, bench.choose(IDS, QUICK_IDS))
     tokenizer = load_ranks_tokenizer(bench.ranks)
     text = bench.text(MEGABYTES)
     tokjax.write_dataset(text.documents, tokjax.RawTextField(), bench.scratch / "raw")
@@ -96,7 +96,7 @@ def make_loaders(bench: Bench) -> dict[str, Callable[[], Any]]:
 
 def measure_overlap(bench: Bench) -> None:
     """Seconds of a step alone, of loading a batch alone, and of both."""
-    steps = bench.pick(STEPS, QUICK_STEPS)
+    steps = bench.choose(STEPS, QUICK_STEPS)
     bench.settings |= {"steps": steps, "batch": BATCH, "batch_length": LENGTH}
     for kind, make_loader in make_loaders(bench).items():
         task = f"{OVERLAP}, {kind}"

@@ -60,7 +60,7 @@ def compute_fullest_plan(lengths: NDArray[np.int64]) -> float:
 def measure_planning_beside_trl(bench: Bench, lengths: NDArray[np.int64]) -> None:
     """Plans for as many documents as TRL does in seconds; it copies a byte a token besides."""
     task = f"planning, {len(lengths):,}"
-    if not bench.has("trl", task, "TRL"):
+    if not bench.has_package("trl", task, "TRL"):
         return
     import pyarrow as pa
     from trl.data_utils import _pack_bfd
@@ -148,7 +148,9 @@ def measure_packing(bench: Bench, lengths: NDArray[np.int64]) -> None:
     """All packers that are installed, and how full their blocks are."""
     task = "packing"
     ours, *others_of = [
-        make() for name, (package, make) in make_packers(lengths).items() if bench.has(package, task, name)
+        make()
+        for name, (package, make) in make_packers(lengths).items()
+        if bench.has_package(package, task, name)
     ]
     others = {name: run for made_of in others_of for name, run in made_of.items()}
     blocks = {name: count_blocks(run()) for name, run in (ours | others).items()}

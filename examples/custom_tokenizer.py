@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 import typer
-from corpora import read_corpus
+from corpus import read_corpus
 
 import tokjax
 from tokjax.testing import CHECKS, check_tokenizer
@@ -72,7 +72,7 @@ def measure_tokenizer(tokenizer, texts):
 
 def main(
     corpus: list[Path] = typer.Option([], help="a text file, or several: the option again for each"),
-    directory: Path = Path("runs/your_own_tokenizer"),
+    directory: Path = Path("runs/custom_tokenizer"),
     megabytes: float = typer.Option(4, help="how much text to count"),
     vocab_size: int = 4096,
 ):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import dask
 import typer
-from corpora import SEPARATOR, count_nbytes, find_standard_library, shuffle_paths
+from corpus import SEPARATOR, count_nbytes, find_standard_library, shuffle_paths
 from distributed import Client, LocalCluster, get_task_stream
 
 import tokjax

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import rich
 import typer
 from batches import iter_batches, iter_random_batches
-from corpora import iter_described_functions, read_corpus
+from corpus import iter_described_functions, read_corpus
 from rich.table import Table
 from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 import typer
 from batches import iter_batches
-from corpora import read_corpus
+from corpus import read_corpus
 from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax

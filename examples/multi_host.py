@@ -18,7 +18,7 @@ import jax
 import numpy as np
 import optax
 import typer
-from corpora import read_corpus
+from corpus import read_corpus
 from orbax.checkpoint import CheckpointManager
 from orbax.checkpoint.args import Composite, JsonRestore, JsonSave, StandardRestore, StandardSave
 from rich.progress import track

@@ -5,7 +5,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 import regex
-from corpora import iter_marked_docstrings
+from corpus import iter_marked_docstrings
 from rich.table import Table
 
 import tokjax

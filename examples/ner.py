@@ -14,7 +14,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import typer
-from entities import compute_scores, find_seen_names, find_split, format_table, read_marked
+from named_entities import compute_scores, find_seen_names, find_split, format_table, read_marked
 from rich.console import Console
 from tagger import compute_tag_logits, compute_total_loss, init_tagger
 from transformer import fit

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import rich
 import typer
-from corpora import read_corpus, split_paragraphs
+from corpus import read_corpus, split_paragraphs
 from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import typer
 from batches import iter_batches, iter_random_batches
-from corpora import read_corpus
+from corpus import read_corpus
 from transformer import compute_cross_entropy, compute_logits, fit, init_params, sum_over_batches
 
 import tokjax

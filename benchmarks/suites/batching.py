@@ -121,7 +121,7 @@ def measure_corruption(bench: Bench) -> Contenders:
         corrupt(ids, mask, tokjax.objectives.draw_uniform(rng, ids.shape), eos_id=1)
 
     contenders: Contenders = {"tokjax, drawing too": run_tokjax}
-    if bench.has("t5", "span corruption", "T5"):
+    if bench.has_package("t5", "span corruption", "T5"):
         contenders["T5"] = corrupt_with_t5(ids)
     return contenders | {"memcpy of the rows": ids.copy}
 
@@ -159,15 +159,15 @@ def count_token_lengths(bench: Bench, text: Text) -> NDArray[np.int64]:
 def measure(bench: Bench) -> None:
     """All of the batch layer that runs on the host."""
     lengths = count_token_lengths(bench, bench.text(MEGABYTES))
-    rows = bench.pick(ROWS, QUICK_ROWS)
+    rows = bench.choose(ROWS, QUICK_ROWS)
     rounds = bench.rounds(20)
     enough = np.resize(lengths, max(len(lengths), 8 * ROWS))
     bench.compare("collation, 8 batches", measure_collation(enough, rows), rounds)
     bench.compare("masking", measure_masking(enough), rounds)
     bench.compare("span corruption", measure_corruption(bench), rounds)
-    aligned = bench.text(ALIGNED_MEGABYTES, called="aligned")
+    aligned = bench.text(ALIGNED_MEGABYTES, record_name="aligned")
     bench.compare("alignment", measure_alignment(aligned.documents, bench.ranks), bench.rounds(5))
-    many = np.random.default_rng(1).choice(lengths, bench.pick(DOCUMENTS, QUICK_DOCUMENTS))
+    many = np.random.default_rng(1).choice(lengths, bench.choose(DOCUMENTS, QUICK_DOCUMENTS))
     measure_planning(bench, many)
     measure_planning_beside_trl(bench, many[: len(many) // 20])
     measure_packing(bench, many[: len(many) // 50])

@@ -121,11 +121,11 @@ def measure_encoding(bench: Bench) -> None:
     makers = (make_text_points, make_vocabulary_points, make_document_points, make_thread_points)
     for task, points_of in zip(CURVES, makers, strict=False):
         points = points_of(bench)
-        measure_curve(bench, task, points[: bench.pick(None, 2)], names, measures)
+        measure_curve(bench, task, points[: bench.choose(None, 2)], names, measures)
 
 
 def make_text_points(bench: Bench) -> list[CurvePoint]:
-    texts = [bench.text(size, called=f"{size:g} MB") for size in bench.sizes(TEXT_MEGABYTES)]
+    texts = [bench.text(size, record_name=f"{size:g} MB") for size in bench.sizes(TEXT_MEGABYTES)]
     return [make_encoding_point(bench.inputs[text.name].bytes, text.path, bench.ranks) for text in texts]
 
 
@@ -157,7 +157,7 @@ def make_document_points(bench: Bench) -> list[CurvePoint]:
 def make_thread_points(bench: Bench) -> list[CurvePoint]:
     """Powers of two up to the number of cores."""
     cores = os.cpu_count() or 1
-    path = bench.text(THREADS_MEGABYTES, called="for threads").path
+    path = bench.text(THREADS_MEGABYTES, record_name="for threads").path
     counts = sorted({1 << i for i in range(cores.bit_length())} | {cores})
     return [make_encoding_point(count, path, bench.ranks, count) for count in counts if count <= cores]
 
@@ -167,19 +167,19 @@ def measure_training(bench: Bench) -> None:
     names = [name for name in TRAINERS_BY_NAME if TRAINERS[name].installed]
     workers = bench.threads
     by_text_name, by_vocabulary_name = CURVES[4:6]
-    size = bench.pick(TRAINED_VOCAB_SIZE, 500)
-    texts = [bench.text(part, called=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
+    size = bench.choose(TRAINED_VOCAB_SIZE, 500)
+    texts = [bench.text(part, record_name=f"{part:g} MB") for part in bench.sizes(TRAINED_MEGABYTES)]
     by_text = [make_training_point(bench.inputs[text.name].bytes, text.path, size, workers) for text in texts]
     measure_curve(bench, by_text_name, by_text, names, {"seconds": "time"})
     path = bench.text(TRAINED_VOCAB_MEGABYTES).path
-    sizes = bench.pick(TRAINED_VOCAB_SIZES, (500, 1000))
+    sizes = bench.choose(TRAINED_VOCAB_SIZES, (500, 1000))
     by_vocabulary = [make_training_point(size, path, size, workers) for size in sizes]
     measure_curve(bench, by_vocabulary_name, by_vocabulary, names, {"seconds": "time"})
 
 
 def measure_packing(bench: Bench) -> None:
     """Plans of more and more documents, and blocks made of them, of lengths drawn from those of a text."""
-    text = bench.text(LENGTHS_MEGABYTES, called="lengths")
+    text = bench.text(LENGTHS_MEGABYTES, record_name="lengths")
     tokenizer = load_ranks_tokenizer(bench.ranks)
     lengths = np.asarray(tokjax.count_tokens(tokenizer, text.documents, add_special_tokens=False))
     rng = np.random.default_rng(0)

@@ -31,7 +31,7 @@ LARGE_BYTES, QUICK_LARGE_BYTES = 1 << 28, 1 << 22
 
 def measure_bandwidth(bench: Bench) -> None:
     """A jitted copy of a large array, which reads and writes it once."""
-    size = bench.pick(LARGE_BYTES, QUICK_LARGE_BYTES)
+    size = bench.choose(LARGE_BYTES, QUICK_LARGE_BYTES)
     run = make_jitted_copy(size)
     bench.compare(BANDWIDTH, {COPY: run}, bench.rounds(20), extra={"bytes": 2 * size})
 
@@ -64,7 +64,7 @@ def measure(bench: Bench) -> None:
     """The bandwidth, all functions, and how much of loading a step hides."""
     device = jax.devices()[0]
     rows = ROWS if device.platform == "cpu" else ROWS_ON_ACCELERATOR
-    rows, length = bench.pick((rows, LENGTH), (QUICK_ROWS, QUICK_LENGTH))
+    rows, length = bench.choose((rows, LENGTH), (QUICK_ROWS, QUICK_LENGTH))
     bench.settings |= {
         "platform": device.platform,
         "device": device.device_kind,

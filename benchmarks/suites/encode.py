@@ -77,7 +77,7 @@ def measure(bench: Bench) -> None:
         runs += [(name, bench.threads) for name in names if name not in SINGLE_THREADED]
     bench.settings["threads"] = sorted({threads for _, threads in runs})
     texts = [name for name in bench.sources.texts if name != LARGE_TEXT]
-    for text in [bench.text(MEGABYTES, name) for name in bench.pick(texts, [bench.sources.main])]:
+    for text in [bench.text(MEGABYTES, name) for name in bench.choose(texts, [bench.sources.main])]:
         measure_text(bench, text, runs)
         for name in (name for name in ONE_THREAD if name not in names):
             bench.record_skip(

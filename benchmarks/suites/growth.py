@@ -76,8 +76,8 @@ def get_skip_reason(library: str, name: str) -> str:
 
 def measure(bench: Bench) -> None:
     """All inputs at all sizes."""
-    sizes = bench.pick(SIZES, [size // 100 for size in SIZES[1:3]])
-    names = bench.pick(list(INPUTS), list(INPUTS)[::4])
+    sizes = bench.choose(SIZES, [size // 100 for size in SIZES[1:3]])
+    names = bench.choose(list(INPUTS), list(INPUTS)[::4])
     seen: dict[Any, list[dict[str, float]]] = defaultdict(list)
     crashed = set()
     rounds = bench.rounds(3)

@@ -80,8 +80,8 @@ def measure_algorithms(
 
 def measure(bench: Bench) -> None:
     """Each rung, from few words and merges to many."""
-    for megabytes, vocab_size in bench.pick(CORPUS_SIZES, QUICK_CORPUS_SIZES):
-        text = bench.text(megabytes, called=f"{megabytes:g} MB")
+    for megabytes, vocab_size in bench.choose(CORPUS_SIZES, QUICK_CORPUS_SIZES):
+        text = bench.text(megabytes, record_name=f"{megabytes:g} MB")
         counts = count_pretokens(text.path, special_tokens=[SEPARATOR], progress=False)
         about = {"bytes": bench.inputs[text.name].bytes, "words": len(counts)}
         ways = select_algorithms(counts, vocab_size - 256)

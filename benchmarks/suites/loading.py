@@ -160,7 +160,7 @@ def measure_far_steps(bench: Bench, dataset: tokjax.datasets.PackedDataset) -> N
 
     for kind, make in (("packed", packed), ("bucketed", bucketed)):
         seconds: dict[str, list[float]] = {FIRST_STEP: [], FAR_STEP: []}
-        for seed in range(bench.pick(FRESH_LOADERS, 3)):
+        for seed in range(bench.choose(FRESH_LOADERS, 3)):
             for name, step in zip(seconds, (1, FAR_INDEX), strict=True):
                 loader = make(seed)
                 begin = time.perf_counter()
@@ -196,7 +196,7 @@ def measure_starting(bench: Bench, path: Path, steps: int) -> None:
 
 def measure_writing(bench: Bench) -> None:
     """Encoding alone, and writing a packed dataset."""
-    text = bench.text(WRITTEN_MEGABYTES, bench.holder(WRITTEN_MEGABYTES))
+    text = bench.text(WRITTEN_MEGABYTES, bench.find_text(WRITTEN_MEGABYTES))
     tokenizer = load_ranks_tokenizer(bench.ranks)
     field = tokjax.PackedTokenField(tokenizer)
     target = bench.scratch / "written"
@@ -218,7 +218,7 @@ def measure_writing(bench: Bench) -> None:
 
 def measure(bench: Bench) -> None:
     """Batches, the first of them, and writing."""
-    ids, steps = bench.pick(IDS, QUICK_IDS), bench.pick(STEPS, 10)
+    ids, steps = bench.choose(IDS, QUICK_IDS), bench.choose(STEPS, 10)
     bench.settings |= {"ids": ids, "batch": BATCH, "length": LENGTH, "steps": steps}
     bench.say(f"writing {ids:,} ids")
     dataset = write_packed_dataset(bench.scratch, ids)
@@ -227,7 +227,7 @@ def measure(bench: Bench) -> None:
     contenders |= {
         name: make(bench.scratch / "ids.bin", steps)
         for name, (package, make) in OTHER_LOADERS.items()
-        if bench.has(package, task, name)
+        if bench.has_package(package, task, name)
     }
     bench.compare(task, contenders, bench.rounds(5), extra={"tokens": BATCH * LENGTH * steps})
     measure_far_steps(bench, dataset)

@@ -38,7 +38,7 @@ def measure(bench: Bench) -> None:
     by_library = {name: CONTENDERS[name].make(bench.ranks, 1).one for name in names}
     for task, text in texts.items():
         bench.say(task)
-        times = max(1, bench.pick(CHARACTERS_PER_ROUND, CHARACTERS_PER_ROUND // 100) // (len(text) + 50))
+        times = max(1, bench.choose(CHARACTERS_PER_ROUND, CHARACTERS_PER_ROUND // 100) // (len(text) + 50))
         runs = {library: make_repeated(call, text, times) for library, call in by_library.items()}
         for library, seconds in time_interleaved(runs, bench.rounds(9)).items():
             bench.add(task, library, [value / times for value in seconds], reference=REFERENCE)

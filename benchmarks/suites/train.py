@@ -80,6 +80,6 @@ def measure(bench: Bench) -> None:
     """All trainers on texts of several sizes."""
     bench.settings["workers"] = bench.threads
     for megabytes in bench.sizes(MEGABYTES):
-        text = bench.text(megabytes, bench.holder(megabytes), called=f"{megabytes:g} MB")
+        text = bench.text(megabytes, bench.find_text(megabytes), record_name=f"{megabytes:g} MB")
         rounds = 1 if megabytes > MANY_MEGABYTES else 3
-        measure_text(bench, text, bench.pick(VOCAB_SIZES, (1000, 2000)), bench.rounds(rounds))
+        measure_text(bench, text, bench.choose(VOCAB_SIZES, (1000, 2000)), bench.rounds(rounds))

@@ -15,7 +15,7 @@ def test_help(program):
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.name)
 def test_all_programs_are_run_by_tests(program):
-    tests = EXAMPLES.parent.glob("tests/test_examples*.py")
+    tests = (EXAMPLES.parent / "tests").rglob("test_examples*.py")
     assert any(f'run_example("{program.name}"' in path.read_text("utf-8") for path in tests)
 
 

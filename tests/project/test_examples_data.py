@@ -61,9 +61,9 @@ def test_multi_host(tmp_path, corpus):
 
 
 @pytest.mark.slow
-def test_your_own_tokenizer(tmp_path, corpus):
+def test_custom_tokenizer(tmp_path, corpus):
     small = ["--directory", tmp_path / "run", "--vocab-size", 300]
-    done = run_example("your_own_tokenizer.py", "--corpus", corpus, *small)
+    done = run_example("custom_tokenizer.py", "--corpus", corpus, *small)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passes 13 checks" in done.stdout
     own, bpe = (float(share) for share in re.findall(r"token, (.+)% of words", done.stdout))
@@ -73,7 +73,7 @@ def test_your_own_tokenizer(tmp_path, corpus):
 @pytest.fixture(scope="module")
 def name_parts():
     with pytest.MonkeyPatch.context() as patch:
-        return load_example("your_own_tokenizer", patch).name_parts([SOURCE], 300)
+        return load_example("custom_tokenizer", patch).name_parts([SOURCE], 300)
 
 
 @given(text=hard_texts | byte_strings)
@@ -90,7 +90,7 @@ def test_custom_tokenizer_splits_names(name_parts):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "your_own_tokenizer"])
+@pytest.mark.parametrize("program", ["dask_corpus", "grain_pipeline", "multi_host", "custom_tokenizer"])
 def test_missing_corpus(tmp_path, program):
     failed = run_example(
         f"{program}.py", "--corpus", tmp_path / "missing.txt", "--directory", tmp_path / "run"

@@ -57,13 +57,13 @@ def test_ner_holds_out_complete_documents(tmp_path):
 @pytest.fixture(scope="module")
 def entities():
     with pytest.MonkeyPatch.context() as patch:
-        return load_example("entities", patch)
+        return load_example("named_entities", patch)
 
 
 @pytest.fixture(scope="module")
 def corpora():
     with pytest.MonkeyPatch.context() as patch:
-        return load_example("corpora", patch)
+        return load_example("corpus", patch)
 
 
 @pytest.mark.parametrize(
