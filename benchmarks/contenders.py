@@ -253,8 +253,8 @@ def measure_passes(name: str, source: str, text: str, threads: int) -> dict[str,
     """
     documents = read_documents(Path(text))
     build, calls = time_call(lambda: CONTENDERS[name].make(Path(source), threads))
-    seen, rows = time_two_passes(calls, documents)
-    return {"build": build, "ids": hashlib.sha256(flatten_ids(rows).tobytes()).hexdigest()} | seen
+    numbers, rows = time_two_passes(calls, documents)
+    return {"build": build, "ids": hashlib.sha256(flatten_ids(rows).tobytes()).hexdigest()} | numbers
 
 
 def measure_latency(name: str, source: str, text: str, lengths: dict[str, int]) -> dict[str, Any]:
@@ -272,8 +272,8 @@ def measure_latency(name: str, source: str, text: str, lengths: dict[str, int]) 
     """
     documents = read_documents(Path(text))
     calls = CONTENDERS[name].make(Path(source), 1)
-    seen, rows = time_two_passes(calls, documents)
-    return seen | {
+    numbers, rows = time_two_passes(calls, documents)
+    return numbers | {
         "tokens": len(flatten_ids(rows)),
         "latency": {
             kind: float(

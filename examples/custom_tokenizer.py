@@ -25,7 +25,7 @@ EOS = {"<eos>": 256}
 BYTE_TOKENIZER = tokjax.byte_level_bpe(
     {bytes([i]): i for i in range(256)}, special_tokens=EOS, eos_token="<eos>"
 )
-# A word with or without a capital, a run of capitals, whitespace or punctuation; otherwise a single byte.
+# A word, a run of capitals, of whitespace, or of punctuation and non-ASCII bytes; otherwise one byte.
 PART = re.compile(rb" ?[A-Z]?[a-z]+| ?[A-Z]+(?![a-z])|\s+| ?[!-/:-@[-^`{-~\x80-\xfe]+|.", re.DOTALL)
 INNER_WORD = re.compile(rb"(?:(?<=\w_)|(?<=[a-z])(?=[A-Z]))(?:[A-Z]+(?![a-z])|[A-Z]?[a-z]+)")
 
@@ -51,7 +51,7 @@ def _(tokenizer: NameParts, texts, **options) -> tokjax.TokenizationBatch:
     #     r e a d _ h t t p <eos>
     #     read    _ http    <eos>      first = [0, 4, 5, 9], lengths = [4, 1, 4, 1]
     by_byte, ordinary = tokjax.encode_texts(BYTE_TOKENIZER, texts, **options), tokenizer.vocabulary.ordinary
-    # Special tokens become byte 255, which never occurs in UTF-8 and matches no part.
+    # Special tokens become byte 255, which UTF-8 never contains and no part of several bytes includes.
     rows = [row.ids.clip(max=255).astype(np.uint8).tobytes() for row in by_byte]
     parts = [part for row in rows for part in PART.findall(row)]
     tokens = [token for part in parts for token in ([part] if part in ordinary else map(bytes, zip(part)))]
