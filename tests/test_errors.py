@@ -88,7 +88,7 @@ def test_invalid_arguments_are_rejected():
     rows = tokjax.ragged_from_rows([[1]])
     plan = tokjax.packing.plan_packing([1], 2)
     for call, message in {
-        lambda: tokjax.packing.apply_packing(rows, plan, pad_id=0): "what plan_packing gives, not a Ragged",
+        lambda: tokjax.packing.apply_packing(rows, plan, pad_id=0): "plan_packing returns, not a Ragged",
         lambda: tokjax.align.byte_to_token("text", 1): "result must be a TokenizationResult, not a str",
         lambda: tokjax.offsets.is_valid_string_boundary("abc", 1.5): "position must be an integer, not 1.5",
     }.items():

@@ -269,13 +269,13 @@ def test_packing_rejects_invalid_arguments():
         tokjax.packing.apply_packing(plan, ragged, pad_id=0)
     for rows in ([[1]], [[1, 2], [3, 4]]):
         other = tokjax.ragged_from_rows(rows)
-        with pytest.raises(tokjax.errors.InvalidArgumentError, match="made for rows of 3 tokens in all"):
+        with pytest.raises(tokjax.errors.InvalidArgumentError, match="made for rows of 3 tokens in total"):
             jax.jit(lambda r: tokjax.packing.apply_packing(plan, r, pad_id=0, eos_id=1))(other)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="more than int32 can count"):
         tokjax.packing.plan_packing([2**62] * 4, 4)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="block_size must be at least 1, not 0"):
         tokjax.packing.plan_packing([1], 0)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="integers from 0"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="non-negative integers"):
         tokjax.packing.plan_packing([1, -1], 4)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="more than int32 can count"):
         tokjax.packing.plan_packing([0], 2**31)

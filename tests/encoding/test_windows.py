@@ -238,7 +238,7 @@ class TestTemplates:
             tokjax.with_template(tokjax.wordpiece(VOCABULARY), single, pair)
 
     def test_templates_of_other_models(self):
-        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="tokjax's own, not str"):
+        with pytest.raises(tokjax.errors.UnsupportedTokenizerError, match="built-in tokenizers, not a str"):
             tokjax.with_template("gpt2", "$A")
 
     def test_names_may_look_like_types(self):

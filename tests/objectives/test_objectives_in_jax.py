@@ -1,4 +1,4 @@
-"""Every objective in NumPy, eager JAX, jit and vmap, with shapes that are empty, and over devices."""
+"""Tests that objectives agree in NumPy, eager JAX, jit and vmap, for empty shapes too."""
 
 from functools import partial
 
@@ -11,15 +11,15 @@ from tests.support.array_strategies import draw_arrays, draw_integer_arrays
 from tests.support.hypothesis_profiles import get_max_examples
 from tests.support.numpy_jax_agreement import assert_agrees_in_jax
 
-# Each case has one shape, and its function is one object, so that it is compiled once.
+# Each case has one shape and one function object, so that JAX compiles it once for all examples.
 
 
 def apply_masking(ids, draws, special, mask, words, sequences):
     masks = {"special_tokens_mask": special, "attention_mask": mask}
-    hidden = tokjax.objectives.masked_lm(ids, draws, mask_id=50, vocab_size=50_257, probability=0.5, **masks)
+    plain = tokjax.objectives.masked_lm(ids, draws, mask_id=50, vocab_size=50_257, probability=0.5, **masks)
     pool = {"replacement_ids": [30, 40, 50], "mask_share": 0.1, "random_share": 0.6}
     texts = {"word_ids": words, "sequence_ids": sequences}
-    return hidden, tokjax.objectives.masked_lm(
+    return plain, tokjax.objectives.masked_lm(
         ids, draws, mask_id=51, probability=0.9, **masks, **pool, **texts
     )
 
@@ -41,7 +41,7 @@ IN_JAX = {
 @pytest.mark.parametrize("case", IN_JAX)
 @get_max_examples(20)
 @given(data=st.data())
-def test_objectives_are_the_same_in_jax(case, data):
+def test_objectives_agree_in_jax(case, data):
     function, strategies = IN_JAX[case]
     arrays = [data.draw(strategy) for strategy in strategies]
     assert_agrees_in_jax(function, function(*arrays), arrays)
@@ -54,7 +54,7 @@ MIDDLE_LAST = partial(
 
 @get_max_examples(20)
 @given(draws=draw_arrays((4, 4)))
-def test_the_middle_is_the_same_in_jax(draws):
+def test_fill_in_the_middle_agrees_in_jax(draws):
     column = np.arange(10, dtype=np.int32)
     ragged = tokjax.Ragged(
         column, np.array([0, 5, 5, 7, 10], np.int32), np.stack([column, column], 1), *[column] * 4
@@ -65,8 +65,8 @@ def test_the_middle_is_the_same_in_jax(draws):
 @pytest.mark.parametrize(
     "shape", [(0, 3), (3, 0), *(pytest.param(x, marks=pytest.mark.slow) for x in ((1,), (2, 1, 3)))]
 )
-def test_the_edges_in_jax(shape):
-    """Shapes with a zero, no or two axes of rows in them."""
+def test_empty_and_unbatched_shapes_agree_in_jax(shape):
+    """Tests shapes without tokens, without rows, and with no or two batch axes."""
     *rows, length = shape
     rng = np.random.default_rng(0)
     ids = np.arange(np.prod(shape), dtype=np.int32).reshape(shape)

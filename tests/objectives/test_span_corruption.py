@@ -1,4 +1,4 @@
-"""Span corruption and mixtures of denoisers against T5's definitions."""
+"""Tests of span corruption and of denoiser mixtures, against an oracle and the definitions of T5."""
 
 import math
 import pickle
@@ -29,7 +29,7 @@ span_lengths = st.sampled_from([1.0, 1.5, 2.0, 3.0, 64.0])
 
 
 def check_rows(batch, rows):
-    """The batch holds these inputs and targets, and padding."""
+    """Checks that the batch holds these inputs and targets, and padding after them."""
     for i, (inputs, targets) in enumerate(rows):
         for sequence, ids, mask in (
             (inputs, batch.inputs[i], batch.inputs_mask[i]),
@@ -50,25 +50,25 @@ def test_span_corruption(data, batch, length, density, span_length):
     ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch, length)))
     options = {"noise_density": density, "mean_noise_span_length": span_length}
-    found = corrupt(ids, mask, draws, **options)
+    actual = corrupt(ids, mask, draws, **options)
     lengths = tokjax.objectives.span_corruption_lengths(length, **options)
-    assert found.inputs.shape == (batch, lengths.inputs_length)
-    assert found.targets.shape == (batch, lengths.targets_length)
+    assert actual.inputs.shape == (batch, lengths.inputs_length)
+    assert actual.targets.shape == (batch, lengths.targets_length)
     texts = [get_tokens(*row) for row in zip(ids.tolist(), mask.tolist(), strict=True)]
     rows = [
         oracle.corrupt_row(text, row, density, span_length, SENTINELS, EOS)
         for text, row in zip(texts, draws, strict=True)
     ]
-    check_rows(found, rows)
-    assert (found.decoder_inputs[:, 0] == PAD).all()
+    check_rows(actual, rows)
+    assert (actual.decoder_inputs[:, 0] == PAD).all()
     for i, text in enumerate(texts):
         if text:
-            inputs = get_tokens(found.inputs[i].tolist(), found.inputs_mask[i])
-            targets = get_tokens(found.targets[i].tolist(), found.targets_mask[i])
+            inputs = get_tokens(actual.inputs[i].tolist(), actual.inputs_mask[i])
+            targets = get_tokens(actual.targets[i].tolist(), actual.targets_mask[i])
             assert oracle.recombine(inputs, targets, SENTINELS, EOS) == text
 
 
-# One shape and one set of options each, so that JAX compiles once for all examples.
+# Each case has one shape and one set of options, so that JAX compiles it once for all examples.
 IN_JAX = [
     (partial(corrupt, noise_density=0.4, mean_noise_span_length=2), 0),
     pytest.param(
@@ -83,13 +83,13 @@ IN_JAX = [
 @pytest.mark.parametrize(("function", "more_draws"), IN_JAX)
 @get_max_examples(30)
 @given(data=st.data())
-def test_noise_is_the_same_in_jax(function, more_draws, data):
+def test_numpy_and_jax_agree(function, more_draws, data):
     ids, mask = (data.draw(draw_integer_arrays((2, 9), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((2, 9 + more_draws)))
     assert_agrees_in_jax(function, function(ids, mask, draws), (ids, mask, draws))
 
 
-def test_longer_outputs_are_padded():
+def test_wider_outputs_are_padded():
     ids = np.array([[1, 2, 3, 4]])
     draws = np.zeros((1, 4), np.float32)
     short = corrupt(ids, ids, draws, decoder_start_id=START)
@@ -100,13 +100,13 @@ def test_longer_outputs_are_padded():
     assert long.decoder_inputs[0, :3].tolist() == [START, *short.targets[0, :2].tolist()]
 
 
-def test_all_masks_are_equally_likely():
-    """Of eight tokens four are noise, in two spans: nine ways."""
+def test_all_noise_masks_are_equally_likely():
+    """Four of eight tokens are noise, in two spans. There are nine such masks."""
     n = 18_000
     ids = np.tile(np.arange(8, dtype=np.int32), (n, 1))
     draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), ids.shape)
-    found = corrupt(ids, np.ones_like(ids), draws, noise_density=0.5, mean_noise_span_length=2)
-    counts = Counter(map(tuple, found.inputs.tolist()))
+    actual = corrupt(ids, np.ones_like(ids), draws, noise_density=0.5, mean_noise_span_length=2)
+    counts = Counter(map(tuple, actual.inputs.tolist()))
     assert len(counts) == 9
     assert all(abs(count - n / 9) < 4 * (n / 9) ** 0.5 for count in counts.values())
 
@@ -114,7 +114,7 @@ def test_all_masks_are_equally_likely():
 def test_density_and_mean_span_length():
     n, length = 200, 512
     ids = np.ones((n, length), np.int32)
-    found = tokjax.objectives.span_corruption(
+    actual = tokjax.objectives.span_corruption(
         ids,
         ids,
         tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, length)),
@@ -122,12 +122,12 @@ def test_density_and_mean_span_length():
         eos_id=EOS,
         pad_id=PAD,
     )
-    spans = (found.inputs >= 32_000).sum(1)
-    noise = (found.targets == 1).sum(1)
+    spans = (actual.inputs >= 32_000).sum(1)
+    noise = (actual.targets == 1).sum(1)
     assert (noise == round(0.15 * length)).all()
     assert (spans == round(round(0.15 * length) / 3)).all()
-    assert (found.targets.max(1) == 32_099).all()
-    first = (found.inputs == 32_099).argmax(1)  # what is kept before the first span
+    assert (actual.targets.max(1) == 32_099).all()
+    first = (actual.inputs == 32_099).argmax(1)  # length of the clean span before the first noise span
     assert abs(first.mean() - (length - noise[0]) / spans[0]) < 2.5
     assert first.min() >= 1
 
@@ -135,25 +135,25 @@ def test_density_and_mean_span_length():
 @pytest.mark.parametrize(
     ("density", "span_length"), [(0.15, 3.0), (0.15, 8.0), (0.5, 3.0), (0.5, 64.0), (0.3, 2.5)]
 )
-def test_lengths_are_those_of_t5(density, span_length):
+def test_lengths_equal_those_of_t5(density, span_length):
     options = {"noise_density": density, "mean_noise_span_length": span_length}
-    minimum = int(span_length / density)  # below that T5's helper has no spans, but its mask has one
+    minimum = int(span_length / density)  # T5's helper counts no spans below this, but its mask has one
     for inputs_length in (*range(minimum, minimum + 300), 512, 1024, 4096):
-        found = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
+        actual = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
         tokens, targets = oracle.t5_random_spans_helper(inputs_length, density, span_length, np.float32)
-        assert found.tokens_length == tokens
-        assert targets - found.targets_length in ({0, 1} if density == 0.5 else {0})
-        assert found == tokjax.objectives.span_corruption_lengths(found.tokens_length, **options)
-        assert found.inputs_length <= inputs_length
+        assert actual.tokens_length == tokens
+        assert targets - actual.targets_length in ({0, 1} if density == 0.5 else {0})
+        assert actual == tokjax.objectives.span_corruption_lengths(actual.tokens_length, **options)
+        assert actual.inputs_length <= inputs_length
 
 
-def test_lengths_that_t5_rounds_in_two_ways():
-    """Its helper has 28 of 190 tokens as noise, in Python's floats, but its mask has 29, in float32."""
+def test_lengths_that_t5_rounds_inconsistently():
+    """T5's helper counts 28 of 190 tokens as noise, in Python floats, but its mask has 29, in float32."""
     assert oracle.t5_random_spans_helper(172, 0.15, 3.0, float) == (190, 38)
     assert tokjax.objectives.compute_input_and_target_lengths(172) == (190, 172, 40)
     ids = np.ones((1, 190), np.int32)
-    found = corrupt(ids, ids, np.zeros((1, 190), np.float32))
-    assert found.targets_mask.sum() == 29 + 10 + 1
+    actual = corrupt(ids, ids, np.zeros((1, 190), np.float32))
+    assert actual.targets_mask.sum() == 29 + 10 + 1
     for inputs_length in (64, 128, 256, 512, 1024, 2048):
         tokens, targets = oracle.t5_random_spans_helper(inputs_length, 0.15, 3.0, float)
         assert tokjax.objectives.compute_input_and_target_lengths(inputs_length) == (
@@ -164,21 +164,21 @@ def test_lengths_that_t5_rounds_in_two_ways():
 
 
 @given(st.integers(3, 40), st.sampled_from([0.0, 0.1, 0.15, 0.5, 0.8]), span_lengths)
-def test_the_longest_rows_that_fit(inputs_length, density, span_length):
+def test_computed_length_is_the_maximum_that_fits(inputs_length, density, span_length):
     options = {"noise_density": density, "mean_noise_span_length": span_length}
-    found = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
+    actual = tokjax.objectives.compute_input_and_target_lengths(inputs_length, **options)
     fitting = [
         n
         for n in range(40 * inputs_length)
         if tokjax.objectives.span_corruption_lengths(n, **options).inputs_length <= inputs_length
     ]
-    assert max(fitting) - found.tokens_length in ({0, 1} if density == 0.5 else {0})
+    assert max(fitting) - actual.tokens_length in ({0, 1} if density == 0.5 else {0})
 
 
 def test_lengths_reject_invalid_arguments():
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="inputs_length must be at least 3, not 2"):
         tokjax.objectives.compute_input_and_target_lengths(2)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="millions of tokens fit 512 places; choose"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="tokens fit inputs_length=512; choose"):
         tokjax.objectives.compute_input_and_target_lengths(512, noise_density=1)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="tokens_length must be at least 0, not -1"):
         tokjax.objectives.span_corruption_lengths(-1)
@@ -198,11 +198,11 @@ def test_lengths_reject_invalid_arguments():
         ({"decoder_start_id": 1.5}, "decoder_start_id must be an integer"),
         (
             {"sentinel_ids": []},
-            r"rows of 40 tokens can have 2 spans of noise, .* has shape \(0,\)",
+            r"rows of 40 tokens can have 2 noise spans, .* has shape \(0,\)",
         ),
-        ({"sentinel_ids": [7]}, "give at least 2 ids, shorter rows, or a greater mean_noise_span_length"),
+        ({"sentinel_ids": [7]}, "pass at least 2 sentinel ids, shorter rows, or a larger mean_noise"),
         ({"sentinel_ids": [[7, 8]]}, r"has shape \(1, 2\)"),
-        ({"inputs_length": 36}, "inputs_length is 36, and rows of 40 tokens can need 37; give at least that"),
+        ({"inputs_length": 36}, "inputs_length is 36, and rows of 40 tokens can need 37; pass at least"),
         ({"targets_length": 8}, "targets_length is 8, and rows of 40 tokens can need 9.*compute_input_and"),
         ({"targets_length": 0}, "targets_length is 0"),
     ],
@@ -214,7 +214,7 @@ def test_span_corruption_rejects_invalid_arguments(options, message):
             function(ids, ids, draws)
 
 
-def test_shapes_that_do_not_fit():
+def test_mismatched_shapes_are_rejected():
     ids, draws = np.ones((2, 3), int), np.zeros((2, 3), np.float32)
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"attention_mask has shape \(3,\)"):
         corrupt(ids, ids[0], draws)
@@ -233,8 +233,8 @@ denoisers = st.builds(
 )
 
 
-def draw_denoisers(draw, kinds):
-    """The first denoiser up to which the weights add up to more than the draw."""
+def choose_denoiser(draw, kinds):
+    """Returns the index of the first denoiser whose cumulative share of the weights is more than the draw."""
     total = sum(kind.weight for kind in kinds)
     return next(
         i
@@ -247,9 +247,9 @@ def draw_denoisers(draw, kinds):
 def test_denoising_mixture(data, batch, length, kinds):
     ids, mask = (data.draw(draw_integer_arrays((batch, length), 0, maximum)) for maximum in (9, 1))
     draws = data.draw(draw_arrays((batch, length + 1)))
-    found = mix(ids, mask, draws, denoisers=kinds, decoder_start_id=START)
-    chosen = [draw_denoisers(row[-1], kinds) for row in draws]
-    assert found.denoisers.tolist() == chosen
+    actual = mix(ids, mask, draws, denoisers=kinds, decoder_start_id=START)
+    chosen = [choose_denoiser(row[-1], kinds) for row in draws]
+    assert actual.denoisers.tolist() == chosen
     rows = [
         oracle.corrupt_row(
             get_tokens(*row[:2]),
@@ -264,11 +264,11 @@ def test_denoising_mixture(data, batch, length, kinds):
             zip(ids.tolist(), mask.tolist(), draws, strict=True), (kinds[i] for i in chosen), strict=True
         )
     ]
-    check_rows(found, rows)
-    assert (found.decoder_inputs[:, 0] == START).all()
+    check_rows(actual, rows)
+    assert (actual.decoder_inputs[:, 0] == START).all()
 
 
-def test_a_mixture_of_one_is_span_corruption():
+def test_mixture_of_one_denoiser_equals_span_corruption():
     rng = np.random.default_rng(0)
     ids, mask = rng.integers(0, 9, (5, 30)), rng.integers(0, 2, (5, 30))
     draws = tokjax.objectives.draw_uniform(rng, (5, 31))
@@ -279,16 +279,16 @@ def test_a_mixture_of_one_is_span_corruption():
         assert left.tolist() == right.tolist()
 
 
-def test_denoisers_are_drawn_by_weight():
+def test_denoisers_are_chosen_by_weight():
     n = 20_000
     kinds = [Denoiser(0.15, 3, weight=3), Denoiser(0.5, 3, weight=1), Denoiser(0.25, None, weight=4)]
     ids = np.ones((n, 8), np.int32)
-    found = mix(ids, ids, tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 9)), denoisers=kinds)
-    counts = np.bincount(found.denoisers)
+    actual = mix(ids, ids, tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 9)), denoisers=kinds)
+    counts = np.bincount(actual.denoisers)
     assert (abs(counts - n * np.array([3, 1, 4]) / 8) < 4 * (n / 2) ** 0.5).all()
 
 
-def test_ul2():
+def test_ul2_denoisers():
     modes = {3: 70, 8: 70, None: 71, 64: 72}
     kinds = [
         replace(kind, mode_id=modes[kind.mean_noise_span_length] if kind.noise_density < 0.5 else 72)
@@ -297,7 +297,7 @@ def test_ul2():
     assert len(kinds) == 7
     n, length = 700, 512
     ids = np.ones((n, length), np.int32)
-    found = tokjax.objectives.denoising_mixture(
+    actual = tokjax.objectives.denoising_mixture(
         ids,
         ids,
         tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, length + 1)),
@@ -307,16 +307,16 @@ def test_ul2():
         pad_id=PAD,
     )
     for i, kind in enumerate(kinds):
-        rows = found.denoisers == i
+        rows = actual.denoisers == i
         noise = int(np.rint(kind.noise_density * length))
         spans = int(np.rint(noise / kind.mean_noise_span_length)) if kind.mean_noise_span_length else 1
         assert rows.sum() > 60
-        assert (found.inputs[rows, 0] == kind.mode_id).all()
-        assert (found.inputs_mask[rows].sum(1) == 1 + length - noise + spans + 1).all()
-        assert (found.targets_mask[rows].sum(1) == noise + spans + 1).all()
+        assert (actual.inputs[rows, 0] == kind.mode_id).all()
+        assert (actual.inputs_mask[rows].sum(1) == 1 + length - noise + spans + 1).all()
+        assert (actual.targets_mask[rows].sum(1) == noise + spans + 1).all()
 
 
-def test_denoisers_are_records():
+def test_denoisers_are_immutable_and_pickle():
     kind = Denoiser(0.15, 3)
     assert pickle.loads(pickle.dumps(kind)) == kind
     assert hash(kind) == hash(Denoiser(0.15, 3))
@@ -329,7 +329,7 @@ def test_denoisers_are_records():
     [
         ((1.5, 3), "noise_density must be a number, from 0 to 1, not 1.5"),
         ((0.5, 0), "mean_noise_span_length must be a number, at least 1, not 0"),
-        ((0.5, 3, 0), "weight must be more than 0; leave out"),
+        ((0.5, 3, 0), "weight must be more than 0; omit"),
         ((0.5, 3, -1), "weight must be a number, at least 0, not -1"),
         ((0.5, 3, 1, "R"), "mode_id must be an integer, not 'R'"),
     ],
@@ -341,9 +341,9 @@ def test_denoisers_reject_invalid_arguments(arguments, message):
 
 def test_mixtures_reject_invalid_arguments():
     ids, draws = np.ones((1, 3), int), np.zeros((1, 4), np.float32)
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match="denoisers is empty; give at least one"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="denoisers is empty; pass at least one"):
         mix(ids, ids, draws, denoisers=[])
-    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"Denoisers, and \(0.15, 3\) is none"):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=r"and \(0.15, 3\) is not a Denoiser"):
         mix(ids, ids, draws, denoisers=[(0.15, 3)])
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="inputs_length is 4, .* can need 5"):
         mix(ids, ids, draws, denoisers=[Denoiser(0.15, 3), Denoiser(0.15, 3, mode_id=4)], inputs_length=4)

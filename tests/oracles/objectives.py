@@ -1,4 +1,4 @@
-"""Training objectives with Python loops over lists, from their definitions."""
+"""Oracles of training objectives: Python loops over lists, written from their definitions."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ IGNORED = -100
 
 
 def draw_integer(draw):
-    """The 24 bits of a draw."""
+    """Returns the 24 random bits of a draw as an integer."""
     return int(float(draw) * 2**24)
 
 
@@ -17,7 +17,7 @@ def draw_below(draw, limit):
 
 
 def group_words(word_ids, sequence_ids):
-    """Lists of places, one a word."""
+    """Returns the token positions of each word, as one list per word."""
     words = []
     for i, word in enumerate(word_ids):
         follows = i > 0 and word_ids[i - 1] == word and sequence_ids[i - 1] == sequence_ids[i]
@@ -28,25 +28,33 @@ def group_words(word_ids, sequence_ids):
     return words
 
 
-def mask_row(ids, draws, may, words, options):
-    """`may` says which tokens may be chosen; `words` are lists of places, one decision each."""
-    choosing, treating, replacing = draws
+def mask_row(ids, draws, eligible, words, options):
+    """Returns the ids and labels of masked language modelling.
+
+    Args:
+        ids: ids of the row.
+        draws: three lists of random numbers, one number per token each.
+        eligible: whether each token can be chosen.
+        words: lists of token positions, which are chosen together.
+        options: mask id, probabilities and replacement ids.
+    """
+    choice_draws, action_draws, id_draws = draws
     result, labels = list(ids), [IGNORED] * len(ids)
     for word in words:
-        if choosing[word[-1]] >= np.float32(options["probability"]):
+        if choice_draws[word[-1]] >= np.float32(options["probability"]):
             continue
-        for i in (i for i in word if may[i]):
+        for i in (i for i in word if eligible[i]):
             labels[i] = ids[i]
-            if treating[i] < np.float32(options["mask_share"]):
+            if action_draws[i] < np.float32(options["mask_share"]):
                 result[i] = options["mask_id"]
-            elif treating[i] < np.float32(options["mask_share"] + options["random_share"]):
+            elif action_draws[i] < np.float32(options["mask_share"] + options["random_share"]):
                 pool = options["pool"]
-                result[i] = pool[draw_below(replacing[i], len(pool))]
+                result[i] = pool[draw_below(id_draws[i], len(pool))]
     return result, labels
 
 
 def count_noise(length, density, mean_span):
-    """How many tokens are noise, and in how many spans, as T5 counts."""
+    """Returns the number of noise tokens and of noise spans, as T5 computes them."""
     if length < 2 or density == 0:
         return 0, 0
     noise = int(np.round(np.float32(length) * np.float32(density)))
@@ -55,8 +63,11 @@ def count_noise(length, density, mean_span):
     return noise, min(max(spans, 1), noise, length - noise)
 
 
-def segment_lengths(draws, items, segments):
-    """The first item begins a segment, and so do those of the others with the smallest draws."""
+def draw_segment_lengths(draws, items, segments):
+    """Returns the lengths of random segments.
+
+    A segment starts at the first item, and at the other items with the smallest draws.
+    """
     if segments == 0:
         return []
     others = sorted(range(1, items), key=lambda i: (draw_integer(draws[i]), i))
@@ -68,11 +79,11 @@ def compute_noise_mask(draws, length, density, mean_span):
     noise, spans = count_noise(length, density, mean_span)
     if spans == 0:
         return [False] * length
-    noise_lengths = segment_lengths(draws, noise, spans)
-    remaining_lengths = segment_lengths(draws[::-1], length - noise, spans)
+    noise_lengths = draw_segment_lengths(draws, noise, spans)
+    clean_lengths = draw_segment_lengths(draws[::-1], length - noise, spans)
     mask = []
-    for remaining_length, noise_length in zip(remaining_lengths, noise_lengths, strict=True):
-        mask += [False] * remaining_length + [True] * noise_length
+    for clean_length, noise_length in zip(clean_lengths, noise_lengths, strict=True):
+        mask += [False] * clean_length + [True] * noise_length
     return mask
 
 
@@ -88,7 +99,7 @@ def replace_with_sentinels(tokens, hidden, sentinels):
 
 
 def corrupt_row(tokens, draws, density, mean_span, sentinels, eos, mode=None):
-    """Inputs and targets, without padding; nothing of a row without tokens."""
+    """Returns inputs and targets, without padding. Both are empty for a row without tokens."""
     if not tokens:
         return [], []
     mask = compute_noise_mask(draws, len(tokens), density, mean_span)
@@ -98,7 +109,7 @@ def corrupt_row(tokens, draws, density, mean_span, sentinels, eos, mode=None):
 
 
 def recombine(inputs, targets, sentinels, eos):
-    """The tokens that inputs and targets were made from."""
+    """Reconstructs the original tokens from inputs and targets."""
     assert inputs[-1] == targets[-1] == eos
     spans, current = {}, None
     for token in targets[:-1]:
@@ -110,24 +121,31 @@ def recombine(inputs, targets, sentinels, eos):
 
 
 def t5_random_spans_helper(inputs_length, density, mean_span, number):
-    """T5's function of that name: tokens and targets for inputs of a length. `number` rounds as it does."""
+    """Returns the lengths of tokens and targets for a length of inputs, as the function of T5 does.
 
-    def lengths(tokens_length):
+    Args:
+        inputs_length: length of the inputs.
+        density: fraction of tokens that are noise.
+        mean_span: mean length of noise spans.
+        number: type of the numbers that are rounded, `float` or `np.float32`.
+    """
+
+    def compute_lengths(tokens_length):
         noise = round(number(tokens_length) * number(density))
         spans = round(number(noise) / number(mean_span))
         return tokens_length - noise + spans + 1, noise + spans + 1
 
     tokens_length = inputs_length
-    while lengths(tokens_length + 1)[0] <= inputs_length:
+    while compute_lengths(tokens_length + 1)[0] <= inputs_length:
         tokens_length += 1
-    inputs_length, targets_length = lengths(tokens_length)
+    inputs_length, targets_length = compute_lengths(tokens_length)
     if density == 0.5 and targets_length > inputs_length:
         return tokens_length - 1, targets_length - 1
     return tokens_length, targets_length
 
 
 def split_row(ids, mask, draw):
-    """Labels, prefix mask and prefix length of one row."""
+    """Returns the labels, prefix mask and prefix length of one row."""
     valid = [i for i in range(len(ids)) if mask[i]]
     split = min(len(valid), 1 + draw_below(draw, max(len(valid) - 1, 1)))
     prefix = [int(i in valid[:split]) for i in range(len(ids))]

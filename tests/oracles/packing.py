@@ -1,4 +1,4 @@
-"""Packing with Python loops: each piece by itself, each block looked at."""
+"""Oracle of packing: Python loops that place one piece at a time, and look at every block."""
 
 
 def sort_longest_first(lengths):
@@ -6,7 +6,7 @@ def sort_longest_first(lengths):
 
 
 def first_fit(lengths, block_size, max_pieces):
-    """The block of each piece."""
+    """Returns the block of each piece."""
     free_space, counts, block_of = [], [], [0] * len(lengths)
     for piece in sort_longest_first(lengths):
         fitting = [
@@ -19,7 +19,7 @@ def first_fit(lengths, block_size, max_pieces):
 
 
 def best_fit(lengths, block_size, max_pieces):
-    """The block of each piece; of blocks with the same room, the first."""
+    """Returns the block of each piece. Of blocks with equal free space, it chooses the first."""
     free_space, counts, block_of = [], [], [0] * len(lengths)
     for piece in sort_longest_first(lengths):
         fitting = [
@@ -31,21 +31,37 @@ def best_fit(lengths, block_size, max_pieces):
 
 
 def compute_free_space(lengths, block_of, block_size):
-    """The room of all blocks, sorted."""
+    """Returns the free space of all blocks, sorted."""
     free_space = [block_size] * (max(block_of, default=-1) + 1)
     for length, block in zip(lengths, block_of, strict=True):
         free_space[block] -= length
     return sorted(free_space)
 
 
+def get_pieces(plan):
+    """Returns the pieces of each block, as lists of `(document, start, length)`."""
+    pieces = list(zip(plan.documents.tolist(), plan.starts.tolist(), plan.lengths.tolist(), strict=True))
+    splits = plan.block_splits.tolist()
+    return [pieces[a:b] for a, b in zip(splits, splits[1:], strict=False)]
+
+
 def apply(blocks, rows, block_size, pad_id, eos_id, *, true_positions=False):
-    """Blocks of pieces `(document, start, length)`, as columns of rows of ids."""
+    """Returns the columns of packed blocks, as lists of rows.
+
+    Args:
+        blocks: pieces `(document, start, length)` of each block.
+        rows: ids of each document.
+        block_size: number of slots per block.
+        pad_id: id on padding.
+        eos_id: id of separators.
+        true_positions: whether positions count from the start of documents, not of segments.
+    """
     columns = [[], [], [], [], []]
     for pieces in blocks:
         ids, mask, segments, positions, documents = [], [], [], [], []
         for number, (document, start, length) in enumerate(pieces, 1):
-            with_end = [*rows[document], eos_id]
-            ids += with_end[start : start + length]
+            with_separator = [*rows[document], eos_id]
+            ids += with_separator[start : start + length]
             mask += [1] * length
             segments += [number] * length
             first = start if true_positions else 0

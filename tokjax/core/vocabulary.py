@@ -346,9 +346,11 @@ def vocabulary_to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     if vocabulary.explicit_template is not None:
         values["template"] = template_to_json(vocabulary.explicit_template)
     if vocabulary.added_tokens:
-        values["added"] = {name: list(added_token) for name, added_token in vocabulary.added_tokens.items()}
+        values["added_tokens"] = {
+            name: list(added_token) for name, added_token in vocabulary.added_tokens.items()
+        }
     if vocabulary.duplicate_token_ids:
-        values["twins"] = dict(vocabulary.duplicate_token_ids)
+        values["duplicate_token_ids"] = dict(vocabulary.duplicate_token_ids)
     return values
 
 
@@ -356,8 +358,10 @@ def vocabulary_from_json(ordinary: Mapping[bytes, int], values: Mapping[str, Any
     """Makes a vocabulary from ordinary tokens and the result of `vocabulary_to_json`."""
     roles: dict[Role, str | None] = {role: values[f"{role}_token"] for role in ROLES}
     template = template_from_json(values.get("template"))
-    added_tokens = {name: AddedToken(*added_token) for name, added_token in values.get("added", {}).items()}
-    duplicate_token_ids = values.get("twins", {})
+    added_tokens = {
+        name: AddedToken(*added_token) for name, added_token in values.get("added_tokens", {}).items()
+    }
+    duplicate_token_ids = values.get("duplicate_token_ids", {})
     return make_vocabulary(
         ordinary, values["special_tokens"], roles, template, added_tokens, duplicate_token_ids
     )

@@ -8,7 +8,7 @@ The file is one JSON object:
 * `"model"`, `"special_tokens"` (name to id), `"bos_token"`, `"eos_token"`, `"pad_token"`, `"unk_token"`; for
   `"sentencepiece"` only the roles of BOS, EOS and PAD, control pieces of the model, or null.
 * where there are any: `"template"` (`"single"` and `"pair"`, lists as `make_template` takes them) and
-  `"added"` (name to two booleans: which white space beside it a token takes with it).
+  `"added_tokens"` (name to two booleans: which white space beside it a token takes with it).
 * the other fields of the model:
   * `"byte_level_bpe"`: `"pattern"`, `"normalizer"`, `"ranks"` (pairs of base64 and id); unless they have the
     usual values, `"merges"` (pairs of ids), `"ignore_merges"`, `"add_prefix_space"`, `"trim_offsets"`.

@@ -1,4 +1,4 @@
-"""What a model is trained to say: inputs and labels as pure functions of arrays and of random draws."""
+"""Training objectives: inputs and labels as pure functions of token arrays and random numbers."""
 
 from tokjax.objectives.completion_masks import assistant_loss_mask, completion_loss_mask
 from tokjax.objectives.denoising_batches import DenoisingBatch

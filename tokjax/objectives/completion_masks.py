@@ -1,4 +1,4 @@
-"""Which tokens count in fine-tuning: the answer and not the prompt."""
+"""Loss masks for fine-tuning: answers count as targets, and prompts do not."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ if TYPE_CHECKING:
 
 @jit_eager
 def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
-    """0 on the prompt, 1 on all that follows: a `loss_mask` for `causal_lm_labels`.
+    """Returns a loss mask that is 0 on the prompt and 1 after it, for `causal_lm_labels`.
+
+    Use `assistant_loss_mask` if a row has several prompts and answers.
 
     Args:
-        prompt_lengths: how many places of each row are prompt, padding at the left included; an integer, or
-            an array of any shape.
-        length: the width of the mask; static under `jax.jit`.
+        prompt_lengths: number of positions of the prompt in each row, including padding on its left; an
+            integer, or integers of any shape `(...)`.
+        length: width of the mask; static under `jax.jit`.
 
     Returns:
-        `int32`, of the shape of `prompt_lengths` and then `length`.
+        Mask, `int32`, shape `(..., length)`. It is 1 on padding after the answer too, which
+        `causal_lm_labels` ignores.
 
     >>> completion_loss_mask(2, 5)
     array([0, 0, 1, 1, 1], dtype=int32)
@@ -46,22 +49,26 @@ def completion_loss_mask(prompt_lengths: int | Array, length: int) -> Array:
 def assistant_loss_mask(
     ids: Array, *, start_ids: Sequence[int] | Array, end_ids: Sequence[int] | Array
 ) -> Array:
-    """1 on what stands behind each start, up to and with the first end: a `loss_mask` for `causal_lm_labels`.
+    """Returns a loss mask that is 1 on each answer, for `causal_lm_labels`.
 
-    A start without an end counts to the next start, or to the end of the row. Templates are found by their
-    ids alone, so a user who may write them can have a turn of their own counted; `encode_chat` knows what the
-    assistant said by its place.
+    An answer begins after an occurrence of `start_ids`, and ends with the next occurrence of `end_ids`, which
+    is part of it. If the next `start_ids` or the end of the row comes first, the answer ends there.
+
+    Both sequences are found by their ids alone. So a user who can write these ids can have their own message
+    counted as an answer. If you have the messages, use `encode_chat` instead, which knows the role of each
+    message.
 
     Args:
-        ids: integers, shape `(..., length)`.
-        start_ids: what opens an answer, shape `(n,)`: those of `<|im_start|>assistant` and a newline, say.
-        end_ids: what closes it, shape `(n,)`: that of `<|im_end|>`, say.
+        ids: token ids, integers, shape `(..., length)`.
+        start_ids: ids that open an answer, shape `(n,)`; for example those of `<|im_start|>assistant` and a
+            newline.
+        end_ids: ids that close an answer, shape `(n,)`; for example that of `<|im_end|>`.
 
     Returns:
-        `int32`, of the shape of `ids` and of the kind that was given.
+        Mask, `int32`, shape `(..., length)`; a JAX array if one of the inputs is, else a NumPy array.
 
     Raises:
-        InvalidArgumentError: a template of no ids.
+        InvalidArgumentError: `start_ids` or `end_ids` is empty, or not one-dimensional.
 
     >>> assistant_loss_mask(np.array([8, 1, 5, 6, 9, 8, 2, 5, 9]), start_ids=[8, 1], end_ids=[9])
     array([0, 0, 1, 1, 1, 0, 0, 0, 0], dtype=int32)
@@ -74,40 +81,41 @@ def assistant_loss_mask(
         return tokens.copy()  # type: ignore[no-any-return]
     position = make_positions(xp, length, tokens.ndim)
     starts = _find_matches(xp, tokens, start)
-    begins = position - np.int32(start.shape[0])
-    opened = (begins >= 0) & xp.take_along_axis(
-        starts, xp.broadcast_to(xp.maximum(begins, np.int32(0)), tokens.shape), axis=-1
+    # True on the first token of each answer: `start_ids` begins at `start_position`, and ends before it.
+    start_position = position - np.int32(start.shape[0])
+    opened = (start_position >= 0) & xp.take_along_axis(
+        starts, xp.broadcast_to(xp.maximum(start_position, np.int32(0)), tokens.shape), axis=-1
     )
-    first = compute_prefix_maximum(xp.where(opened, position, np.int32(-1)))
+    answer_start = compute_prefix_maximum(xp.where(opened, position, np.int32(-1)))
     closing, opening = (
-        xp.take_along_axis(_find_next(xp, matches), xp.maximum(first, np.int32(0)), axis=-1)
+        xp.take_along_axis(_find_next(xp, matches), xp.maximum(answer_start, np.int32(0)), axis=-1)
         for matches in (_find_matches(xp, tokens, end), starts)
     )
     stop = xp.where(opening < closing, opening, closing + np.int32(end.shape[0]))
-    return ((first >= 0) & (position < stop)).astype(np.int32)  # type: ignore[no-any-return]
+    return ((answer_start >= 0) & (position < stop)).astype(np.int32)  # type: ignore[no-any-return]
 
 
 def _check_template(name: str, ids: Sequence[int] | Array) -> Any:
     template = as_int32(name, ids)
     if template.ndim != 1 or template.shape[0] == 0:
-        raise InvalidArgumentError(f"{name} must be at least one id, shape (n,), not shape {template.shape}")
+        raise InvalidArgumentError(f"{name} must hold at least one id, shape (n,), not {template.shape}")
     return template
 
 
 def _find_matches(xp: Any, tokens: Any, template: Any) -> Any:
-    """True where the template begins, all of it in the row."""
+    """Returns True at each position where the template begins, if all of it is within the row."""
     size, length = template.shape[0], tokens.shape[-1]
-    ahead = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
-    found = xp.broadcast_to(
+    padded = xp.concatenate([tokens, xp.zeros((*tokens.shape[:-1], size), np.int32)], axis=-1)
+    matches = xp.broadcast_to(
         make_positions(xp, length, tokens.ndim) <= as_size(xp, length) - np.int32(size), tokens.shape
     )
     for i in range(size):
-        found = found & (ahead[..., i : i + length] == template[i])
-    return found
+        matches = matches & (padded[..., i : i + length] == template[i])
+    return matches
 
 
 def _find_next(xp: Any, matches: Any) -> Any:
-    """For each place the next match at or behind it; the length of the row where there is none."""
+    """Returns the position of the next match at or after each position; the row length if there is none."""
     length = matches.shape[-1]
     return compute_suffix_minimum(
         xp.where(matches, make_positions(xp, length, matches.ndim), as_size(xp, length))

@@ -1,4 +1,4 @@
-"""Mixtures of denoisers: each row is corrupted in one of several ways, drawn for it."""
+"""Mixtures of denoisers: each row is corrupted by a randomly chosen denoiser, as in UL2."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Denoiser:
-    """One way to corrupt a row.
+    """Settings of one kind of noise.
 
     Attributes:
-        noise_density: the share of tokens that are noise, from 0 to 1.
-        mean_noise_span_length: how long spans of noise are on average, at least 1; `None` is one span at the
-            end of the row, so that the model goes on from a prefix.
-        weight: how likely the denoiser is, relative to the others; more than 0.
-        mode_id: an id that the inputs begin with, so that the model knows the denoiser; `None` is none.
+        noise_density: fraction of tokens that are noise, from 0 to 1.
+        mean_noise_span_length: mean length of noise spans in tokens, at least 1; `None` is a single span at
+            the end of the row, so that the model continues a prefix.
+        weight: probability of the denoiser, relative to the weights of the others; more than 0.
+        mode_id: id at the start of the inputs, which shows the denoiser to the model; `None` adds nothing.
 
     Raises:
-        InvalidArgumentError: a value out of these bounds.
+        InvalidArgumentError: a value is out of these bounds.
     """
 
     noise_density: float
@@ -42,12 +42,12 @@ class Denoiser:
     mode_id: int | None = None
 
     def __post_init__(self) -> None:
-        """Check the values."""
+        """Checks the values."""
         check_float("noise_density", self.noise_density, minimum=0, maximum=1)
         if self.mean_noise_span_length is not None:
             check_float("mean_noise_span_length", self.mean_noise_span_length, minimum=1)
         if check_float("weight", self.weight, minimum=0) == 0:
-            raise InvalidArgumentError("weight must be more than 0; leave out a denoiser that is never drawn")
+            raise InvalidArgumentError("weight must be more than 0; omit a denoiser that is never used")
         if self.mode_id is not None:
             check_id("mode_id", self.mode_id)
 
@@ -61,9 +61,9 @@ UL2_DENOISERS = (
     Denoiser(0.15, 64),
     Denoiser(0.5, 64),
 )
-"""The seven denoisers of UL2's first table: two regular ones, the sequential one, four extreme ones.
+"""The seven denoisers of table 1 of UL2: two regular ones, the sequential one, and four extreme ones.
 
-They are of equal weight, and have no mode ids, which are a tokenizer's:
+They have equal weights and no mode ids, since these depend on the tokenizer. Set them with
 `dataclasses.replace(denoiser, mode_id=..., weight=...)`.
 """
 
@@ -82,26 +82,27 @@ def denoising_mixture(
     targets_length: int | None = None,
     decoder_start_id: int | None = None,
 ) -> DenoisingBatch:
-    """Corrupt each row by a denoiser that is drawn for it, as UL2 does; all to one shape.
+    """Corrupts each row by a randomly chosen denoiser, as UL2 does. All rows get the same shape.
 
     Args:
-        ids: integers without EOS, shape `(..., length)`.
-        attention_mask: not 0 on tokens, of that shape.
-        draws: `draw_uniform(source, (..., length + 1))`; the last one chooses the denoiser.
-        denoisers: at least one.
-        sentinel_ids: as in `span_corruption`, enough for any of the denoisers.
-        eos_id: the id that ends inputs and targets.
-        pad_id: the id on padding.
-        inputs_length: places of the inputs; by default as many as a row of `length` tokens needs under any
-            of the denoisers, its mode id included.
-        targets_length: places of the targets; likewise.
-        decoder_start_id: the id that the decoder begins with; by default the pad id.
+        ids: token ids without EOS, integers, shape `(..., length)`.
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (..., length + 1))`; the last of each row chooses its
+            denoiser.
+        denoisers: denoisers of the mixture, at least one.
+        sentinel_ids: as in `span_corruption`; there must be enough for each of the denoisers.
+        eos_id: id at the end of inputs and targets.
+        pad_id: id on padding.
+        inputs_length: width of the inputs; by default the maximum over all denoisers for a row of `length`
+            tokens, with the mode id.
+        targets_length: width of the targets; by default the maximum over all denoisers, too.
+        decoder_start_id: first id of the decoder inputs; by default the pad id.
 
     Returns:
-        As `span_corruption`, and in `denoisers` which one each row got.
+        A batch as from `span_corruption`, whose `denoisers` hold the index of the denoiser of each row.
 
     Raises:
-        InvalidArgumentError: no denoisers, or what `span_corruption` refuses.
+        InvalidArgumentError: `denoisers` is empty, or as for `span_corruption`.
 
     >>> ids = np.arange(11, 19)[None, :]
     >>> draws = np.full((1, 9), 0.9, np.float32)
@@ -137,13 +138,13 @@ def denoising_mixture(
 
 def _check_denoisers(denoisers: Sequence[Denoiser]) -> list[Denoiser]:
     if isinstance(denoisers, Denoiser):
-        raise InvalidArgumentError("denoisers must be a list of Denoisers; give [denoiser]")
+        raise InvalidArgumentError("denoisers must be a list of Denoisers; pass [denoiser]")
     kinds = list(denoisers)
     for kind in kinds:
         if not isinstance(kind, Denoiser):
-            raise InvalidArgumentError(f"denoisers must be Denoisers, and {kind!r} is none")
+            raise InvalidArgumentError(f"denoisers must be Denoisers, and {kind!r} is not a Denoiser")
     if not kinds:
-        raise InvalidArgumentError("denoisers is empty; give at least one, or UL2_DENOISERS")
+        raise InvalidArgumentError("denoisers is empty; pass at least one Denoiser, or UL2_DENOISERS")
     return kinds
 
 
@@ -153,6 +154,6 @@ def _compute_counts(kind: Denoiser, length: int) -> NoiseCounts:
 
 
 def _choose_denoisers(xp: Any, draws: Any, weights: Sequence[float]) -> Any:
-    """Which denoiser each draw falls to."""
+    """Returns the index of the denoiser that each random number selects, in proportion to the weights."""
     bounds = prepend_axes(draws.ndim + 1, (np.cumsum(weights)[:-1] / np.sum(weights)).astype(np.float32))
     return xp.sum(draws[..., None] >= bounds, axis=-1, dtype=np.int32)

@@ -1,4 +1,24 @@
-"""Fill in the middle: documents are cut in three, and the middle is said last."""
+"""Fill in the middle: documents are split into three parts, and the middle part is moved to the end.
+
+Example: the document `11 12 13 14`, split at 1 and 3 into prefix `11`, middle `12 13` and suffix `14`:
+
+                        new position    0      1      2      3      4      5      6
+    PSM                                 <pre>  11     <suf>  14     <mid>  12     13
+        position in the old document    .      0      .      3      .      1      2
+
+    SPM                                 <pre>  <suf>  14     <mid>  11     12     13
+        position in the old document    .      .      3      .      0      1      2
+
+In both orders, three contiguous ranges of the old document are copied. So five values per document describe
+its new order (`_DocumentOrder`), and each new position computes which old position it copies. This is a
+gather with a static output size, which works under `jax.jit`:
+
+                        suffix_position   middle_position   suffix_start   tail_start
+    PSM                 2                 4                 3              1
+    SPM                 1                 3                 3              0
+
+See docs/objectives.md, section "Fill in the middle".
+"""
 
 from __future__ import annotations
 
@@ -39,33 +59,34 @@ def fill_in_the_middle(
     spm_rate: float = 0.5,
     size: int | None = None,
 ) -> Ragged:
-    """Cut documents at two random places, and put the middle last.
+    """Splits documents at two random positions, and moves the middle part to the end.
 
-    A document that is chosen becomes `prefix_id` prefix `suffix_id` suffix `middle_id` middle (PSM) or
-    `prefix_id suffix_id` suffix `middle_id` prefix middle (SPM), and so three tokens longer. Cuts are equally
-    likely before, between and behind all tokens, so that parts may be empty. Documents of fewer than three
-    tokens stay as they are. Do this to documents without BOS and EOS, before they are packed.
+    A document that is split becomes `prefix_id` prefix `suffix_id` suffix `middle_id` middle (PSM order), or
+    `prefix_id suffix_id` suffix `middle_id` prefix middle (SPM order), which is three tokens longer. Split
+    positions are equally likely before, between and after all tokens, so parts may be empty. Documents of
+    fewer than three tokens are not changed. Call it on documents without BOS and EOS, before they are packed.
 
     Args:
-        results: the documents, as `pack_blocks` takes them. Offsets, word ids and other columns go with
-            their tokens.
-        draws: `draw_uniform(source, (rows, 4))`: whether the document is cut, in which order it is put, and
-            the two cuts.
-        prefix_id: the id before the prefix.
-        middle_id: the id before the middle.
-        suffix_id: the id before the suffix.
-        rate: the share of documents that are cut.
-        spm_rate: the share of these that are put in SPM order.
-        size: the number of ids of the result. By default as many as there are; under `jax.jit`, where that is
-            not known, it must be given, and is static. The number of tokens and three a row is always
-            enough; what is left over is 0 and of no row, and rows that reach past it are cut there.
+        results: documents, as for `pack_blocks`. Offsets, word ids and other columns are moved with their
+            tokens.
+        draws: random numbers, `draw_uniform(source, (rows, 4))`. The four numbers of a row decide whether the
+            document is split, its order, and the two split positions.
+        prefix_id: id before the prefix.
+        middle_id: id before the middle.
+        suffix_id: id before the suffix.
+        rate: fraction of documents that are split.
+        spm_rate: fraction of the split documents that are in SPM order.
+        size: number of ids of the result. The default is the exact number. Under `jax.jit` this number is
+            unknown, so `size` is required, and static. `tokens + 3 * rows` is always enough. Surplus ids are
+            0 and belong to no row. Ids after `size` are dropped, and rows are truncated there.
 
     Returns:
         A `Ragged` of `int32` arrays with the same rows and columns. Inserted ids are special tokens, with
         offsets `(0, 0)` and word ids -1.
 
     Raises:
-        InvalidArgumentError: `size` is not given under `jax.jit`, or is too small where that can be seen.
+        InvalidArgumentError: `size` is missing under `jax.jit`, or it is too small and the number of ids is
+            known.
 
     >>> from tokjax.core.ragged import ragged_from_rows
     >>> documents = ragged_from_rows([[11, 12, 13, 14], [15]])
@@ -75,34 +96,35 @@ def fill_in_the_middle(
     """
     for name, value in (("prefix_id", prefix_id), ("middle_id", middle_id), ("suffix_id", suffix_id)):
         check_id(name, value)
-    split_share, spm_share = (
+    split_rate, spm_bound = (
         np.float32(check_float(name, value, minimum=0, maximum=1))
         for name, value in (("rate", rate), ("spm_rate", spm_rate))
     )
     ragged = as_ragged(results)
     draws = check_draws(draws, (ragged.num_rows, 4))
     new_splits, orders = _plan_documents(
-        as_int32("row_splits", ragged.row_splits), draws, split_share, spm_share
+        as_int32("row_splits", ragged.row_splits), draws, split_rate, spm_bound
     )
     size = _check_size(new_splits, size)
     return _rearrange_documents(ragged, new_splits, orders, (prefix_id, middle_id, suffix_id), size)
 
 
 @jit_eager
-def _plan_documents(splits: Any, draws: Any, split_share: Any, spm_share: Any) -> tuple[Any, _DocumentOrder]:
-    """Where the new documents begin, and how each of them is put."""
+def _plan_documents(splits: Any, draws: Any, split_rate: Any, spm_bound: Any) -> tuple[Any, _DocumentOrder]:
+    """Computes the row splits and the order of the new documents."""
     xp = get_namespace(splits, draws)
     lengths = splits[1:] - splits[:-1]
-    changed = (draws[:, 0] < split_share) & (lengths >= _MIN_TOKENS)
-    new_splits = _compute_splits(xp, lengths + np.int32(3) * changed.astype(np.int32))
+    is_split = (draws[:, 0] < split_rate) & (lengths >= _MIN_TOKENS)
+    new_splits = _compute_splits(xp, lengths + np.int32(3) * is_split.astype(np.int32))
     split_points = draws_to_integers(draws[:, 2:], lengths[:, None] + np.int32(1))
-    return new_splits, _compute_orders(xp, lengths, split_points, changed, draws[:, 1] < spm_share)
+    return new_splits, _compute_orders(xp, lengths, split_points, is_split, draws[:, 1] < spm_bound)
 
 
 @jit_eager
 def _rearrange_documents(
     ragged: Ragged, new_splits: Any, orders: _DocumentOrder, inserted_ids: tuple[int, int, int], size: int
 ) -> Ragged:
+    """Gathers all columns in the new order, with `size` ids in total."""
     xp = get_namespace(*ragged, new_splits, *orders, *inserted_ids)
     splits = as_int32("row_splits", ragged.row_splits)
     position = xp.arange(size, dtype=np.int32)
@@ -122,55 +144,63 @@ def _rearrange_documents(
 
 
 class _DocumentOrder(NamedTuple):
-    """How the documents are put; arrays of one shape.
+    """New order of each document; arrays of one shape. The docstring of this module has an example.
 
     Attributes:
-        changed: whether the document is cut at all.
-        suffix: the place of the suffix id in the new document; past all where it is not cut.
-        middle: the place of the middle id; likewise.
-        high: where the suffix begins in the old document.
-        tail: where what follows the middle id begins in it.
+        is_split: whether the document is split.
+        suffix_position: position of the suffix id in the new document; the maximum of `int32` if it is not
+            split.
+        middle_position: position of the middle id in the new document; the maximum of `int32` if it is not
+            split.
+        suffix_start: start of the suffix in the old document.
+        tail_start: start, in the old document, of the part after the middle id: the middle in PSM order, the
+            prefix and the middle in SPM order.
     """
 
-    changed: Any
-    suffix: Any
-    middle: Any
-    high: Any
-    tail: Any
+    is_split: Any
+    suffix_position: Any
+    middle_position: Any
+    suffix_start: Any
+    tail_start: Any
 
 
 class _InsertedIds(NamedTuple):
+    """Mask of the new positions that hold an inserted id, and the ids there."""
+
     is_inserted: Any
     ids: Any
 
 
-def _compute_orders(xp: Any, lengths: Any, split_points: Any, changed: Any, spm: Any) -> _DocumentOrder:
+def _compute_orders(xp: Any, lengths: Any, split_points: Any, is_split: Any, spm: Any) -> _DocumentOrder:
     low, high = xp.min(split_points, axis=1), xp.max(split_points, axis=1)
-    suffix = xp.where(spm, np.int32(1), low + np.int32(1))
-    middle = suffix + np.int32(1) + lengths - high
-    past = np.int32(np.iinfo(np.int32).max)
+    suffix_position = xp.where(spm, np.int32(1), low + np.int32(1))
+    middle_position = suffix_position + np.int32(1) + lengths - high
+    # In a document that is not split, all positions are before these, so they are copied unchanged.
+    never = np.int32(np.iinfo(np.int32).max)
     return _DocumentOrder(
-        changed,
-        xp.where(changed, suffix, past),
-        xp.where(changed, middle, past),
+        is_split,
+        xp.where(is_split, suffix_position, never),
+        xp.where(is_split, middle_position, never),
         high,
         xp.where(spm, np.int32(0), low),
     )
 
 
 def _map_to_document(xp: Any, within: Any, order: _DocumentOrder) -> Any:
-    """Where the old document has what stands at a place of the new one, if that is none of the three ids."""
-    in_suffix = order.high + within - order.suffix - np.int32(1)
-    in_tail = order.tail + within - order.middle - np.int32(1)
-    later = xp.where(within < order.middle, in_suffix, in_tail)
-    return xp.where(within < order.suffix, within - order.changed.astype(np.int32), later)
+    """Maps positions in the new document to the old one. Results at inserted ids are arbitrary."""
+    in_suffix = order.suffix_start + within - order.suffix_position - np.int32(1)
+    in_tail = order.tail_start + within - order.middle_position - np.int32(1)
+    after_suffix_id = xp.where(within < order.middle_position, in_suffix, in_tail)
+    # The prefix of a split document comes after the prefix id.
+    in_prefix = within - order.is_split.astype(np.int32)
+    return xp.where(within < order.suffix_position, in_prefix, after_suffix_id)
 
 
 def _compute_inserted(
     xp: Any, within: Any, order: _DocumentOrder, prefix_id: int, middle_id: int, suffix_id: int
 ) -> _InsertedIds:
-    is_suffix, is_middle = within == order.suffix, within == order.middle
-    is_inserted = order.changed & ((within == 0) | is_suffix | is_middle)
+    is_suffix, is_middle = within == order.suffix_position, within == order.middle_position
+    is_inserted = order.is_split & ((within == 0) | is_suffix | is_middle)
     prefix, middle, suffix = (xp.asarray(id_, dtype=np.int32) for id_ in (prefix_id, middle_id, suffix_id))
     return _InsertedIds(is_inserted, xp.where(is_suffix, suffix, xp.where(is_middle, middle, prefix)))
 
@@ -181,7 +211,7 @@ def _compute_splits(xp: Any, lengths: Any) -> Any:
 
 
 def _append_zero(xp: Any, values: Any) -> Any:
-    """With a zero for the places that are behind all rows."""
+    """Appends a zero, which is looked up by positions after the last row."""
     return xp.concatenate([values, xp.zeros(1, values.dtype)])
 
 
@@ -189,13 +219,13 @@ def _check_size(splits: Any, size: int | None) -> int:
     if is_traced(splits):
         if size is None:
             raise InvalidArgumentError(
-                "how many documents are cut is not known under jax.jit; pass size=NUMBER: the number of ids "
-                "and three a row are always enough"
+                "the number of documents to split is unknown under jax.jit; pass size=NUMBER: the number of "
+                "ids plus 3 per row is always enough"
             )
         return check_int("size", size, minimum=0)
     total = int(to_host(splits)[-1])
     if size is not None and check_int("size", size, minimum=0) < total:
         raise InvalidArgumentError(
-            f"size is {size}, and the documents have {total} ids now; give that at least"
+            f"size is {size}, and the documents have {total} ids after the split; pass at least size={total}"
         )
     return total if size is None else size

@@ -1,4 +1,4 @@
-"""Masked language modelling: some tokens are hidden, and the model says what they were."""
+"""Masked language modelling: some tokens are masked, and the model predicts them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
 
 
 class MaskedLMBatch(NamedTuple):
-    """What a masked language model trains on: a pytree of `int32` arrays of the shape of the ids.
+    """Training batch of a masked language model: a pytree of `int32` arrays of the shape of the ids.
 
     Attributes:
-        ids: the inputs, with some tokens hidden.
-        labels: what stood at a chosen place, `ignore_index` elsewhere. They are not shifted.
+        ids: input ids, with some tokens masked or replaced.
+        labels: original id of each chosen token, `ignore_index` elsewhere. Labels are not shifted.
     """
 
     ids: Array
     labels: Array
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of each array."""
         return describe_batch(self)
 
 
@@ -59,37 +59,42 @@ def masked_lm(
     random_share: float = 0.1,
     ignore_index: int = -100,
 ) -> MaskedLMBatch:
-    """Choose tokens as BERT does, hide most of them, and make all of them labels.
+    """Chooses tokens at random, masks most of them, and makes all of them labels, as BERT does.
 
-    Each token, or each word if `word_ids` are given, is chosen with `probability`. Of the chosen tokens,
-    also of those of one word, each by itself becomes the mask id (80%), a random id (10%), or stays.
+    Each token is chosen with `probability`; with `word_ids`, each word is. Then each chosen token becomes the
+    mask id (80%) or a random id (10%), or stays unchanged (10%). These decisions are independent, also for
+    tokens of one word.
 
     Args:
-        ids: integers, shape `(..., length)`.
-        draws: `draw_uniform(source, (..., 3, length))`: for each token whether it is chosen, what becomes of
-            it, and which random id.
-        mask_id: the id that hides a token.
-        special_tokens_mask: not 0 on tokens that are never chosen, of the shape of `ids`; in a `PaddedBatch`
-            that is padding too, by default.
-        vocab_size: random ids come from 0 up to this, special ones included.
-        replacement_ids: the ids that random ones come from instead, shape `(n,)`: those of the ordinary
-            tokens, say.
-        attention_mask: 0 on padding, which is never chosen; not needed if `special_tokens_mask` tells.
-        word_ids: as in a `PaddedBatch`, of the shape of `ids`. Neighbours with the same number are a word,
-            for which the draw of its last token decides; tokens of no word (-1) are never chosen.
-        sequence_ids: where words of several texts meet, the numbers of the texts, of the shape of `ids`: a
-            word ends with its text.
-        probability: how likely a token or word is chosen, from 0 to 1.
-        mask_share: the share of chosen tokens that become the mask id.
-        random_share: the share that become a random id; 0 needs no `vocab_size` nor `replacement_ids`.
-        ignore_index: the label of tokens that are not chosen.
+        ids: token ids, integers, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (..., 3, length))`. The three numbers of a token decide
+            whether it is chosen, whether it is masked, replaced or unchanged, and which random id replaces
+            it.
+        mask_id: id of the mask token.
+        special_tokens_mask: mask of the tokens that are never chosen, not 0 on these, shape `(..., length)`.
+            By default, that of a `PaddedBatch` covers padding too.
+        vocab_size: upper limit of random ids, which are from 0 to `vocab_size - 1`, special tokens included.
+        replacement_ids: ids to choose random ids from, instead of `vocab_size`, shape `(n,)`; for example the
+            ids of all tokens that are not special.
+        attention_mask: mask of tokens, 0 on padding, which is never chosen, shape `(..., length)`. Not needed
+            if `special_tokens_mask` covers padding.
+        word_ids: word of each token, as in a `PaddedBatch`, shape `(..., length)`. Adjacent tokens with the
+            same number are a word, which is chosen by the random number of its last token. Tokens without a
+            word (-1) are never chosen.
+        sequence_ids: text of each token, shape `(..., length)`. Pass it if a row holds several texts, so that
+            no word extends over two texts.
+        probability: probability that a token or word is chosen, from 0 to 1.
+        mask_share: fraction of chosen tokens that become the mask id.
+        random_share: fraction of chosen tokens that become a random id. With 0, neither `vocab_size` nor
+            `replacement_ids` is needed.
+        ignore_index: label of tokens that are not chosen.
 
     Returns:
-        `int32`, of the shape of `ids` and of the kind that was given.
+        Ids and labels, `int32`, shape `(..., length)`; JAX arrays if one of the inputs is, else NumPy arrays.
 
     Raises:
-        InvalidArgumentError: draws of another shape, shares of more than 1 together, or no ids or two kinds
-            of ids for random tokens.
+        InvalidArgumentError: an array has the wrong shape, `mask_share + random_share` is more than 1, or not
+            exactly one of `vocab_size` and `replacement_ids` is given where random ids are needed.
 
     >>> ids = np.array([2, 11, 12, 13, 3])
     >>> draws = np.float32([[0, 0.1, 0.9, 0.1, 0], [0, 0.5, 0, 0.85, 0], [0, 0, 0, 0.5, 0]])
@@ -101,42 +106,48 @@ def masked_lm(
     """
     check_id("mask_id", mask_id)
     check_id("ignore_index", ignore_index)
-    chance, hidden, replaced = _check_shares(probability, mask_share, random_share)
+    threshold, mask_bound, random_bound = _check_shares(probability, mask_share, random_share)
     optional_columns = (special_tokens_mask, attention_mask, word_ids, sequence_ids)
     xp = get_namespace(ids, draws, *optional_columns, replacement_ids, mask_id, ignore_index)
     tokens = as_tokens(ids)
     draws = check_draws(draws, (*tokens.shape[:-1], 3, tokens.shape[-1]))
-    choosing, treating, replacing = (draws[..., i, :] for i in range(3))
+    choice_draws, action_draws, id_draws = (draws[..., i, :] for i in range(3))
     eligible = ~as_aligned_mask(xp, "special_tokens_mask", special_tokens_mask, tokens)
     if attention_mask is not None:
         eligible &= as_aligned_mask(xp, "attention_mask", attention_mask, tokens)
     if word_ids is not None:
         words = as_aligned_integers("word_ids", word_ids, tokens)
         eligible &= words >= 0
-        choosing = xp.take_along_axis(choosing, _find_word_ends(xp, words, sequence_ids), axis=-1)
-    chosen = eligible & (choosing < chance)
-    result = xp.where(chosen & (treating < hidden), xp.asarray(mask_id, dtype=np.int32), tokens)
+        choice_draws = xp.take_along_axis(choice_draws, _find_word_ends(xp, words, sequence_ids), axis=-1)
+    chosen = eligible & (choice_draws < threshold)
+    result = xp.where(chosen & (action_draws < mask_bound), xp.asarray(mask_id, dtype=np.int32), tokens)
     if random_share > 0:
-        random_ids = _draw_random_ids(replacing, vocab_size, replacement_ids)
-        result = xp.where(chosen & (treating >= hidden) & (treating < replaced), random_ids, result)
+        random_ids = _draw_random_ids(id_draws, vocab_size, replacement_ids)
+        is_random = (action_draws >= mask_bound) & (action_draws < random_bound)
+        result = xp.where(chosen & is_random, random_ids, result)
     return MaskedLMBatch(result, xp.where(chosen, tokens, xp.asarray(ignore_index, dtype=np.int32)))
 
 
 def _check_shares(*values: float) -> tuple[np.float32, np.float32, np.float32]:
-    """The chance of a token, and the bounds below which its second draw hides or replaces it."""
+    """Checks the shares, and returns thresholds for random numbers.
+
+    Returns:
+        Below the first, a token is chosen; below the second, it is masked; below the third, it is replaced.
+    """
     names = ("probability", "mask_share", "random_share")
     probability, mask_share, random_share = (
         check_float(name, value, minimum=0, maximum=1) for name, value in zip(names, values, strict=True)
     )
     if mask_share + random_share > 1:
         raise InvalidArgumentError(
-            f"mask_share and random_share are {mask_share} and {random_share}, more than 1 together"
+            f"mask_share and random_share are {mask_share} and {random_share}, more than 1 in total; pass "
+            "fractions of the chosen tokens, such as 0.8 and 0.1"
         )
     return np.float32(probability), np.float32(mask_share), np.float32(mask_share + random_share)
 
 
 def _find_word_ends(xp: Any, words: Any, sequence_ids: Array | None) -> Any:
-    """The place of the last token of each token's word."""
+    """Returns the position of the last token of each token's word."""
     ends = words[..., 1:] != words[..., :-1]
     if sequence_ids is not None:
         texts = as_aligned_integers("sequence_ids", sequence_ids, words)
@@ -151,13 +162,13 @@ def _draw_random_ids(
 ) -> Any:
     if (vocab_size is None) == (replacement_ids is None):
         raise InvalidArgumentError(
-            "give vocab_size or replacement_ids, one of the two, to draw random ids from; or random_share=0"
+            "pass either vocab_size or replacement_ids, to choose random ids from, or random_share=0"
         )
     if vocab_size is not None:
         return draws_to_integers(draws, check_int("vocab_size", vocab_size, minimum=1))
     pool = as_int32("replacement_ids", replacement_ids)
     if pool.ndim != 1 or pool.shape[0] == 0:
         raise InvalidArgumentError(
-            f"replacement_ids must have shape (n,) and hold at least one id, not shape {pool.shape}"
+            f"replacement_ids must hold at least one id, shape (n,), not shape {pool.shape}"
         )
     return gather(pool, draws_to_integers(draws, pool.shape[0]))

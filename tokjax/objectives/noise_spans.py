@@ -1,4 +1,26 @@
-"""Which tokens of a row are noise: spans of random lengths, as T5 draws them."""
+"""Noise spans: random choice of the tokens that span corruption replaces, as in T5.
+
+The length of a row determines how many tokens are noise, and in how many spans (`compute_noise_counts`).
+Random numbers determine where the spans are (`sample_noise`). Example: a row of 6 tokens, of which 3 are
+noise, in 2 spans. Noise tokens and clean tokens are first split into 2 spans each. The spans are then
+interleaved:
+
+    draws                       0    .8   .3   .2   .6   0
+
+    draws of 3 noise tokens     0    .8   .3                  the first three
+    span of each                0    0    1                   the smallest draw after the first begins span 1
+    sort key 2 * span + 1       1    1    3
+
+    draws of 3 clean tokens     0    .6   .2                  the last three, in reverse
+    span of each                0    0    1
+    sort key 2 * span           0    0    2
+
+    all keys, sorted            0    0    1    1    2    3
+    noise where the key is odd  .    .    #    #    .    #
+
+Sorting makes this work under `jax.jit`, where the lengths of spans are unknown. See docs/objectives.md,
+section "Span corruption".
+"""
 
 from __future__ import annotations
 
@@ -12,16 +34,16 @@ from tokjax.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_DRAW_BITS = 24  # that a draw has
-_NO_SPAN = 2**29  # more than any number of a span
+_DRAW_BITS = 24  # random bits of a float32 in [0, 1)
+_NO_SPAN = 2**29  # sorts after all span numbers; twice this number plus 1 fits int32
 
 
 class NoiseCounts(NamedTuple):
-    """How much of rows of 0, 1, 2, ... tokens is noise; `int32` arrays of shape `(lengths,)`.
+    """Table of noise counts by row length: entry `n` is for rows of `n` tokens.
 
     Attributes:
-        tokens: how many tokens.
-        spans: in how many spans they are.
+        tokens: number of noise tokens, `int32`, shape `(lengths,)`.
+        spans: number of noise spans, `int32`, shape `(lengths,)`.
     """
 
     tokens: NDArray[np.int32]
@@ -29,83 +51,109 @@ class NoiseCounts(NamedTuple):
 
     @property
     def clean(self) -> NDArray[Any]:
-        """How many tokens are no noise."""
+        """Number of clean tokens, which are not noise, shape `(lengths,)`."""
         return np.arange(len(self.tokens)) - self.tokens
 
     @property
     def inputs(self) -> NDArray[Any]:
-        """Tokens and sentinels in the inputs, with the EOS."""
+        """Width of the inputs: clean tokens, sentinels and EOS, shape `(lengths,)`."""
         return self.clean + self.spans + 1
 
     @property
     def targets(self) -> NDArray[Any]:
-        """Tokens and sentinels in the targets, with the EOS; a row without noise has a sentinel too."""
+        """Width of the targets: noise tokens, sentinels and EOS, shape `(lengths,)`.
+
+        The targets of a row without noise have one sentinel too.
+        """
         return self.tokens + np.maximum(self.spans, 1) + 1
 
 
 def compute_noise_counts(length: int, noise_density: float, mean_noise_span_length: float) -> NoiseCounts:
-    """The counts for rows of up to `length` tokens.
+    """Computes the noise counts of rows of up to `length` tokens.
 
-    They are worked out on the host, in T5's `float32`, so that no device rounds them otherwise. Where spans
-    of that mean length would be more than the tokens to part them, there are as many as such tokens.
+    They are computed on the host, because devices may round in other ways, and in `float32`, because T5 does
+    so. There are at most as many noise spans as clean tokens, since each noise span needs a clean token
+    before it.
+
+    Args:
+        length: maximum number of tokens of a row.
+        noise_density: fraction of tokens that are noise, from 0 to 1.
+        mean_noise_span_length: mean length of noise spans in tokens; infinity makes a single span.
+
+    Returns:
+        Noise counts of rows of 0 to `length` tokens.
+
+    Raises:
+        InvalidArgumentError: `length` is a symbolic dimension of `jax.export`.
     """
     if not isinstance(length, int):
         raise InvalidArgumentError(
-            f"rows have the symbolic length {length}, and how many of their tokens are noise is tabled for "
-            "each length: export with a fixed length of rows; their number may be symbolic"
+            f"rows have the symbolic length {length}, but noise counts are a table with an entry for each "
+            "length; export with a fixed length of rows (their number may be symbolic)"
         )
     lengths = np.arange(length + 1, dtype=np.int32)
     clipped_lengths = np.maximum(lengths, 2)
-    wanted = np.rint(clipped_lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int32)
-    tokens = np.clip(wanted, 1, clipped_lengths - 1)
-    split = np.rint(tokens.astype(np.float32) / np.float32(mean_noise_span_length)).astype(np.int32)
-    spans = np.clip(split, 1, np.minimum(tokens, clipped_lengths - tokens))
+    rounded_tokens = np.rint(clipped_lengths.astype(np.float32) * np.float32(noise_density)).astype(np.int32)
+    tokens = np.clip(rounded_tokens, 1, clipped_lengths - 1)
+    rounded_spans = np.rint(tokens.astype(np.float32) / np.float32(mean_noise_span_length)).astype(np.int32)
+    spans = np.clip(rounded_spans, 1, np.minimum(tokens, clipped_lengths - tokens))
     noisy = (lengths >= 2) & (noise_density > 0)
     return NoiseCounts(np.where(noisy, tokens, 0), np.where(noisy, spans, 0))
 
 
 def sample_noise(draws: Any, lengths: Any, tokens: Any, spans: Any, *, max_counts: tuple[int, int]) -> Any:
-    """True on noise: a span that is kept, a span of noise, and so on, ending with noise.
+    """Chooses noise tokens at random, from given numbers of noise tokens and noise spans.
 
-    All ways to have so many spans of so many tokens are equally likely. A token's draw is used once.
+    Clean spans and noise spans alternate; the first is clean, and the last is noise. All such arrangements
+    are equally likely. Each random number is used once.
 
     Args:
-        draws: `float32` in `[0, 1)`, shape `(..., length)`.
-        lengths: how many tokens each row has, at its front; `int32`, shape `(...)`.
-        tokens: how many of them are noise, of that shape.
-        spans: in how many spans, of that shape; not 0 where `tokens` is not.
-        max_counts: the most tokens of a row that may be noise, and that may be kept.
+        draws: random numbers, `float32` in `[0, 1)`, shape `(..., length)`.
+        lengths: number of tokens of each row, which are at its start; `int32`, shape `(...)`.
+        tokens: number of noise tokens of each row, `int32`, shape `(...)`.
+        spans: number of noise spans of each row, `int32`, shape `(...)`; at least 1 where `tokens` is not 0.
+        max_counts: maximum number of noise tokens of any row, and of clean tokens. They limit the amount of
+            work.
 
     Returns:
-        Booleans, shape `(..., length)`; what they are past the end of a row means nothing.
+        Mask of noise tokens, booleans, shape `(..., length)`. Values after the end of a row are arbitrary.
     """
     xp = get_namespace(draws, lengths, tokens, spans)
     length = draws.shape[-1]
     if length == 0:
         return xp.zeros(draws.shape, bool)
     noise_width, clean_width = (min(max(width, 1), length) for width in max_counts)
+    # Noise uses the first draws of the array, and clean tokens the last, so no draw is used twice.
     noise = _assign_spans(draws[..., :noise_width], tokens, spans)
     clean = _assign_spans(draws[..., ::-1][..., :clean_width], lengths - tokens, spans)
-    # In the order of their spans, and what is kept before the noise of that number.
+    # Sorted keys order tokens by span, and the clean span before the noise span of the same number.
     keys = xp.concatenate([np.int32(2) * noise + np.int32(1), np.int32(2) * clean], axis=-1)
     return xp.sort(keys, axis=-1)[..., :length] % np.int32(2) == np.int32(1)
 
 
 def _assign_spans(draws: Any, items: Any, spans: Any) -> Any:
-    """For each of a row's items the number of its span, from 0, if the row is split at random places."""
+    """Splits `items` tokens into `spans` spans at random, and returns the span of each token, from 0.
+
+    A span begins at the first token, and at the `spans - 1` other tokens with the smallest draws. All ways to
+    split are equally likely. Entries after the last token are `_NO_SPAN`.
+    """
     xp = get_namespace(draws, items, spans)
     items, spans = items[..., None], spans[..., None]
     position = make_positions(xp, draws.shape[-1], draws.ndim)
-    may_begin = (position > 0) & (position < items)
+    can_begin = (position > 0) & (position < items)
+    # A draw has 24 random bits, so the conversion is exact. Tokens that cannot begin a span get the maximum.
     integers = (draws * np.float32(2**_DRAW_BITS)).astype(np.int32)
-    begins = _find_smallest(xp, xp.where(may_begin, integers, np.int32(2**_DRAW_BITS)), spans - np.int32(1))
+    begins = _find_smallest(xp, xp.where(can_begin, integers, np.int32(2**_DRAW_BITS)), spans - np.int32(1))
     number = xp.cumsum(begins, axis=-1, dtype=np.int32)
     return xp.where(position < items, number, np.int32(_NO_SPAN))
 
 
 def _find_smallest(xp: Any, keys: Any, count: Any) -> Any:
-    """True on the `count` smallest keys of each row, the first of equal ones; none if `count` is below 1."""
+    """Returns a mask of the `count` smallest keys of each row; all False if `count` is below 1.
+
+    Of equal keys, the first ones are selected, so that exactly `count` keys are.
+    """
     last = xp.take_along_axis(xp.sort(keys, axis=-1), xp.maximum(count - np.int32(1), np.int32(0)), axis=-1)
     smaller, equal = keys < last, keys == last
-    left = count - xp.sum(smaller, axis=-1, keepdims=True, dtype=np.int32)
-    return smaller | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= left))
+    remaining = count - xp.sum(smaller, axis=-1, keepdims=True, dtype=np.int32)
+    return smaller | (equal & (xp.cumsum(equal, axis=-1, dtype=np.int32) <= remaining))

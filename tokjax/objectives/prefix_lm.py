@@ -1,4 +1,4 @@
-"""Prefix language modelling: rows are split at random, and the model says what follows the prefix."""
+"""Prefix language modelling: each row is split at random, and the model predicts the second part."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from tokjax.objectives.random_draws import check_draws, draws_to_integers
 
 
 class PrefixLMBatch(NamedTuple):
-    """What a prefix language model trains on, beside its ids: a pytree of `int32` arrays.
+    """Labels and prefixes for a prefix language model, whose inputs are the ids: a pytree of `int32` arrays.
 
     Attributes:
-        labels: the id that follows each position, if it is of the suffix, else `ignore_index`; shifted
-            already, `(..., length)`.
-        prefix_mask: 1 on tokens of the prefix, which may look at each other, `(..., length)`.
-        prefix_lengths: how many these are, shape `(...)`.
+        labels: id of the next token if that is in the suffix, else `ignore_index`, shape `(..., length)`.
+            Labels are already shifted.
+        prefix_mask: 1 on tokens of the prefix, which attend to each other in both directions, shape
+            `(..., length)`.
+        prefix_lengths: number of tokens of each prefix, shape `(...)`.
     """
 
     labels: Array
@@ -29,24 +30,27 @@ class PrefixLMBatch(NamedTuple):
     prefix_lengths: Array
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of each array."""
         return describe_batch(self)
 
 
 @jit_eager
 def prefix_lm(ids: Array, attention_mask: Array, draws: Array, *, ignore_index: int = -100) -> PrefixLMBatch:
-    """Split each row into a prefix to be read and a suffix to be said, at least one token each.
+    """Splits each row into a prefix and a suffix to predict, each of at least one token.
 
     All splits are equally likely, as in T5. A row of one token is all prefix, and has no labels.
 
     Args:
-        ids: integers, shape `(..., length)`; one document a row.
-        attention_mask: not 0 on tokens, of that shape.
-        draws: `draw_uniform(source, (...))`, one a row.
-        ignore_index: the label of all but the places before a token of the suffix.
+        ids: token ids, integers, shape `(..., length)`, with one document per row.
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (...))`, one per row.
+        ignore_index: label of positions whose next token is not in the suffix.
 
     Returns:
-        `int32` arrays of the kind that was given.
+        Labels, prefix mask and prefix lengths; JAX arrays if one of the inputs is, else NumPy arrays.
+
+    Raises:
+        InvalidArgumentError: an array has the wrong shape.
 
     >>> ids, mask = np.array([[3, 6, 7, 4, 0]]), np.array([[1, 1, 1, 1, 0]])
     >>> batch = prefix_lm(ids, mask, np.float32([0.5]))

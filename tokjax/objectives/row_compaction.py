@@ -1,4 +1,4 @@
-"""What stays of rows, moved together."""
+"""Row compaction: moves the selected values of each row to its front."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from tokjax._util.arrays import get_namespace, scatter_rows
 
 
 def compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:
-    """The kept values of each row moved to its front, in order.
+    """Moves the selected values of each row to its front, in order, and fills the rest.
 
     Args:
-        values: `int32`, shape `(..., n)`.
-        keep: booleans of that shape; at most `width` of a row.
-        width: places of each row of the result.
-        fill: what stands behind the kept values.
+        values: values, `int32`, shape `(..., n)`.
+        keep: mask of the values to select, booleans, shape `(..., n)`; at most `width` of each row.
+        width: length of the resulting rows.
+        fill: value after the selected ones.
 
     Returns:
-        `int32`, shape `(..., width)`.
+        Compacted rows, `int32`, shape `(..., width)`.
     """
     slots = get_namespace(values, keep).cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)
     return scatter_rows(width, fill, slots, values, keep)

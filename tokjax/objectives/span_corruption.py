@@ -1,4 +1,4 @@
-"""Span corruption: spans of tokens are replaced by sentinels, and the model says what stood there."""
+"""Span corruption: random spans of tokens are replaced by sentinels, and the model predicts the spans."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MAX_TOKENS = 2**22
 
 
 class SpanCorruptionLengths(NamedTuple):
-    """Lengths that fit together.
+    """Length of rows before corruption, and widths of the inputs and targets that they need.
 
     Attributes:
-        tokens_length: tokens of a row before corruption.
-        inputs_length: places that its inputs need, sentinels and EOS included.
-        targets_length: places that its targets need, sentinels and EOS included.
+        tokens_length: number of tokens of a row before corruption.
+        inputs_length: width of its inputs, with sentinels and EOS.
+        targets_length: width of its targets, with sentinels and EOS.
     """
 
     tokens_length: int
@@ -51,33 +51,34 @@ def span_corruption(
     targets_length: int | None = None,
     decoder_start_id: int | None = None,
 ) -> DenoisingBatch:
-    """Replace random spans by sentinels, as T5 does.
+    """Replaces random spans of tokens by sentinels, as T5 does.
 
-    Of a row of `n` tokens `round(n * noise_density)` are noise, at least one, in
-    `round(noise / mean_noise_span_length)` spans, at least one. Spans that are kept and spans of noise
-    alternate, beginning with one that is kept; all ways to do so are equally likely. A row of one token has
-    no noise; a row of none stays padding throughout. What counts are the tokens that the mask marks, wherever
-    they stand.
+    Of a row of `n` tokens, `round(n * noise_density)` are noise, at least one, in
+    `round(noise / mean_noise_span_length)` noise spans, at least one. Clean spans and noise spans alternate,
+    and the first span is clean. All such arrangements are equally likely. A row of one token has no noise. A
+    row without tokens remains padding. Tokens are those that the mask marks, and need not be contiguous.
 
     Args:
-        ids: integers without EOS, shape `(..., length)`.
-        attention_mask: not 0 on tokens, of that shape.
-        draws: `draw_uniform(source, (..., length))`.
-        sentinel_ids: the ids for the first span, the second, and so on; T5's are `range(32_099, 31_999, -1)`.
-        eos_id: the id that ends inputs and targets.
-        pad_id: the id on padding.
-        noise_density: the share of tokens that are noise, from 0 to 1.
-        mean_noise_span_length: how long spans of noise are on average, at least 1.
-        inputs_length: places of the inputs; by default as many as a row of `length` tokens needs.
-        targets_length: places of the targets; likewise.
-        decoder_start_id: the id that the decoder begins with; by default the pad id, as in T5.
+        ids: token ids without EOS, integers, shape `(..., length)`.
+        attention_mask: mask of tokens, not 0 on these, shape `(..., length)`.
+        draws: random numbers, `draw_uniform(source, (..., length))`.
+        sentinel_ids: ids of sentinels for the first noise span, the second, and so on, shape `(sentinels,)`;
+            those of T5 are `range(32_099, 31_999, -1)`.
+        eos_id: id at the end of inputs and targets.
+        pad_id: id on padding.
+        noise_density: fraction of tokens that are noise, from 0 to 1.
+        mean_noise_span_length: mean length of noise spans in tokens, at least 1.
+        inputs_length: width of the inputs; by default that which a row of `length` tokens needs.
+        targets_length: width of the targets; by default that which a row of `length` tokens needs.
+        decoder_start_id: first id of the decoder inputs; by default the pad id, as in T5.
 
     Returns:
-        `int32` arrays of the kind that was given, `(..., inputs_length)` and `(..., targets_length)`.
+        A batch of `int32` arrays, shapes `(..., inputs_length)` and `(..., targets_length)`: JAX arrays if
+        one of the inputs is, else NumPy arrays.
 
     Raises:
-        InvalidArgumentError: rows of `length` tokens can have more spans than there are sentinels, or need
-            longer inputs or targets; under `jax.jit` too.
+        InvalidArgumentError: rows of `length` tokens can have more noise spans than there are sentinels, or
+            need wider inputs or targets. It is raised under `jax.jit` too.
 
     >>> ids = np.array([[11, 12, 13, 14, 15, 16]])
     >>> draws = np.float32([[0, 0.8, 0.3, 0.2, 0.6, 0]])
@@ -108,12 +109,21 @@ def span_corruption(
 def span_corruption_lengths(
     tokens_length: int, *, noise_density: float = 0.15, mean_noise_span_length: float = 3.0
 ) -> SpanCorruptionLengths:
-    """How long inputs and targets are for rows of up to `tokens_length` tokens.
+    """Computes the widths of inputs and targets for rows of up to `tokens_length` tokens.
+
+    Use `compute_input_and_target_lengths` for the opposite direction: from the width of the inputs to the
+    length of rows.
 
     Args:
-        tokens_length: tokens of a row before corruption.
+        tokens_length: maximum number of tokens of a row before corruption.
         noise_density: as in `span_corruption`.
         mean_noise_span_length: as in `span_corruption`.
+
+    Returns:
+        The three lengths, in tokens.
+
+    Raises:
+        InvalidArgumentError: a value is out of its bounds.
 
     >>> span_corruption_lengths(568)
     SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
@@ -127,19 +137,23 @@ def span_corruption_lengths(
 def compute_input_and_target_lengths(
     inputs_length: int, *, noise_density: float = 0.15, mean_noise_span_length: float = 3.0
 ) -> SpanCorruptionLengths:
-    """How many tokens to cut documents into, so that their inputs fill `inputs_length` and no more.
+    """Computes the maximum length of rows whose inputs fit `inputs_length`.
 
-    This is T5's `random_spans_helper`. As there, with a density of 0.5 the targets are not to be longer than
-    the inputs.
+    Split documents into chunks of this length, so that the inputs have little or no padding. This is
+    `random_spans_helper` of T5. As in T5, a density of 0.5 also limits the targets to the width of the
+    inputs.
 
     Args:
-        inputs_length: places of the inputs, sentinels and EOS included; at least 3.
+        inputs_length: width of the inputs, with sentinels and EOS; at least 3.
         noise_density: as in `span_corruption`.
         mean_noise_span_length: as in `span_corruption`.
 
+    Returns:
+        The three lengths, in tokens. The width of the inputs may be less than `inputs_length`.
+
     Raises:
-        InvalidArgumentError: the inputs are too short for two tokens, or nearly everything is noise, so that
-            documents of millions of tokens fit.
+        InvalidArgumentError: `inputs_length` is less than 3, or nearly all tokens are noise, so that rows of
+            millions of tokens fit.
 
     >>> compute_input_and_target_lengths(512)
     SpanCorruptionLengths(tokens_length=568, inputs_length=512, targets_length=114)
@@ -150,8 +164,8 @@ def compute_input_and_target_lengths(
         bound *= 2
         if bound > _MAX_TOKENS:
             raise InvalidArgumentError(
-                f"with noise_density={noise_density} rows of millions of tokens fit {inputs_length} places; "
-                "choose the length of rows yourself, and pass it to span_corruption_lengths"
+                f"with noise_density={noise_density}, rows of millions of tokens fit inputs_length="
+                f"{inputs_length}; choose the length of rows yourself, and pass it to span_corruption_lengths"
             )
         counts = compute_noise_counts(bound, noise_density, mean_noise_span_length)
     tokens = int(np.searchsorted(counts.inputs, inputs_length, "right")) - 1

@@ -1,4 +1,4 @@
-"""Packing of rows into blocks: plans, blocks, segments."""
+"""Packing of rows into blocks: plans, packed blocks, and segment boundaries for attention kernels."""
 
 from tokjax.packing.apply import apply_packing, pack_blocks
 from tokjax.packing.blocks import PackedBlocks

@@ -1,4 +1,4 @@
-"""Packed blocks, and the names that other libraries have for what is in them."""
+"""Packed blocks, and their conversion to the batch formats of other libraries."""
 
 from __future__ import annotations
 
@@ -21,18 +21,19 @@ class PackedBlocks(NamedTuple):
     """Blocks of packed tokens, ready for a device: a pytree of `int32` arrays.
 
     Attributes:
-        ids: `(blocks, block_size)`, the pad id on padding.
-        attention_mask: `(blocks, block_size)`, 1 on tokens and 0 on padding.
-        segment_ids: `(blocks, block_size)`, the documents of a block from 1, 0 on padding.
-        positions: `(blocks, block_size)`, from 0 at the start of each segment; or of each document, if
-            `apply_packing` was told so.
-        document_ids: `(blocks, block_size)`, which row of the input, -1 on padding.
-        loss_mask: `(blocks, block_size)`, 1 on the tokens that count as targets and 0 on padding; `None`
-            where none was given to `pack_blocks`: then all of them count.
+        ids: token ids, shape `(blocks, block_size)`; the pad id on padding.
+        attention_mask: 1 on tokens and 0 on padding, shape `(blocks, block_size)`.
+        segment_ids: number of the segment within its block, from 1; 0 on padding. Shape
+            `(blocks, block_size)`.
+        positions: position of each token, from 0 at the start of its segment, or of its document with
+            `positions="document"`; 0 on padding. Shape `(blocks, block_size)`.
+        document_ids: index of the input row, -1 on padding, shape `(blocks, block_size)`.
+        loss_mask: 1 on the tokens that count as targets, 0 on other tokens and on padding, shape
+            `(blocks, block_size)`; `None` if `pack_blocks` got no loss mask, in which case all tokens count.
 
-    All arrays have the axis of blocks first, so `jax.tree.map(lambda a: a[:8], blocks)` is a batch too, and
-    `jax.vmap`, `jax.lax.scan` and shardings over blocks work. The methods take any number of axes before the
-    last one: one block, or microbatches of shape `(steps, blocks, block_size)`.
+    The first axis of every array is that of blocks. So `jax.tree.map(lambda a: a[:8], blocks)` is a batch
+    too, and `jax.vmap`, `jax.lax.scan` and sharding over blocks work. The methods accept any number of
+    leading axes: a single block, or microbatches of shape `(steps, blocks, block_size)`.
     """
 
     ids: Array
@@ -43,16 +44,19 @@ class PackedBlocks(NamedTuple):
     loss_mask: Array | None = None
 
     def __repr__(self) -> str:
-        """The dtype and shape of each array."""
+        """Returns the dtype and shape of each array."""
         return describe_batch(self)
 
     def causal_lm_labels(self, *, ignore_index: int = -100, loss_mask: Array | None = None) -> Array:
-        """The next id within each segment, as `causal_lm_labels` gives it: `(blocks, block_size)`.
+        """Returns the next id within each segment, as the function `causal_lm_labels` does.
 
         Args:
-            ignore_index: stands at the end of each segment, and on padding.
-            loss_mask: which *targets* count, `(blocks, block_size)`; by default those of the blocks' own
-                `loss_mask`, and all where there is none.
+            ignore_index: label at the end of each segment, on padding, and for targets that do not count.
+            loss_mask: mask of the *targets* that count, shape `(blocks, block_size)`. The default is the
+                `loss_mask` of the blocks; if that is `None`, all targets count.
+
+        Returns:
+            Labels, `int32`, shape `(blocks, block_size)`.
         """
         return causal_lm_labels(
             self.ids,
@@ -64,46 +68,60 @@ class PackedBlocks(NamedTuple):
 
     @property
     def total_tokens(self) -> Array:
-        """Tokens in all blocks, separators too, padding not: `int32`, shape `()`."""
+        """Number of tokens in all blocks, with separators and without padding: `int32`, shape `()`."""
         return self.attention_mask.sum(dtype=np.int32)
 
     @property
     def lengths(self) -> Array:
-        """Tokens a block, `int32`, `(blocks,)`: `query_seq_lengths` of `jax.nn.dot_product_attention`."""
+        """Number of tokens in each block, `int32`, shape `(blocks,)`.
+
+        These are the `query_seq_lengths` of `jax.nn.dot_product_attention`.
+        """
         return self.attention_mask.sum(axis=-1, dtype=np.int32)
 
     def cu_seqlens(self, max_segments: int) -> Array:
-        """Where segments start and the last one ends, `int32`, `(blocks, max_segments + 1)`."""
+        """Computes the cumulative segment lengths of each block, as the function `cu_seqlens` does.
+
+        Args:
+            max_segments: maximum number of segments per block; static under `jax.jit`.
+
+        Returns:
+            Start of each segment and end of the last one, `int32`, shape `(blocks, max_segments + 1)`.
+        """
         return segments.cu_seqlens(self.segment_ids, max_segments)
 
     @jit_eager
     def to_maxtext(self) -> dict[str, Array]:
-        """As MaxText's training step takes it: targets are shifted already.
+        """Returns the batch that MaxText's training step expects. Targets are already shifted.
 
-        They count where `targets_segmentation` is not 0, and hold the id 0 elsewhere. All are `int32`,
-        `(blocks, block_size)`.
+        Targets count where `targets_segmentation` is not 0. Elsewhere their id is 0.
+
+        Returns:
+            `inputs`, `inputs_position`, `inputs_segmentation`, `targets`, `targets_position` and
+            `targets_segmentation`, all `int32`, shape `(blocks, block_size)`.
         """
         labels = self.causal_lm_labels(ignore_index=-1)
         xp = get_namespace(labels)
         counts = labels >= 0
-        nothing = np.int32(0)
+        zero = np.int32(0)
         return {
             "inputs": self.ids,
             "inputs_position": self.positions,
             "inputs_segmentation": self.segment_ids,
-            "targets": xp.where(counts, labels, nothing),
+            "targets": xp.where(counts, labels, zero),
             "targets_position": self.positions,
-            "targets_segmentation": xp.where(counts, self.segment_ids, nothing),
+            "targets_segmentation": xp.where(counts, self.segment_ids, zero),
         }
 
     def to_grain(self, feature: str = "tokens") -> dict[str, Array]:
-        """As Grain's packing names it: nothing is shifted.
+        """Returns the arrays under the names that Grain's packing uses. Nothing is shifted.
 
         Args:
-            feature: the name of the ids, which the other names begin with.
+            feature: name of the ids, and prefix of the other names.
 
         Returns:
-            `int32` arrays, `(blocks, block_size)`.
+            `{feature}`, `{feature}_segment_ids` and `{feature}_positions`, `int32`, shape
+            `(blocks, block_size)`.
         """
         return {
             feature: self.ids,
@@ -113,15 +131,18 @@ class PackedBlocks(NamedTuple):
 
     @jit_eager
     def to_levanter(self, loss_name: Literal["loss_weight", "loss_mask"] = "loss_weight") -> dict[str, Array]:
-        """Returns the fields of Levanter's `LmExample`; the weight tells whether the *next* token counts.
+        """Returns the fields of Levanter's `LmExample`. The loss weight says whether the *next* token counts.
 
         Args:
-            loss_name: the name of that field: `"loss_weight"` in releases of `marin-levanter`, `"loss_mask"`
-                in those of `levanter` up to 1.2.
+            loss_name: name of the field of loss weights: `"loss_weight"` in releases of `marin-levanter`,
+                `"loss_mask"` in releases of `levanter` up to 1.2.
 
         Returns:
-            `tokens` and `segment_ids` (of the attention mask; -1 on padding), `int32`, and `loss_weight`,
-            `float32`, or `loss_mask`, `int32`, all `(blocks, block_size)`.
+            `tokens` and `segment_ids` (for the attention mask; -1 on padding), `int32`, and `loss_weight`,
+            `float32`, or `loss_mask`, `int32`, all of shape `(blocks, block_size)`.
+
+        Raises:
+            InvalidArgumentError: `loss_name` is not one of these two names.
         """
         if loss_name not in ("loss_weight", "loss_mask"):
             raise InvalidArgumentError(f"loss_name must be 'loss_weight' or 'loss_mask', not {loss_name!r}")
@@ -135,26 +156,28 @@ class PackedBlocks(NamedTuple):
 
     @jit_eager
     def to_huggingface(self, *, ignore_index: int = -100) -> dict[str, Any]:
-        """Returns the blocks as models of transformers take packed rows: labels are *not* shifted.
+        """Returns the batch that models of transformers expect for packed rows. Labels are *not* shifted.
 
-        The first token of each segment is no label, so that nothing is predicted from the segment before.
-        There is no attention mask: a model finds the segments where positions begin again, with each segment
-        (also where `positions` counts from the start of documents). It does so only without a cache of keys
-        and values. Call it as `model(**batch, use_cache=False)`, or set `model.config.use_cache = False`
-        (a `Trainer` does so, from transformers 5 on). With the default of models, `use_cache=True`, tokens
-        attend to the documents before their own.
+        The first token of each segment is not a label, so that nothing is predicted from the previous
+        segment. The batch has no attention mask: a model detects segments by positions that restart at 0. So
+        `position_ids` restart with each segment, even if `positions` count from the start of documents.
+
+        A model does this only without a key-value cache. Call it as `model(**batch, use_cache=False)`, or set
+        `model.config.use_cache = False` (a `Trainer` does so since transformers 5). With the default,
+        `use_cache=True`, tokens attend to earlier documents of the block.
 
         Args:
-            ignore_index: the label of tokens that don't count.
+            ignore_index: label of tokens that do not count.
 
         Returns:
-            `input_ids`, `labels` and `position_ids`, `(blocks, block_size)`: `int64` from NumPy arrays, as
-            torch's cross entropy needs (`torch.from_numpy` takes them as they are); `int32` from JAX arrays.
+            `input_ids`, `labels` and `position_ids`, shape `(blocks, block_size)`. From NumPy arrays they are
+            `int64`, as torch's cross entropy requires, and ready for `torch.from_numpy`; from JAX arrays,
+            `int32`.
         """
         xp = get_namespace(*self)
         segments = self.segment_ids
-        before = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
-        begins, present = segments != before, segments > 0
+        previous = xp.concatenate([xp.zeros_like(segments[..., :1]), segments[..., :-1]], axis=-1)
+        begins, present = segments != previous, segments > 0
         position = make_positions(xp, segments.shape[-1], segments.ndim)
         within = position - compute_prefix_maximum(xp.where(begins, position, np.int32(0)))
         counts = present & ~begins

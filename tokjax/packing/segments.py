@@ -1,4 +1,4 @@
-"""Where the segments of packed rows are, in the forms that attention kernels take."""
+"""Segment lengths and boundaries of packed rows, in the formats that attention kernels expect."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from tokjax.errors import InvalidArgumentError
 
 
 def segment_lengths(segment_ids: Array, max_segments: int) -> Array:
-    """How many tokens each segment has.
+    """Computes the number of tokens in each segment.
 
     Args:
-        segment_ids: 1, 2, 3 and so on, rising along a row, then 0 on padding; `(..., length)`.
-        max_segments: how many segments a row may have; static under `jax.jit`.
+        segment_ids: segment of each token, 1, 2, 3 and so on in ascending order along a row, then 0 on
+            padding; integers, shape `(..., length)`.
+        max_segments: maximum number of segments per row; static under `jax.jit`.
 
     Returns:
-        `int32`, `(..., max_segments)`, 0 where there is no segment.
+        Segment lengths, `int32`, shape `(..., max_segments)`; 0 for segments that do not exist.
 
     Raises:
-        InvalidArgumentError: a row has more segments. Under `jax.jit`, where that can't be seen, those past
-            `max_segments` are left out.
+        InvalidArgumentError: a row has more segments, or its segment ids are not in ascending order. Under
+            `jax.jit` this cannot be checked, and segments after `max_segments` are dropped.
 
     >>> segment_lengths(np.array([[1, 1, 2, 0]]), 3)
     array([[2, 1, 0]], dtype=int32)
@@ -34,19 +35,19 @@ def segment_lengths(segment_ids: Array, max_segments: int) -> Array:
 
 
 def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
-    """Where each segment starts, and where the last one ends: cumulative lengths.
+    """Computes cumulative segment lengths: the start of each segment, and the end of the last one.
 
     Args:
         segment_ids: as for `segment_lengths`.
         max_segments: as for `segment_lengths`.
 
     Returns:
-        `int32`, `(..., max_segments + 1)`: from 0, rising. Segments that are not there are empty ones at the
-        end of the tokens.
+        Boundaries, `int32`, shape `(..., max_segments + 1)`, in ascending order from 0. Segments that do not
+        exist are empty segments at the end of the tokens.
 
     Raises:
-        InvalidArgumentError: a row has more segments, or padding stands before tokens. Under `jax.jit`
-            neither is seen.
+        InvalidArgumentError: a row has more segments, its segment ids are not in ascending order, or there is
+            padding before tokens. Under `jax.jit` none of this is checked.
 
     >>> cu_seqlens(np.array([[1, 1, 2, 0]]), 3)
     array([[0, 2, 3, 3]], dtype=int32)
@@ -58,15 +59,19 @@ def cu_seqlens(segment_ids: Array, max_segments: int) -> Array:
 
 
 def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
-    """Segments as cuDNN's attention takes them for packed rows.
+    """Computes the lengths and offsets that cuDNN's attention expects for packed rows.
 
     Args:
         segment_ids: as for `segment_lengths`.
         max_segments: as for `segment_lengths`.
 
     Returns:
-        `q_seqlen` and `kv_seqlen`, `int32`, `(..., max_segments)`, and where segments start, `q_offsets` and
-        `kv_offsets`, `int32`, `(..., max_segments + 1)`; -1 where there is no segment.
+        `q_seqlen` and `kv_seqlen`: segment lengths, `int32`, shape `(..., max_segments)`. `q_offsets` and
+        `kv_offsets`: segment starts, `int32`, shape `(..., max_segments + 1)`. Entries without a segment are
+        -1.
+
+    Raises:
+        InvalidArgumentError: as for `cu_seqlens`.
     """
     return _build_cudnn_segments(cu_seqlens(segment_ids, max_segments))
 
@@ -74,10 +79,10 @@ def cudnn_segments(segment_ids: Array, max_segments: int) -> dict[str, Array]:
 @jit_eager
 def _compute_bounds(segments: Any, max_segments: int) -> Array:
     xp = get_namespace(segments)
-    # Padding comes after the last segment, so that rows rise.
+    # Number padding as the last segment: the ids are then in ascending order, as `count_below` requires.
     last = np.int32(max_segments + 1)
-    rising = xp.where(segments == 0, last, xp.minimum(segments, last))
-    return count_below(rising, xp.arange(1, max_segments + 2, dtype=np.int32))  # type: ignore[no-any-return]
+    ordered = xp.where(segments == 0, last, xp.minimum(segments, last))
+    return count_below(ordered, xp.arange(1, max_segments + 2, dtype=np.int32))  # type: ignore[no-any-return]
 
 
 @jit_eager
@@ -89,33 +94,36 @@ def _compute_lengths(bounds: Any) -> Array:
 def _build_cudnn_segments(bounds: Any) -> dict[str, Array]:
     xp = get_namespace(bounds)
     lengths = _compute_lengths(bounds)
-    nothing = np.int32(-1)
-    seqlen = xp.where(lengths > 0, lengths, nothing)
-    starts = xp.where(lengths > 0, bounds[..., :-1], nothing)
-    offsets = xp.concatenate([starts, xp.full_like(starts[..., :1], nothing)], axis=-1)
+    absent = np.int32(-1)
+    seqlen = xp.where(lengths > 0, lengths, absent)
+    starts = xp.where(lengths > 0, bounds[..., :-1], absent)
+    offsets = xp.concatenate([starts, xp.full_like(starts[..., :1], absent)], axis=-1)
     return {"q_seqlen": seqlen, "kv_seqlen": seqlen, "q_offsets": offsets, "kv_offsets": offsets}
 
 
 def _reject_unordered_segments(segments: Any, max_segments: int) -> None:
     if is_traced(segments) or segments.size == 0:
         return
-    maximum, is_rising = map(int, to_host(_compute_segment_order(segments)))
+    maximum, is_ascending = map(int, to_host(_compute_segment_order(segments)))
     if maximum > max_segments:
         raise InvalidArgumentError(
-            f"a row has {maximum} segments, more than max_segments={max_segments}; give a greater one, or plan "
-            "with plan_packing(..., max_segments=...)"
+            f"a row has {maximum} segments, more than max_segments={max_segments}; pass a larger "
+            "max_segments, or plan with plan_packing(..., max_segments=...)"
         )
-    if not is_rising:
+    if not is_ascending:
         raise InvalidArgumentError(
-            "segment_ids must rise along a row, with padding (0) behind the last segment, as pack_blocks "
-            "makes them"
+            "segment_ids must be in ascending order along a row, with padding (0) after the last segment, as "
+            "pack_blocks returns them"
         )
 
 
 @jit_eager
 def _compute_segment_order(segments: Any) -> Any:
-    """The greatest segment id, and 1 if ids rise along each row until its padding; `int32`, shape `(2,)`."""
+    """Returns the maximum segment id, and 1 if ids ascend in each row up to its padding, else 0.
+
+    The result is `int32`, shape `(2,)`.
+    """
     xp = get_namespace(segments)
-    before, after = segments[..., :-1], segments[..., 1:]
-    falls = (after != 0) & ((after < before) | (before == 0))
-    return xp.stack([segments.max(), (~falls).all().astype(np.int32)])
+    left, right = segments[..., :-1], segments[..., 1:]
+    descends = (right != 0) & ((right < left) | (left == 0))
+    return xp.stack([segments.max(), (~descends).all().astype(np.int32)])

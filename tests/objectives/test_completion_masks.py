@@ -1,0 +1,61 @@
+"""Tests of loss masks for fine-tuning, against an oracle."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import objectives as oracle
+from tests.support.array_strategies import draw_integer_arrays
+from tests.support.numpy_jax_agreement import assert_agrees
+
+
+@given(st.lists(st.integers(0, 6), max_size=4), st.integers(0, 6))
+def test_completion_loss_mask(lengths, width):
+    mask = assert_agrees(
+        lambda n: tokjax.objectives.completion_loss_mask(n, width), np.array(lengths, np.int32)
+    )
+    assert mask.tolist() == [[int(i >= n) for i in range(width)] for n in lengths]
+
+
+templates = st.lists(st.integers(0, 2), min_size=1, max_size=3)
+
+
+@given(st.data(), st.integers(0, 3), st.integers(0, 12), templates, templates)
+def test_assistant_loss_mask(data, batch, length, start, end):
+    ids = data.draw(draw_integer_arrays((batch, length), 0, 2))
+    actual = tokjax.objectives.assistant_loss_mask(ids, start_ids=start, end_ids=end)
+    assert actual.tolist() == [oracle.compute_assistant_mask(row, start, end) for row in ids.tolist()]
+
+
+def test_only_answers_have_labels():
+    im_start, user, assistant, newline, im_end = 1, 2, 3, 4, 5
+    ids = np.array([[im_start, user, newline, 11, im_end, im_start, assistant, newline, 21, 22, im_end, 0]])
+    mask = tokjax.objectives.assistant_loss_mask(
+        ids, start_ids=[im_start, assistant, newline], end_ids=[im_end]
+    )
+    labels = tokjax.causal_lm_labels(ids, ids, loss_mask=mask)
+    assert labels[labels != -100].tolist() == [21, 22, im_end]
+    prompt = tokjax.causal_lm_labels(
+        ids, ids, loss_mask=tokjax.objectives.completion_loss_mask(np.array([8]), 12)
+    )
+    assert prompt.tolist() == labels.tolist()
+
+
+def test_answer_without_end_stops_at_the_next_start():
+    mask = tokjax.objectives.assistant_loss_mask(
+        np.array([8, 1, 5, 6, 8, 1, 7, 9, 3]), start_ids=[8, 1], end_ids=[9]
+    )
+    assert mask.tolist() == [0, 0, 1, 1, 0, 0, 1, 1, 0]
+    mask = tokjax.objectives.assistant_loss_mask(np.array([8, 1, 5, 8, 1, 6]), start_ids=[8, 1], end_ids=[8])
+    assert mask.tolist() == [0, 0, 1, 1, 0, 1]  # a start is also an end here
+
+
+def test_invalid_templates_are_rejected():
+    for invalid_ids in ([], [[1]]):
+        with pytest.raises(
+            tokjax.errors.InvalidArgumentError, match="start_ids must hold at least one id, shape"
+        ):
+            tokjax.objectives.assistant_loss_mask(np.array([1]), start_ids=invalid_ids, end_ids=[1])
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="end_ids must be integers"):
+        tokjax.objectives.assistant_loss_mask(np.array([1]), start_ids=[1], end_ids=["a"])

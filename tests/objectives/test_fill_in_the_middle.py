@@ -1,0 +1,135 @@
+"""Tests of fill in the middle, against an oracle and expected frequencies."""
+
+from collections import Counter
+from functools import partial
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+import tokjax
+from tests.oracles import objectives as oracle
+from tests.support.array_strategies import draw_arrays, shares
+
+PRE, MID, SUF = 101, 102, 103
+
+fim = partial(tokjax.objectives.fill_in_the_middle, prefix_id=PRE, middle_id=MID, suffix_id=SUF)
+
+
+def make_full_ragged(documents):
+    """Makes a `Ragged` with all columns, whose values show the position of their token in its document."""
+    flat = [i for document in documents for i in document]
+    position = np.array([i for document in documents for i in range(len(document))], int)
+    return tokjax.make_ragged(
+        flat,
+        np.cumsum([0, *map(len, documents)]),
+        offsets=np.stack([position + 1, position + 2], axis=1),
+        special_tokens_mask=position % 2,
+        token_type_ids=position + 5,
+        word_ids=position,
+        sequence_ids=position * 0,
+    )
+
+
+@given(st.data(), st.lists(st.lists(st.integers(0, 9), max_size=6), max_size=4), shares, shares)
+def test_fill_in_the_middle(data, documents, rate, spm_rate):
+    draws = data.draw(draw_arrays((len(documents), 4)))
+    ragged = make_full_ragged(documents)
+    expected = [
+        oracle.reorder_middle_last(*row, rate, spm_rate, PRE, MID, SUF)
+        for row in zip(documents, draws, strict=True)
+    ]
+    flat = [i for document in expected for i in document]
+    size = sum(map(len, documents)) + 3 * len(documents)
+    apply = partial(fim, rate=rate, spm_rate=spm_rate)
+    exact, padded = apply(ragged, draws), apply(ragged, draws, size=size)
+    assert exact.ids.tolist() == padded.ids[: len(flat)].tolist() == flat
+    assert padded.ids.shape == (size,)
+    assert not padded.ids[len(flat) :].any()
+    assert (
+        exact.row_splits.tolist()
+        == padded.row_splits.tolist()
+        == np.cumsum([0, *map(len, expected)]).tolist()
+    )
+
+
+def test_all_columns_move_with_their_tokens():
+    documents = [[11, 12, 13, 14], [21, 22]]
+    draws = np.float32([[0, 0.9, 0.3, 0.7], [0, 0, 0, 0]])
+    result = fim(make_full_ragged(documents), draws)
+    assert result.ids.tolist() == [PRE, 11, SUF, 14, MID, 12, 13, 21, 22]
+    assert result.word_ids.tolist() == [-1, 0, -1, 3, -1, 1, 2, 0, 1]
+    assert result.offsets[:, 0].tolist() == [0, 1, 0, 4, 0, 2, 3, 1, 2]
+    assert result.special_tokens_mask.tolist() == [1, 0, 1, 1, 1, 1, 0, 0, 1]
+    assert result.token_type_ids.tolist() == [0, 5, 0, 8, 0, 6, 7, 5, 6]
+    assert result.sequence_ids.tolist() == [-1, 0, -1, 0, -1, 0, 0, 0, 0]
+
+
+def test_orders_and_splits_over_many_draws():
+    """Compares frequencies: three tokens have four split positions, and so ten unordered pairs of these."""
+    n = 20_000
+    ragged = tokjax.ragged_from_rows([[1, 2, 3]] * n)
+    draws = tokjax.objectives.draw_uniform(np.random.default_rng(0), (n, 4))
+    for spm_rate, order in ((0, order_psm), (1, order_spm)):
+        result = fim(ragged, draws, rate=0.9, spm_rate=spm_rate)
+        rows = np.split(result.ids, result.row_splits[1:-1])
+        counts = Counter(tuple(row.tolist()) for row in rows if len(row) == 6)
+        changed = counts.total()
+        assert abs(changed - 0.9 * n) < 4 * (0.9 * 0.1 * n) ** 0.5
+        expected = Counter()
+        for low, high in product(range(4), repeat=2):
+            parts = [1, 2, 3][: min(low, high)], [1, 2, 3][min(low, high) : max(low, high)]
+            expected[tuple(order(*parts, [1, 2, 3][max(low, high) :]))] += 1 / 16
+        assert counts.keys() == expected.keys()
+        for row, share in expected.items():
+            assert abs(counts[row] - changed * share) < 4 * (changed * share) ** 0.5
+    both = fim(ragged, draws, rate=1, spm_rate=0.25)
+    # With a non-empty prefix, the second id is the suffix id in SPM order only.
+    spm = (both.ids.reshape(n, 6)[:, 1] == SUF) & (draws[:, 2:].min(1) >= 0.25)
+    assert abs(spm.sum() - 0.25 * 0.75**2 * n) < 4 * (0.25 * 0.75**2 * n) ** 0.5
+
+
+def order_psm(prefix, middle, suffix):
+    return [PRE, *prefix, SUF, *suffix, MID, *middle]
+
+
+def order_spm(prefix, middle, suffix):
+    return [PRE, SUF, *suffix, MID, *prefix, *middle]
+
+
+def test_size_under_jit():
+    ragged = jax.tree.map(jnp.asarray, tokjax.ragged_from_rows([[1, 2, 3, 4], [5, 6, 7]]))
+    draws = jnp.zeros((2, 4))
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match="unknown under jax.jit; pass size=NUMBER"):
+        jax.jit(fim)(ragged, draws)
+    with pytest.raises(
+        tokjax.errors.InvalidArgumentError, match="size is 12, and the documents have 13 ids after the split"
+    ):
+        fim(ragged, draws, size=12)
+    short = jax.jit(partial(fim, size=9))(ragged, draws)
+    assert short.row_splits.tolist() == [0, 7, 9]
+    assert short.ids.tolist() == [PRE, SUF, 1, 2, 3, 4, MID, PRE, SUF]
+
+
+def test_documents_can_be_packed_afterwards():
+    ragged = tokjax.ragged_from_rows([[1, 2, 3, 4], [5, 6, 7]])
+    result = fim(ragged, np.float32([[0, 0.9, 0.5, 0.5], [0.9, 0, 0, 0]]))
+    packed = tokjax.pack_blocks(result, block_size=12, pad_id=0, eos_id=9)
+    assert packed.ids.tolist() == [[PRE, 1, 2, SUF, 3, 4, MID, 9, 5, 6, 7, 0]]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prefix_id": None}, "prefix_id is None"),
+        ({"rate": 2}, "rate must be a number, from 0 to 1, not 2"),
+        ({"spm_rate": -1}, "spm_rate must be a number, from 0 to 1, not -1"),
+        ({"size": -1}, "size must be at least 0, not -1"),
+    ],
+)
+def test_fill_in_the_middle_rejects_invalid_arguments(options, message):
+    with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
+        fim(tokjax.ragged_from_rows([[1]]), np.zeros((1, 4), np.float32), **options)
