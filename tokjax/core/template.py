@@ -1,8 +1,8 @@
 """Templates: special tokens around a text or a pair of texts, and the assembly of rows from them.
 
 Encoders first encode all texts without special tokens, as one `Ragged`. Then `apply_template` copies the
-tokens of each text, and the special tokens around them, to their positions in the result. With `[CLS] $A
-[SEP] $B:1 [SEP]:1` and one pair of texts with the tokens `10 11` and `12`:
+tokens of each text, and the special tokens around them, to their positions in the result. The template
+`[CLS] $A [SEP] $B:1 [SEP]:1` and one pair of texts with the tokens `10 11` and `12`:
 
     pieces            [CLS]   $A      [SEP]   $B:1   [SEP]:1
     lengths           1       2       1       1      1           of each piece in each row
