@@ -35,8 +35,8 @@ BATCHES = {
         lambda b: tokjax.causal_lm_labels(b.ids, b.attention_mask),
     ),
     "padded ids": (tokjax.collate_padded_batch(RESULTS, pad_id=PAD, columns=["ids"]),),
-    "causal": (tokjax.CausalLMBatch(IDS, RANDOM_MASK, IDS),),
-    "masked": (
+    "causal LM": (tokjax.CausalLMBatch(IDS, RANDOM_MASK, IDS),),
+    "masked LM": (
         tokjax.objectives.masked_lm(
             IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=RANDOM_MASK
         ),
@@ -53,7 +53,7 @@ BATCHES = {
             **SPECIAL_IDS,
         ),
     ),
-    "prefixes": (tokjax.objectives.prefix_lm(IDS, RANDOM_MASK, make_draws(ROWS)),),
+    "prefix LM": (tokjax.objectives.prefix_lm(IDS, RANDOM_MASK, make_draws(ROWS)),),
     "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
     "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }

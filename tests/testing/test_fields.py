@@ -222,7 +222,7 @@ def make_encode_rows(make_rows):
         ),
         (
             1013,
-            {"encode_rows": make_rows_function(lambda texts: [[0]] * (len(texts) > 0))},
+            {"encode_rows": make_encode_rows(lambda texts: [[0]] * (len(texts) > 0))},
             "returned 1 rows for",
         ),
         (
