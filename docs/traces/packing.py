@@ -1,4 +1,4 @@
-"""Which block each document goes to, one after the other."""
+"""Trace of best fit: the block of each document, one document after the other."""
 
 from __future__ import annotations
 
@@ -12,24 +12,32 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 
-class Placed(NamedTuple):
+class PlacedDocument(NamedTuple):
     """A document in a block.
 
     Attributes:
-        length: of the document.
-        block: to which it goes, counted as blocks are begun.
-        room: what is left in each block after that.
+        length: the length of the document.
+        block: the number of its block, counted in the order in which blocks are opened.
+        free_space: the free space of each block afterwards.
     """
 
     length: int
     block: int
-    room: list[int]
+    free_space: list[int]
 
 
-def best_fit_steps(lengths: Sequence[int], block_size: int) -> Iterator[Placed]:
-    """Best fit of documents that are sorted from the longest: what is placed later changes nothing before."""
+def iter_best_fit_steps(
+    lengths: Sequence[int], block_size: int
+) -> Iterator[PlacedDocument]:
+    """Iterates over the steps of best fit.
+
+    Args:
+        lengths: the lengths of the documents, in descending order, so that a later document changes no
+            earlier step.
+        block_size: the size of a block.
+    """
     for stop in range(1, len(lengths) + 1):
-        so_far = np.array(lengths[:stop], np.int64)
-        blocks = best_fit(so_far, block_size, stop)
-        room = block_size - np.bincount(blocks, so_far).astype(np.int64)
-        yield Placed(lengths[stop - 1], int(blocks[-1]), room.tolist())
+        placed = np.array(lengths[:stop], np.int64)
+        blocks = best_fit(placed, block_size, stop)
+        free_space = block_size - np.bincount(blocks, placed).astype(np.int64)
+        yield PlacedDocument(lengths[stop - 1], int(blocks[-1]), free_space.tolist())
