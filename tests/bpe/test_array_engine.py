@@ -158,7 +158,7 @@ def test_cache_reset_changes_no_id(tokenizer, corpus, monkeypatch):
     ids = engine.encode_segments(as_segments(corpus * 3)).ids
     assert [i for i in expected if i != tokjax.eos_id(tokenizer)] == ids.tolist()
     cache = engine._cache._cache
-    assert cache.tables.nbytes < cache._vocabulary + 3000
+    assert cache.tables.nbytes < cache._vocabulary_nbytes + 3000
 
 
 def test_long_pretokens_are_not_cached(tokenizer, monkeypatch):

@@ -59,7 +59,7 @@ class MergeRules:
             return lambda left, right: symbols.get(left + right)
         return lambda left, right: pairs.get((left, right))
 
-    def get_made_symbols(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
+    def get_merged_symbols(self, ranks: NDArray[np.int32]) -> NDArray[np.int32]:
         """The symbols that pairs of some ranks make."""
         return ranks if self.made is None else self.made.take(ranks)
 
