@@ -1,4 +1,4 @@
-"""The array engine: its table, its chunks, and what it remembers."""
+"""Tests of the array engine: hash tables, chunks, batched merging and the pre-token cache."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -33,7 +33,7 @@ numbers = st.integers(0, 2**64 - 1)
     ),
     st.integers(1, 3),
 )
-def test_the_table_is_a_dictionary(entries, columns):
+def test_hash_table_equals_dictionary(entries, columns):
     entries = {key[:columns]: value for key, value in entries.items()}
     table = HashTable(columns, pretokens=1)
     expected = {}
@@ -42,7 +42,7 @@ def test_the_table_is_a_dictionary(entries, columns):
     for start in range(0, len(keys), 7):
         part = np.arange(start, min(start + 7, len(keys)))
         table.add(keys[np.concatenate([part, part])], np.concatenate([values[part], values[part] + 1]))
-        table.add(keys[part], np.zeros(len(part), np.int64))  # known already: nothing changes
+        table.add(keys[part], np.zeros(len(part), np.int64))  # existing keys keep their values
         expected |= dict(list(entries.items())[start : start + 7])
         assert table.find(keys).tolist() == [expected.get(key, ABSENT) for key in entries]
     assert len(table) == len(expected)
@@ -71,7 +71,7 @@ repeated_units = st.builds(
     data=st.data(),
 )
 def test_batched_merging_equals_sequential(tokens, pretokens, few, share, reach, data):
-    """With ranks in any order, so that a merge can bring forth a pair of lower rank."""
+    """Ranks are in any order, so a merge can form a pair of lower rank."""
     ordered = data.draw(st.permutations(sorted(tokens)))
     ranks = {bytes([i]): i for i in range(256)} | {token: 256 + i for i, token in enumerate(ordered)}
     with pytest.MonkeyPatch.context() as patch:
@@ -87,7 +87,7 @@ def test_batched_merging_equals_sequential(tokens, pretokens, few, share, reach,
 
 
 @given(st.integers(2, 400), st.sampled_from(["a", "ab", "aab", "abc"]), st.integers(1, 6))
-def test_a_long_word_of_few_letters(length, unit, tokens):
+def test_long_periodic_pretoken(length, unit, tokens):
     pretoken = (unit * length)[:length].encode()
     ranks = {bytes([i]): i for i in range(256)}
     for i in range(tokens):
@@ -99,7 +99,7 @@ def test_a_long_word_of_few_letters(length, unit, tokens):
 
 
 def encode_sequentially(tokenizer, texts):
-    """Ids a text, word by word, with no table and no array."""
+    """Encodes each text with a loop over pre-tokens, without tables or arrays."""
     splitter = make_pattern_splitter(tokenizer.pattern)
     rules = make_rules_from_ranks(tokenizer.vocabulary.ordinary)
     return [
@@ -118,8 +118,8 @@ def any_tokenizer(request, tokenizer):
 
 
 @given(texts=st.lists(hard_texts, max_size=5), size=st.integers(1, 30))
-def test_chunks_of_any_size(any_tokenizer, texts, size):
-    """Every place where a chunk can end, between texts and inside them."""
+def test_chunk_size_changes_no_id(any_tokenizer, texts, size):
+    """Chunks end at every possible position, between texts and inside of them."""
     full = array_engine.CHUNK_CHARACTERS
     array_engine.CHUNK_CHARACTERS = size
     try:
@@ -131,17 +131,17 @@ def test_chunks_of_any_size(any_tokenizer, texts, size):
 
 
 @given(data=byte_strings)
-def test_any_bytes(any_tokenizer, data):
+def test_arbitrary_bytes_equal_sequential_encoding(any_tokenizer, data):
     text = data.decode("utf-8", "surrogateescape")
     assert tokjax.encode(any_tokenizer, data).tolist() == encode_sequentially(any_tokenizer, [text])[0]
 
 
 @pytest.mark.parametrize("length", [*range(1, 20), 31, 127, 128, 129, 1000])
-def test_words_of_every_length(tokenizer, length):
-    """On both sides of every border between the tables, with bytes that are 0 and 255."""
+def test_pretokens_of_every_length(tokenizer, length):
+    """Lengths on both sides of each limit between the tables, and zero bytes."""
     texts = [letter * length for letter in ("a", "\0", "é", "日")] + ["\0" * (length - 1) + "!"]
     plain = tokjax.byte_level_bpe(dict(tokenizer.vocabulary.ordinary), pattern=r"(?s).+")
-    for _ in range(2):  # new, then known
+    for _ in range(2):  # with a cold and a warm cache
         assert [row.ids.tolist() for row in tokjax.encode_batch_result(plain, texts)] == encode_sequentially(
             plain, texts
         )
@@ -185,19 +185,19 @@ def test_threads_share_the_cache(tokenizer, corpus, monkeypatch):
 
 
 @pytest.mark.parametrize("unit", ["ab", "ba", "abc", "abac", "aab", "abcabd"])
-def test_a_chain_of_equal_pairs_is_merged_together(unit):
-    """Not one pair a round, which would be quadratic."""
+def test_chain_of_equal_pairs_takes_few_rounds(unit):
+    """One pair per round would take quadratic time."""
     tokens = [b"ab", b"ba", b"abc", b"aba", b"ca", b"abab", b"abcabd", b"aab", b"bab", b"ac", b"bac"]
     ranks = {bytes([i]): i for i in range(256)} | {token: 300 + i for i, token in enumerate(tokens)}
     merger, rounds = BatchMerger(make_rules_from_ranks(ranks)), 0
-    one_round = merger._merge_round
+    merge_round = merger._merge_round
 
-    def counted(*arguments):
+    def count_and_merge(*arguments):
         nonlocal rounds
         rounds += 1
-        return one_round(*arguments)
+        return merge_round(*arguments)
 
-    merger._merge_round = counted
+    merger._merge_round = count_and_merge
     pretoken = unit.encode() * 2000
     assert merger.merge(make_pretokens([pretoken])).ids.tolist() == merge_pretoken(
         pretoken, make_rules_from_ranks(ranks)
@@ -206,19 +206,19 @@ def test_a_chain_of_equal_pairs_is_merged_together(unit):
 
 
 def test_entries_survive_cache_reset(tokenizer, monkeypatch):
-    """The values of one time mean nothing at another, whoever else makes it forget in the meantime."""
+    """Values from before a reset mean nothing afterwards. Such look-ups are repeated."""
     ranks = tokenizer.vocabulary.ordinary
     pretokens = make_pretokens([b"xqxq%d" % i for i in range(50)])
     expected = [merge_pretoken(text, make_rules_from_ranks(ranks)) for text in pretokens.iter_bytes()]
-    cache, elsewhere = (
+    cache, other_cache = (
         pretoken_cache.PretokenCache(ranks, BatchMerger(make_rules_from_ranks(ranks))) for _ in range(2)
     )
     for part in (pretokens.take(np.arange(20, 50)), pretokens):
-        elsewhere.insert([elsewhere.find(part)])
-    before = [cache.find(pretokens), elsewhere.find(pretokens), cache.find(pretokens.take(np.arange(5)))]
-    monkeypatch.setattr(cache, "_get_entries", lambda: elsewhere._cache)
-    for found, count in zip(cache.insert(before), (50, 50, 5), strict=True):
-        assert cache.get_ids(found).ids.tolist() == [id_ for ids in expected[:count] for id_ in ids]
+        other_cache.insert([other_cache.find(part)])
+    lookups = [cache.find(pretokens), other_cache.find(pretokens), cache.find(pretokens.take(np.arange(5)))]
+    monkeypatch.setattr(cache, "_get_entries", lambda: other_cache._cache)
+    for lookup, count in zip(cache.insert(lookups), (50, 50, 5), strict=True):
+        assert cache.get_ids(lookup).ids.tolist() == [id_ for ids in expected[:count] for id_ in ids]
 
 
 def test_long_non_ascii_document_is_split(tokenizer):
@@ -246,11 +246,11 @@ def test_many_empty_texts(tokenizer):
 
 
 @given(texts=st.lists(hard_texts | byte_strings, max_size=4))
-def test_the_loop_equals_the_arrays(any_tokenizer, texts):
-    by_arrays = tokjax.encode_batch_result(any_tokenizer, texts)
+def test_loop_equals_arrays(any_tokenizer, texts):
+    expected = tokjax.encode_batch_result(any_tokenizer, texts)
     array_engine.FEW_CHARACTERS = 10**9
     try:
-        assert tokjax.encode_batch_result(any_tokenizer, texts) == by_arrays
+        assert tokjax.encode_batch_result(any_tokenizer, texts) == expected
     finally:
         array_engine.FEW_CHARACTERS = -1
 

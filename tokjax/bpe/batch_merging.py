@@ -26,7 +26,7 @@ merged at once, ab·c would take the c before c·d, which has to be merged first
     right      a·b·c·d    a·b·cd     ab·cd
     wrong      a·b·c·d    ab·c·d     abc·d
 
-Three cases have code of their own: runs of pairs of equal rank (`aaaa`), of which every other pair is merged
+Three cases have separate code: runs of pairs of equal rank (`aaaa`), of which every other pair is merged
 from the left; chains of equal pairs (`}*}*}*`), of which each waits for the one before it; and the few pairs
 that remain at the end, which are merged one at a time. A symbol that nothing can take, from either side, is
 finished. It leaves the arrays, so rounds become shorter.

@@ -389,7 +389,7 @@ def _build_short_keys(pretokens: Pretokens) -> Keys:
 
 
 def _find_zero_bytes(pretokens: Pretokens) -> NDArray[np.int64]:
-    """Returns the indices of the pre-tokens that contain a zero byte. Usually there are none."""
+    """Returns the indices of the pre-tokens that contain a zero byte. Few texts have any."""
     text = pretokens.data[:-MAX_PRETOKEN_BYTES]
     if not len(pretokens.starts) or text.min():
         return np.zeros(0, np.int64)

@@ -205,8 +205,8 @@ def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Ke
 
     Args:
         pairs: the pairs that merge.
-        suffixes: the longest proper suffix of each symbol that is a token, `ABSENT` if there is none.
-        prefixes: the longest proper prefix of each symbol that is a token, `ABSENT` if there is none.
+        suffixes: the longest proper suffix of each symbol that is a token, or else `ABSENT`.
+        prefixes: the longest proper prefix of each symbol that is a token, or else `ABSENT`.
     """
     from_left = _add_shorter_tokens(pairs, suffixes, "left")
     from_right = _add_shorter_tokens(pairs, prefixes, "right")
