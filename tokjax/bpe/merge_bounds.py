@@ -147,6 +147,7 @@ def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     splits = _split_all_tokens(symbols)
     pairs = _build_pairs(rules, splits)
     size = max(symbols.values()) + 1
+    # The minimum over several pairs: in lists of merges, and where a token can be split in several ways.
     as_left, as_right = np.full(size, END_RANK), np.full(size, END_RANK)
     np.minimum.at(as_left, pairs.left, pairs.rank)
     np.minimum.at(as_right, pairs.right, pairs.rank)
@@ -156,6 +157,7 @@ def build_merge_bound_tables(rules: MergeRules) -> MergeBoundTables:
     pair_bounds = HashTable(1, len(keys))
     pair_bounds.add(keys, bounds)
     byte_symbols = np.array([symbols[bytes([i])] for i in range(256)], np.int32)
+    # Every pre-token starts as bytes, so the bounds of two bytes are in an array that needs no hashing.
     second, first = np.divmod(np.arange(1 << 16), 256)
     byte_pair_bounds = _find_bounds(pair_bounds, byte_symbols[first], byte_symbols[second])
     return MergeBoundTables(byte_symbols, byte_pair_bounds, pair_bounds, as_left, as_right)
@@ -214,6 +216,7 @@ def _build_all_bounds(pairs: _Pairs, suffixes: Ints, prefixes: Ints) -> tuple[Ke
         np.concatenate([_build_pair_keys(p.left, p.right)[:, 0] for p in (pairs, from_left, from_right)]),
         return_inverse=True,
     )
+    # A pair of symbols can be reached from several pairs that merge. The lowest rank is the bound.
     columns, done = [], 0
     for part in (pairs, from_left, from_right):
         column = np.full(len(keys), NEVER_RANK)
@@ -289,5 +292,6 @@ def _find_splits(length: int, sizes: list[int]) -> list[int]:
 
     Other positions need not be tried: neither part can be a token. This matters for very long tokens.
     """
+    # The head has the length of a token, or the tail has.
     heads = sizes[: bisect_left(sizes, length)]
     return sorted({*heads, *(length - size for size in heads)})

@@ -232,6 +232,7 @@ class _IdPool:
         """Appends the ids of pre-tokens. Returns the values of the pre-tokens."""
         start, stop = self.used, self.used + len(merged.ids)
         if stop > len(self.ids):
+            # A new array: threads that read the old one are not disturbed.
             self.ids = np.concatenate([self.ids, np.zeros(stop, np.int32)])
         self.ids[start:stop] = merged.ids
         self.used = stop
@@ -253,6 +254,7 @@ class _IdPool:
         counts = values >> _COUNT_SHIFT
         ends = np.cumsum(counts)
         starts = ends - counts
+        # The index of each id in the pool: the offset of its pre-token plus its index within the pre-token.
         positions = values & _OFFSET_MASK
         positions -= starts
         positions = np.repeat(positions, counts)

@@ -71,11 +71,9 @@ _MAX_BATCH = 512
 _MERGE_COST, _POSITION_COST = 100.0, 8.0
 """Estimated cost of sequential merging in microseconds: for each merge, and for each position of the pair."""
 _STEP_COST, _PAIR_COST, _READ_COST = 1000.0, 4.0, 0.03
-"""Estimated cost of a step in microseconds: fixed, for each counted pair, and for each position that is
-read."""
+"""Estimated cost of a step in microseconds: fixed, for each counted pair, and for each position read."""
 _SLOW_STEPS = 16
-"""After this many steps in a row that were slower than sequential merging, training continues
-sequentially."""
+"""After this many steps in a row that cost more than sequential merging, training continues sequentially."""
 
 
 class Alphabet(NamedTuple):
@@ -88,8 +86,7 @@ class Alphabet(NamedTuple):
     Attributes:
         tokens: id to bytes. It may have tokens that do not occur as symbols. A merge that makes the bytes of
             any of these tokens makes no new token.
-        prefix: bytes at the start of tokens inside of a word. They are dropped from the right token of a
-            pair.
+        prefix: bytes at the start of tokens inside of a word, dropped from the right token of a pair.
     """
 
     tokens: Mapping[int, bytes]
@@ -217,7 +214,7 @@ class _Merger:
         self._rules = rules
         self._prefix = alphabet.prefix
         self._next_id = rules.first_id
-        self._id_of = {token: id_ for id_, token in self.result.token.items()}
+        self._ids_by_token = {token: id_ for id_, token in self.result.token.items()}
         for merge in start.id_merges:
             self._record(*merge)
         self._tie_key = TIE_KEYS[rules.tie_break](self.result.token)
@@ -257,7 +254,8 @@ class _Merger:
         context = self._batches.find_context(best.get_positions(rows))
         batch = self._batches.find(ranked, context)
         ids, num_new = self._assign_ids([ranked.keys[rank] for rank in batch])
-        del batch[len(ids) :]
+        del batch[len(ids) :]  # a merge that makes an existing token ends the step
+        # Pairs of the batch can share a symbol. It belongs to the pair that is merged first.
         positions = context.select_undisputed(len(rows), batch)
         positions = drop_overlaps(positions, np.array(ranked.is_double)[batch])
         self._pairs.drop(best.rows[rows[batch]])
@@ -302,6 +300,8 @@ class _Merger:
         """
         chosen = np.flatnonzero(best.counts >= self._rules.min_frequency)
         if len(chosen) > limit:
+            # Select before sorting, which is slow for many pairs in Python. Pairs as frequent as the last one
+            # stay in, because the tie-break decides between them.
             minimum = np.partition(best.counts[chosen], -limit)[-limit]
             chosen = chosen[best.counts[chosen] >= minimum]
         counts, (left, right) = best.counts[chosen].tolist(), split_pair_key(best.keys[chosen])
@@ -331,7 +331,7 @@ class _Merger:
         first = self._next_id
         ids: list[int] = []
         for left, right in ((key >> ID_BITS, key & RIGHT) for key in pairs):
-            id_ = self._id_of.get(self._join(left, right), self._next_id)
+            id_ = self._ids_by_token.get(self._join(left, right), self._next_id)
             if first <= id_ < self._next_id:
                 break  # the token was made in this step: this pair is merged in the next one
             ids.append(id_)
@@ -346,7 +346,7 @@ class _Merger:
         if merged == self._next_id:
             token = self._join(left, right)
             self.result.token[merged] = token
-            self._id_of[token] = merged
+            self._ids_by_token[token] = merged
             self._next_id += 1
 
     def _join(self, left: int, right: int) -> bytes:
@@ -356,6 +356,7 @@ class _Merger:
 
     def _group_all_pairs(self) -> GroupedPairs:
         at = self.pretokens.find_pair_positions()
+        # Up to 256 symbols fit in 8 bits, as the bytes at the start of training do.
         if len(self.result.token) <= 256 and self._rules.max_token_length is None:
             return group_byte_pairs(self.pretokens, at)
         keys = make_pair_key(self.pretokens.symbol[at], self.pretokens.symbol[at + 1])
@@ -367,6 +368,7 @@ class _Merger:
         """Selects the pairs that `max_token_length` allows, and their positions."""
         if self._rules.max_token_length is None:
             return keys, at
+        # The length is computed in Python, so once for each different pair and not for each position.
         pairs, which = np.unique(keys, return_inverse=True)
         fits = np.fromiter(map(self._is_short_enough, pairs.tolist()), bool, len(pairs))[which]
         return keys[fits], at[fits]

@@ -106,7 +106,7 @@ class LinkedPretokens:
     def __init__(self, symbols: Symbols) -> None:
         lengths = symbols.lengths
         stops = np.cumsum(lengths + 1)
-        size = int(stops[-1]) if len(stops) else 1
+        size = int(stops[-1]) if len(stops) else 1  # at least one separator, so that all links are valid
         self.symbol: Ids = np.full(size, _SEPARATOR, np.int32)
         self.symbol[concatenate_ranges(stops - lengths - 1, lengths)] = symbols.ids
         self.after: Positions = np.arange(1, size + 1, dtype=np.int32)
@@ -120,6 +120,7 @@ class LinkedPretokens:
 
     def as_symbols(self) -> Symbols:
         """Returns the current symbols of all pre-tokens, without links."""
+        # A separator has the weight of the pre-token before it.
         ends = np.flatnonzero(self.symbol == _SEPARATOR)
         current = np.flatnonzero(self.symbol >= 0)
         lengths = np.diff(np.searchsorted(current, ends), prepend=0)
@@ -145,6 +146,8 @@ class LinkedPretokens:
         """
         left, right = split_pair_key(pairs)
         after = self.after.take(at)
+        # A removed left symbol matches no id, and a changed neighbour has another id: no need to track
+        # merges.
         same = self.symbol.take(at) == left.take(which)
         same &= self.symbol.take(after) == right.take(which)
         return PairPositions(at, after, which).take(np.flatnonzero(same))

@@ -98,6 +98,7 @@ def group_byte_pairs(pretokens: LinkedPretokens, at: Positions) -> GroupedPairs:
     """Groups positions of pairs of bytes like `group_positions`, but faster: there are few such pairs."""
     pairs = (pretokens.symbol.take(at) << 8 | pretokens.symbol.take(at + 1)).astype(np.uint16)
     length = np.bincount(pairs)
+    # The key has 16 bits, so counting replaces the summation over sorted positions.
     present = np.flatnonzero(length)
     bound = np.bincount(pairs, pretokens.weight.take(at)).take(present).astype(np.int64)
     keys = make_pair_key((present >> 8).astype(np.int32), (present & 0xFF).astype(np.int32))
@@ -124,7 +125,7 @@ class BestPairs(NamedTuple):
 
     def get_positions(self, chosen: NDArray[np.int64]) -> PairPositions:
         """Returns the positions of the chosen pairs, with `which == i` for the pair `chosen[i]`."""
-        ranks = np.full(len(self.keys), -1)
+        ranks = np.full(len(self.keys), -1)  # -1 for pairs that are not chosen
         ranks[chosen] = np.arange(len(chosen))
         rank = ranks.take(self.positions.which)
         return self.positions._replace(which=rank).take(np.flatnonzero(rank >= 0))
@@ -147,8 +148,7 @@ class PairTable:
         self._threshold = np.iinfo(np.int64).max
         """Minimum bound of an active pair when it became active. All waiting pairs have lower bounds."""
         self._high = self._threshold
-        """Lower limit of the bounds that are searched for the most frequent pairs, so that most are skipped
-        at once."""
+        """Lower limit of the bounds that are searched. Most active pairs are below it and are skipped."""
         self._add(pairs)
 
     def add(self, keys: NDArray[np.int64], at: Positions, *, may_exist: bool = False) -> None:
@@ -175,6 +175,7 @@ class PairTable:
         num_read = 0
         while True:
             bound = self._active.bound
+            # A waiting pair may be more frequent than all active ones.
             if not len(bound) or bound.max() < self._threshold:
                 if not self._promote():
                     return None
@@ -209,6 +210,7 @@ class PairTable:
         return pairs.key, pairs.bound, get_positions
 
     def _add(self, pairs: GroupedPairs) -> None:
+        # Slices of replaced or merged pairs are not reused: the pool only grows.
         start = self._append_to_pool(pairs.at)
         first = np.cumsum(pairs.length) - pairs.length
         new = _Pairs(pairs.keys, pairs.bound, first + start, pairs.length)
@@ -259,6 +261,8 @@ class PairTable:
 
     def _lower_high(self, top: int) -> None:
         """Lowers the limit of the searched bounds, far enough for several steps."""
+        # Merged pairs are removed here and in `_promote`, since removing them in each step would copy the
+        # table.
         self._active = self._active.take(np.flatnonzero(self._active.bound))
         bounds = self._active.bound
         limit = min(_HIGH_FACTOR * top, len(bounds))

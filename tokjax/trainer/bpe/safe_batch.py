@@ -4,9 +4,8 @@ Sequential training merges the most frequent pair, counts again, and repeats. A 
 that order without merging, as long as it is certain. Two things can change the order:
 
 1. A pair loses occurrences, because it shares a symbol with a pair that is merged. The loss is counted, and
-the
-   pair is ranked again with its new count. After a second loss, or a loss to a pair that has itself lost, its
-   count is uncertain.
+   the pair is ranked again with its new count. After a second loss, or a loss to a pair that has itself lost,
+   its count is uncertain.
 2. A new pair is formed next to a merged one. It is at most as frequent as the merged pair together with that
    neighbour. The highest such count is the new-pair bound of the merged pair.
 
@@ -20,8 +19,7 @@ accepted so far. An example with low (5 times), lower (2), newest (6) and widest
     3      l·o       7           7          o·w takes all its occurrences: count 0
     4      n·e       6           6          the step ends: 6 is not above the bound 7
 
-One step merges e·st and o·w. After them, sequential training would also merge l·ow, a new pair of count 7,
-before n·e.
+One step merges e·st and o·w. Sequential training, too, merges l·ow next, a new pair of count 7, and not n·e.
 
 See docs/performance.md, section "Batched BPE training".
 """
