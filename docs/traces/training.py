@@ -75,18 +75,19 @@ def iter_training_steps(
     )
     merger = _RecordingMerger(Checkpoint((), make_symbols(counts)), rules)
     while merger.num_new < limit:
-        before = len(merger.merged.made)
+        before = len(merger.result.id_merges)
         if merger._step(limit - merger.num_new) is None:
             return
         made = [
-            left << ID_BITS | right for left, right, _ in merger.merged.made[before:]
+            left << ID_BITS | right
+            for left, right, _ in merger.result.id_merges[before:]
         ]
         orders = {key: order for order, key in enumerate(made, 1)}
         yield [
             Candidate(
                 _format_pair(merger, key),
                 -sort_key[0],
-                merger._batches._newcomers.get(key),
+                merger._batches._new_pair_bounds.get(key),
                 orders.get(key, 0),
             )
             for key, sort_key in zip(
@@ -96,7 +97,7 @@ def iter_training_steps(
 
 
 def _format_pair(merger: _Merger, key: int) -> str:
-    tokens = (merger.merged.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
+    tokens = (merger.result.token[id_] for id_ in (key >> ID_BITS, key & RIGHT))
     return "·".join(
         token.decode("utf-8", "backslashreplace").replace(" ", "␣") for token in tokens
     )
