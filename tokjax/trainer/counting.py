@@ -22,7 +22,7 @@ from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
-from tokjax.trainer.pretoken_counts import PretokenCounter, PretokenCounts, pretoken_counts
+from tokjax.trainer.pretoken_counts import PretokenCounter, PretokenCounts, make_pretoken_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,13 +106,13 @@ def count_pretokens(
         parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, concurrency, executor)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
-                counter.merge(part.counted())
+                counter.merge(part.to_counted_pretokens())
             documents += part.documents
             nbytes += part.nbytes
             advance(chunk.read_nbytes, f"{len(counter):,} words")
         counted = counter.counted()
         advance(0, f"{len(counted.counts):,} words")  # (with those that waited to be told apart)
-    counts = pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
+    counts = make_pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
     if corpus.files:
         _warn_of_invalid_utf8(counts)
     return counts
@@ -177,7 +177,7 @@ def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) 
     """Count the words of one chunk; runs in a worker."""
     counter = PretokenCounter()
     size = _count_into(counter, chunk, special=special_tokens, pattern=pattern)
-    return pretoken_counts(counter.counted(), pattern, special_tokens, *size)
+    return make_pretoken_counts(counter.counted(), pattern, special_tokens, *size)
 
 
 class _Sample(NamedTuple):

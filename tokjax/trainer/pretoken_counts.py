@@ -210,8 +210,8 @@ class PretokenCounts:
                 )
         counter = PretokenCounter()
         for part in (self, other):
-            counter.merge(part.counted())
-        return pretoken_counts(
+            counter.merge(part.to_counted_pretokens())
+        return make_pretoken_counts(
             counter.counted(),
             self.pattern,
             self.special_tokens,
@@ -225,11 +225,11 @@ class PretokenCounts:
         """A short name for these words and counts, in any order (no proof against forgers)."""
         described = [
             self._describe(),
-            [_compute_checksum(self.counted(), multiplier) for multiplier in _MULTIPLIERS],
+            [_compute_checksum(self.to_counted_pretokens(), multiplier) for multiplier in _MULTIPLIERS],
         ]
         return compute_json_checksum(described)
 
-    def counted(self) -> CountedPretokens:
+    def to_counted_pretokens(self) -> CountedPretokens:
         """The words as the engine has them."""
         data = np.concatenate([self.data, np.zeros(MAX_PRETOKEN_BYTES, np.uint8)])
         return CountedPretokens(
@@ -250,7 +250,7 @@ class PretokenCounts:
         }
 
 
-def pretoken_counts(
+def make_pretoken_counts(
     counted: CountedPretokens,
     pattern: str,
     special_tokens: tuple[str, ...],

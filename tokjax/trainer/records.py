@@ -64,7 +64,7 @@ class Trained:
         return self.tokenizer.vocabulary.bytes_by_id
 
 
-def is_exhausted(vocabulary: Vocabulary, vocab_size: int, what: str) -> bool:
+def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, what: str) -> bool:
     """Whether the text had too little for the vocabulary that was asked for; if so, the log says it.
 
     Args:

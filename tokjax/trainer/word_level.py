@@ -19,7 +19,7 @@ from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 from tokjax.trainer.counting import resolve_counts
 from tokjax.trainer.pretoken_counts import PretokenCounts
-from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
+from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,7 +58,9 @@ def count_normalized_words(
     """How often each word stands, when what was counted is normalised and split; characters as in `utf8`."""
     find_words = compile_word_expression(splitter).findall
     totals: defaultdict[str, int] = defaultdict(int)
-    for text, count in zip(counts.counted().words.iter_bytes(), counts.counts.tolist(), strict=True):
+    for text, count in zip(
+        counts.to_counted_pretokens().words.iter_bytes(), counts.counts.tolist(), strict=True
+    ):
         for word in find_words(to_characters(normalizer.normalize(text))):
             totals[word] += count
     return dict(totals)
@@ -229,7 +231,7 @@ def train_word_level(
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     seconds = {"counting": time.perf_counter() - begin}
     missing = f"word left that stands {min_frequency} or more times"
-    exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing)
     notes = (
         *format_dropped_note(words, encodable, "they hold bytes that are no UTF-8"),
         *format_dropped_note(encodable, candidates, "they have the name of a special token"),

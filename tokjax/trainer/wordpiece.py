@@ -18,7 +18,7 @@ from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
-from tokjax.trainer.records import Trained, is_exhausted
+from tokjax.trainer.records import Trained, warn_if_exhausted
 from tokjax.trainer.word_level import (
     check_roles,
     compute_stats,
@@ -163,7 +163,7 @@ def train_wordpiece(
     ordinary = {token: id_ for id_, token in merged.token.items() if id_ >= len(special)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
     missing = f"pair left that stands {min_frequency} or more times"
-    exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing)
     stats = compute_stats(counts, words, tokenizer, seconds, exhausted=exhausted, notes=training_words.notes)
     options = {
         "trainer": "wordpiece",

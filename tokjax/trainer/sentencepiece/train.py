@@ -18,7 +18,7 @@ from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import ModelType
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
+from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
 from tokjax.trainer.sentencepiece.sentences import (
     LongLines,
     Tally,
@@ -293,7 +293,7 @@ def _build_stats(
         unique_words=len(stream.word_hashes),
         seconds=seconds,
         bytes_per_token=stream.measured_bytes / num_tokens if num_tokens else 0.0,
-        exhausted=is_exhausted(tokenizer.vocabulary, vocab_size, "more pieces"),
+        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, "more pieces"),
         files=files,
         notes=tuple(notes),
     )
