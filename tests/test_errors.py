@@ -99,7 +99,7 @@ def test_invalid_arguments_are_rejected():
 def test_a_text_is_no_archive_of_arrays(tmp_path):
     (tmp_path / "counts").write_text("junk")
     with pytest.raises(
-        tokjax.TokjaxError, match=r"no counts of words: no \.npz file, or cut short"
+        tokjax.TokjaxError, match=r"does not contain pre-token counts: no \.npz file, or cut short"
     ) as refused:
         load_pretoken_counts(tmp_path / "counts")
     assert "pickle" not in str(refused.value)

@@ -77,7 +77,7 @@ def test_each_dataset_is_verified(records, tmp_path):
     assert done.returncode == 1
     assert re.search(r"shard-00000\.tokens\.npy was altered", done.stderr.decode())
     assert "none: nothing is there; make it with tokjax pack" in done.stderr.decode()
-    assert re.fullmatch(r".*b: \d+ files are as they were written\n", done.stdout.decode())
+    assert re.fullmatch(r".*b: \d+ files verified\n", done.stdout.decode())
 
 
 @pytest.mark.parametrize(

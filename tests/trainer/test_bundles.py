@@ -86,7 +86,7 @@ def test_the_report_is_for_people(bundle, tmp_path):
     for line in (
         "# bpe vocabulary of 400 ids",
         f"| bytes of text | {stats.bytes:,} |",
-        f"| bytes per token, on that text | {stats.bytes_per_token:.3f} |",
+        f"| bytes per token of this text | {stats.bytes_per_token:.3f} |",
         '| special tokens | `{"<|endoftext|>": 256}` |'.replace("|endoftext|", "\\|endoftext\\|"),
         f"SHA-256 {bundle.sources[0].sha256}",
     ):
