@@ -1,4 +1,4 @@
-"""Tests of SentencePiece training: equality with the library, sentences, notes, errors."""
+"""Tests of SentencePiece training: equality with the library, statistics, notes, errors."""
 
 import io
 import logging
