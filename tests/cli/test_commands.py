@@ -76,10 +76,10 @@ def test_pack(workspace, corpus):
 
 
 def test_inspect(workspace):
-    shown = get_output("inspect", "the [bold]é[/bold]", "--tokenizer", workspace / "t.json")
-    assert "[1, 2)" in shown
-    assert "│ [ " in shown  # Rich markup in the text is printed literally
-    assert "<|endoftext|>" in shown
+    output = get_output("inspect", "the [bold]é[/bold]", "--tokenizer", workspace / "t.json")
+    assert "[1, 2)" in output
+    assert "│ [ " in output  # Rich markup in the text is printed literally
+    assert "<|endoftext|>" in output
     piped = get_output("inspect", "-", "-t", workspace / "t.json", stdin=b"\xff")
     assert "\\xff" in piped
     rejected = run("inspect", "a<|endoftext|>", "-t", workspace / "t.json")
@@ -102,9 +102,9 @@ def test_paths_with_rich_markup(workspace):
 
 
 def test_stats(workspace):
-    shown = get_output("stats", workspace / "data", "--verify")
+    output = get_output("stats", workspace / "data", "--verify")
     for part in ("tokens", "documents", "uint16", "bytes per token", "sha256:"):
-        assert part in shown
+        assert part in output
 
 
 @pytest.mark.parametrize(

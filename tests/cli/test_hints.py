@@ -133,12 +133,12 @@ def test_error_ends_with_its_hint():
 
 
 def test_arguments_are_named_as_options():
-    for message, shown in {
+    for message, expected in {
         "max_tokens must be at least 1, not 0": "--max-tokens must be at least 1, not 0",
         "max_tokens fits": "max_tokens fits",
         "min_stride must be 1": "min_stride must be 1",
     }.items():
-        assert describe_error(tokjax.errors.InvalidArgumentError(message), {"--max-tokens"}) == shown
+        assert describe_error(tokjax.errors.InvalidArgumentError(message), {"--max-tokens"}) == expected
 
 
 def test_hint_for_unencodable_output():

@@ -29,7 +29,7 @@ def workspace(tmp_path_factory, corpus, tokenizer, plain_tokenizer):
 
 @pytest.mark.usefixtures("matplotlib")
 def test_output_equals_that_of_reports(workspace, corpus):
-    shown = get_output(
+    output = get_output(
         *("report", workspace / "en.txt", workspace / "more.txt", "--kind", f"code={workspace / 'code.txt'}"),
         *("--tokenizer", workspace / "t.json", "--against", workspace / "plain.json"),
         *(
@@ -47,8 +47,8 @@ def test_output_equals_that_of_reports(workspace, corpus):
     curves = tokjax.reports.size_curves(loaded[0], texts, **options)
     described = json.loads((workspace / "new" / "report.json").read_text())
     assert described == tokjax.reports.report_to_json(report, curves)
-    assert f"{report.use('plain', 'code').bytes_per_token:.3f}" in shown
-    assert "bytes per token by size: code" in shown
+    assert f"{report.use('plain', 'code').bytes_per_token:.3f}" in output
+    assert "bytes per token by size: code" in output
     page = (workspace / "pages" / "report.html").read_text("utf-8")
     assert page == tokjax.reports.save_report_html(report, workspace / "here.html", curves=curves).read_text(
         "utf-8"
@@ -58,11 +58,11 @@ def test_output_equals_that_of_reports(workspace, corpus):
 def test_custom_separator_without_curves(workspace):
     arguments = ["report", workspace / "en.txt", "-t", workspace / "t.json", "--json", workspace / "r.json"]
     for separator, documents in (("the", 5), ("", 1), (r"\t", 2)):
-        shown = get_output(*arguments, "--separator", separator)
+        output = get_output(*arguments, "--separator", separator)
         described = json.loads((workspace / "r.json").read_text())
         assert described["texts"]["text"]["documents"] == documents
         assert described["curves"] == []
-        assert "by size" not in shown
+        assert "by size" not in output
 
 
 def test_tokenizers_with_equal_names(workspace):
@@ -117,7 +117,7 @@ def test_errors(workspace, arguments, code, message):
 
 def test_help():
     assert "report" in get_output("--help")
-    shown = get_output("report", "--help")
+    output = get_output("report", "--help")
     for option in (
         "--tokenizer",
         "--against",
@@ -128,4 +128,4 @@ def test_help():
         "--json",
         "--quiet",
     ):
-        assert option in shown
+        assert option in output

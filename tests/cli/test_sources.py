@@ -49,8 +49,8 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
             exit_code = error.code
         printed = capsys.readouterr()
         assert (exit_code or 0) == code, printed.err
-        shown = printed.err if code else printed.out
-        return " ".join(re.sub("[│╭╮╰╯─]", " ", shown).split())
+        output = printed.err if code else printed.out
+        return " ".join(re.sub("[│╭╮╰╯─]", " ", output).split())
 
     return run
 
@@ -169,19 +169,19 @@ class TestStandardInput:
 
 class TestInspect:
     def test_limit(self, shell):
-        shown = shell("inspect --file c.txt -t t.json -n 3 --special text")
-        assert "3 of " in shown
-        assert "(see --limit)" in shown
-        assert shown.count("[") == 3
+        output = shell("inspect --file c.txt -t t.json -n 3 --special text")
+        assert "3 of " in output
+        assert "(see --limit)" in output
+        assert output.count("[") == 3
 
     def test_long_file_is_read_up_to_limit(self, shell, tmp_path):
         (tmp_path / "long.txt").write_text("word " * 20_000)
         assert "2 of more tokens (see --limit)" in shell("inspect --file OUT/long.txt -t t.json -n 2")
 
     def test_short_text_is_shown_completely(self, shell):
-        shown = shell("inspect - -t t.json", stdin=b"low \xff")
-        assert "\\xff" in shown
-        assert "--limit" not in shown
+        output = shell("inspect - -t t.json", stdin=b"low \xff")
+        assert "\\xff" in output
+        assert "--limit" not in output
 
 
 def test_interrupted_command_resumes(shell, tmp_path, monkeypatch):

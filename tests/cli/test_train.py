@@ -53,10 +53,10 @@ def test_train_equals_train_bpe(workspace, corpus):
 )
 def test_every_model(workspace, tmp_path, model, options, kind):
     out = tmp_path / "t.json"
-    shown = get_output(
+    output = get_output(
         "train", workspace / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 400, *options
     )
-    assert "bytes per token" in shown
+    assert "bytes per token" in output
     tokenizer = tokjax.load_tokenizer(out)
     assert type(tokenizer).__name__ == kind
     assert tokjax.vocab_size(tokenizer) <= 400
@@ -124,8 +124,8 @@ def test_sample_of_json_lines(corpus, tmp_path):
     failed = run("train", tmp_path / "*.jsonl", *options)
     assert failed.returncode == 1
     assert b"has no field 'text', it has ['body']; pass --text-column NAME" in failed.stderr
-    shown = get_output("train", tmp_path / "*.jsonl", "--text-column", "body", "--max-bytes", 100, *options)
-    assert "documents" in shown
+    output = get_output("train", tmp_path / "*.jsonl", "--text-column", "body", "--max-bytes", 100, *options)
+    assert "documents" in output
 
 
 def test_bundle(workspace, tmp_path):
@@ -163,12 +163,12 @@ def test_sigint_interrupts_training(tmp_path, ignored):
     assert process.stdout.readline() == b"merging\n"
     process.send_signal(signal.SIGINT)
     if ignored:
-        _, shown = process.communicate(b"continue")
+        _, output = process.communicate(b"continue")
     else:  # standard input stays open, so only the signal can end the process
-        shown = process.stderr.read()
+        output = process.stderr.read()
         process.communicate()
     assert process.returncode == (0 if ignored else 130)
-    assert (b"interrupted" in shown) is not ignored
+    assert (b"interrupted" in output) is not ignored
     assert (tmp_path / "t.json").exists() is ignored
 
 

@@ -83,9 +83,9 @@ def test_options_are_plain_json():
 
 def test_progress_is_shown_on_standard_error(capsys):
     train_word_level(CORPUS, vocab_size=100)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "counting" in shown.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "counting" in output.err
 
 
 @pytest.mark.parametrize(

@@ -280,10 +280,10 @@ def test_options_are_plain_json():
 
 def test_progress_is_shown_on_standard_error(capsys):
     train_wordpiece(CORPUS, vocab_size=400)
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    assert "counting" in shown.err
-    assert "merging" in shown.err
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert "counting" in output.err
+    assert "merging" in output.err
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """Shared parts of the commands: options, source files, tokenizers, and errors on standard error.
 
 Commands declare shared options with the annotated types below (`TextColumnOption`, `FormatOption`,
-`EosTokenOption`). `make_source_or_stdin` and `load_tokenizer_with_eos` turn their values into what the
-library takes. `show_error` and `exit_if_interrupted` print one line, in which arguments of the library are
-named as options of the command.
+`EosTokenOption`). `make_source_or_stdin` and `load_tokenizer_with_eos` convert the values to arguments of the
+library. `show_error` and `exit_if_interrupted` print one line. Errors name options of the command instead of
+arguments of the library.
 """
 
 from __future__ import annotations

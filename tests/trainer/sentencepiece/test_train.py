@@ -255,9 +255,9 @@ def test_source_errors_propagate(failure):
 
 def test_progress_is_shown_on_standard_error(capfd):
     train_sentencepiece(TEXTS, vocab_size=300)
-    shown = capfd.readouterr()
-    assert shown.out == ""
-    lines = [line for line in shown.err.splitlines() if line.strip()]
+    output = capfd.readouterr()
+    assert output.out == ""
+    lines = [line for line in output.err.splitlines() if line.strip()]
     assert {line.split()[0] for line in lines} == {"reading", "training"}
     train()
     assert capfd.readouterr().err == ""
