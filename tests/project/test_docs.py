@@ -56,7 +56,7 @@ def test_the_layers_in_the_docs_are_those_of_the_test():
     from tests.support.import_layers import LAYERS
 
     rows = re.findall(
-        r"^\| (\d) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
+        r"^\| (\d+) \| ([^|]+) \|", (ROOT / "docs" / "architecture.md").read_text(), re.MULTILINE
     )
     documented = {
         name.rstrip("/"): int(layer) for layer, names in rows for name in re.findall(r"`([^`]+)`", names)

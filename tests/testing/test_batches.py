@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tests.batching.test_device_mesh import HOLES, IDS, OFFSETS, SPANS, SPECIAL_IDS, TAGS, make_draws
+from tests.batching.test_device_mesh import IDS, OFFSETS, RANDOM_MASK, SPANS, SPECIAL_IDS, TAGS, make_draws
 from tests.support.loader_cases import PAD, TEXTS, TOKENIZER
 from tokjax import PackedBlocks
 from tokjax.testing import check_batch
@@ -35,21 +35,25 @@ BATCHES = {
         lambda b: tokjax.causal_lm_labels(b.ids, b.attention_mask),
     ),
     "padded ids": (tokjax.collate_padded_batch(RESULTS, pad_id=PAD, columns=["ids"]),),
-    "causal LM": (tokjax.CausalLMBatch(IDS, HOLES, IDS),),
+    "causal LM": (tokjax.CausalLMBatch(IDS, RANDOM_MASK, IDS),),
     "masked LM": (
         tokjax.objectives.masked_lm(
-            IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=HOLES
+            IDS, make_draws(ROWS, 3, LENGTH), mask_id=99, vocab_size=50, special_tokens_mask=RANDOM_MASK
         ),
     ),
     "span corruption": (
-        tokjax.objectives.span_corruption(IDS, HOLES, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
+        tokjax.objectives.span_corruption(IDS, RANDOM_MASK, make_draws(ROWS, LENGTH), **SPECIAL_IDS),
     ),
     "denoising mixture": (
         tokjax.objectives.denoising_mixture(
-            IDS, HOLES, make_draws(ROWS, LENGTH + 1), denoisers=tokjax.objectives.UL2_DENOISERS, **SPECIAL_IDS
+            IDS,
+            RANDOM_MASK,
+            make_draws(ROWS, LENGTH + 1),
+            denoisers=tokjax.objectives.UL2_DENOISERS,
+            **SPECIAL_IDS,
         ),
     ),
-    "prefix LM": (tokjax.objectives.prefix_lm(IDS, HOLES, make_draws(ROWS)),),
+    "prefix LM": (tokjax.objectives.prefix_lm(IDS, RANDOM_MASK, make_draws(ROWS)),),
     "chunks": (tokjax.datasets.TokenChunks(IDS), lambda chunks: chunks.inputs, lambda chunks: chunks.targets),
     "span labels": (tokjax.align.align_span_arrays(OFFSETS.astype(np.int32), SPANS, TAGS),),
 }

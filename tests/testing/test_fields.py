@@ -85,11 +85,12 @@ def test_unregistered_fields(corpus, tmp_path, monkeypatch):
     dataset = tokjax.open_dataset(tmp_path / "custom")
     assert dataset[0].tolist() == encode_expected(corpus[0])
     dataset.verify()
-    message = r"no field has the type id 1000; this tokjax has .*; import the module that registers it first"
+    message = r"no field has TYPE_ID 1000; this tokjax has .*; import the module that registers it first"
     with pytest.raises(tokjax.errors.DatasetMismatchError, match=message):
         dataset.field  # noqa: B018
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"TaggedField is not known by its TYPE_ID, 1000: derive"
+        tokjax.errors.InvalidArgumentError,
+        match=r"TaggedField is not registered under its TYPE_ID, 1000: derive",
     ):
         tokjax.write_dataset(corpus, FIELD, tmp_path / "other")
     assert not (tmp_path / "other").exists()
@@ -136,7 +137,8 @@ def test_subclasses_need_a_separate_type_id(tmp_path):
 
     for field in (Other(TOKENIZER), Packed(tokjax.byte_level(["</s>"], eos_token="</s>"))):
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=f"{type(field).__name__} is not known by its TYPE_ID"
+            tokjax.errors.InvalidArgumentError,
+            match=f"{type(field).__name__} is not registered under its TYPE_ID",
         ):
             tokjax.write_dataset(["a"], field, tmp_path / "custom")
     assert not (tmp_path / "custom").exists()
@@ -148,8 +150,8 @@ def test_subclasses_need_a_separate_type_id(tmp_path):
         (np.int64(3), "can't be written as JSON"),
         (float("nan"), "can't be written as JSON"),
         ({1, 2}, "can't be written as JSON"),
-        ((1, 2), r"comes back from JSON as \[1, 2\]; convert it in __post_init__"),
-        ({1: 2}, "comes back from JSON as {'1': 2}"),
+        ((1, 2), r"becomes \[1, 2\] in JSON; convert it in __post_init__"),
+        ({1: 2}, "becomes {'1': 2} in JSON"),
     ],
 )
 def test_options_must_be_json_values(tmp_path, value, message):
@@ -161,7 +163,7 @@ def test_options_must_be_json_values(tmp_path, value, message):
 def test_invalid_fields_are_not_registered():
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match=r"is a subclass of tokjax.datasets.TokenField, not <class 'int'>",
+        match=r"must be a subclass of tokjax.datasets.TokenField, not <class 'int'>",
     ):
         tokjax.datasets.register_field(int)
 
@@ -169,7 +171,8 @@ def test_invalid_fields_are_not_registered():
         TYPE_ID = 1002
 
     with pytest.raises(
-        tokjax.errors.InvalidArgumentError, match=r"Plain must be a dataclass: put @dataclass\(frozen=True\)"
+        tokjax.errors.InvalidArgumentError,
+        match=r"Plain must be a frozen dataclass; decorate it with @dataclass\(frozen=True\)",
     ):
         tokjax.datasets.register_field(Plain)
     with pytest.raises(
@@ -180,7 +183,7 @@ def test_invalid_fields_are_not_registered():
         )
     with pytest.raises(
         tokjax.errors.InvalidArgumentError,
-        match="TaggedField has the TYPE_ID 1000 already; give Plain another",
+        match="TaggedField already has TYPE_ID 1000; choose another one for Plain",
     ):
         tokjax.datasets.register_field(
             dataclass(frozen=True)(type("Plain", (TaggedField,), {"TYPE_ID": 1000}))
@@ -220,7 +223,7 @@ def make_encode_rows(make_rows):
         (
             1013,
             {"encode_rows": make_encode_rows(lambda texts: [[0]] * (len(texts) > 0))},
-            "gave 1 rows for",
+            "returned 1 rows for",
         ),
         (
             1014,
@@ -230,17 +233,17 @@ def make_encode_rows(make_rows):
         (
             1016,
             {"encode_rows": lambda *_, **__: None},
-            "must give a Ragged, as ragged_from_rows makes one, not None",
+            r"must return a Ragged, such as ragged_from_rows\(rows\), not None",
         ),
         (
             1017,
             {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1.5]), np.array([0, 1]))},
-            "gave no rows of",
+            "returned an invalid Ragged",
         ),
         (
             1018,
             {"encode_rows": lambda *_, **__: tokjax.Ragged(np.array([1]), np.array([0, 9]))},
-            "gave no rows of",
+            "returned an invalid Ragged",
         ),
     ],
 )
