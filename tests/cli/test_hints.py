@@ -1,8 +1,7 @@
-"""What the commands say where they refuse: which options would work, and what is never lost."""
+"""Tests of the hints in error messages: they name options and commands of the shell."""
 
 import ast
 import copy
-import json
 import pickle
 import re
 from pathlib import Path
@@ -19,55 +18,32 @@ from tokjax.errors import Hint, make_overwrite_hint
 PACKAGE = Path(tokjax.__file__).parent
 
 
-@pytest.fixture
-def records(tmp_path):
-    """Records whose text is not in `text`, and a tokenizer trained on them."""
-    path = tmp_path / "records.jsonl"
-    path.write_text("".join(json.dumps({"body": f"hello {word}"}) + "\n" for word in ("ground", "there")))
-    get_output("train", path, "-o", tmp_path / "t.json", "--text-column", "body", "--vocab-size", 260, "-q")
-    return path
-
-
 def run_rejected(*arguments, **options):
+    """Runs a command that must fail with one of the library's errors, and returns its standard error."""
     done = run(*arguments, **options)
     assert done.returncode == 1, done.stdout
     assert b"Traceback" not in done.stderr
     return done.stderr.decode()
 
 
-def test_a_column_is_named_alike_in_all_commands(records, tmp_path):
-    made_by = ["-t", tmp_path / "t.json"]
-    for command in (["pack", "-o", tmp_path / "data", *made_by], ["report", *made_by]):
-        said = run_rejected(*command, records)
-        assert "has no field 'text', it has ['body']; pass --text-column NAME" in said
+def test_text_column_of_pack_and_report(records, tmp_path):
+    tokenizer_options = ["-t", tmp_path / "t.json"]
+    for command in (["pack", "-o", tmp_path / "data", *tokenizer_options], ["report", *tokenizer_options]):
+        stderr = run_rejected(*command, records)
+        assert "has no field 'text', it has ['body']; pass --text-column NAME" in stderr
         get_output(*command, records, "--text-column", "body")
     assert tokjax.open_dataset(tmp_path / "data").num_documents == 2
-    get_output("pack", records, *made_by, "-o", tmp_path / "lines", "--format", "text", "-q")
+    get_output("pack", records, *tokenizer_options, "-o", tmp_path / "lines", "--format", "text", "-q")
     assert tokjax.open_dataset(tmp_path / "lines").num_documents == 1
 
 
-def test_patterns_are_packed(records, tmp_path):
+def test_pack_accepts_file_patterns(records, tmp_path):
     options = ["-t", tmp_path / "t.json", "--text-column", "body", "-q"]
     get_output("pack", tmp_path / "*.jsonl", "-o", tmp_path / "data", *options)
     assert tokjax.open_dataset(tmp_path / "data").num_documents == 2
 
 
-def test_training_replaces_nothing_unasked(records, tmp_path):
-    command = ["train", records, "--text-column", "body", "--vocab-size", 261, "-q"]
-    out = tmp_path / "t.json"
-    before = records.read_bytes(), out.read_bytes()
-    assert "t.json exists; to replace it, pass --overwrite" in run_rejected(*command, "-o", out)
-    remaining = ["-o", tmp_path / "new.json", "--save-counts", records]
-    assert "records.jsonl exists; to replace it" in run_rejected(*command, *remaining)
-    for options in (remaining, ["-o", records]):
-        said = run_rejected(*command, *options, "--overwrite")
-        assert "records.jsonl is one of the source files; pass another file to write" in said
-    assert (records.read_bytes(), out.read_bytes()) == before
-    get_output(*command, "-o", out, "--overwrite")
-    assert tokjax.vocab_size(tokjax.load_tokenizer(out)) == 261
-
-
-def test_each_dataset_is_verified(records, tmp_path):
+def test_verify_checks_each_dataset(records, tmp_path):
     options = ["-t", tmp_path / "t.json", "--text-column", "body", "-q"]
     for name in "ab":
         get_output("pack", records, "-o", tmp_path / name, *options)
@@ -77,11 +53,11 @@ def test_each_dataset_is_verified(records, tmp_path):
     assert done.returncode == 1
     assert re.search(r"shard-00000\.tokens\.npy was altered", done.stderr.decode())
     assert "none: the path does not exist; write it with tokjax pack" in done.stderr.decode()
-    assert re.fullmatch(r".*b: \d+ files are as they were written\n", done.stdout.decode())
+    assert re.fullmatch(r".*b: \d+ files verified\n", done.stdout.decode())
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "message"),
     [
         ("inspect a<|endoftext|> -t %/t.json", "to recognise it, pass --special recognise; to encode it as"),
         ("inspect a<|endoftext|> -t %/t.json", "as ordinary text, pass --special text\n"),
@@ -95,77 +71,77 @@ def test_each_dataset_is_verified(records, tmp_path):
         ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case beside it\n"),
     ],
 )
-def test_advice_names_shell_commands(records, tmp_path, command, said):
+def test_hints_name_shell_options(records, tmp_path, command, message):
     (tmp_path / "a.zst").touch()
     (tmp_path / "bad.jsonl").write_text("{")
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nA\n")
-    assert said in run_rejected(*command.replace("%", str(tmp_path)).split())
+    assert message in run_rejected(*command.replace("%", str(tmp_path)).split())
 
 
-def test_the_advice_on_cased_vocabularies_helps(records, tmp_path):
+def test_hint_for_cased_vocabularies_works(records, tmp_path):
     (tmp_path / "vocab.txt").write_text("[UNK]\n[CLS]\n[SEP]\n[PAD]\n[MASK]\nA\n")
     (tmp_path / "tokenizer_config.json").write_text('{"do_lower_case": false}')
     assert " A " in get_output("inspect", "A", "-t", tmp_path / "vocab.txt")
 
 
-def test_a_dataset_that_was_joined_can_be_packed_again_only(records, tmp_path):
+def test_merged_dataset_can_not_be_rebuilt(records, tmp_path):
     get_output(
         "pack", records, "-t", tmp_path / "t.json", "--text-column", "body", "-o", tmp_path / "a", "-q"
     )
     get_output("merge", tmp_path / "a", tmp_path / "a", "-o", tmp_path / "b")
-    said = run_rejected("rebuild", tmp_path / "b", "--overwrite")
-    assert "run tokjax pack FILES --out PATH --overwrite" in said
+    stderr = run_rejected("rebuild", tmp_path / "b", "--overwrite")
+    assert "run tokjax pack FILES --out PATH --overwrite" in stderr
 
 
-def hints_for_a_shell():
-    """Each second argument of `Hint` in the library, without the values in it."""
+def iter_shell_hints():
+    """Yields the `shell` argument of each `Hint` in the library, without formatted values."""
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Hint":
                 shell = node.args[-1]
                 yield "".join(
-                    each.value
-                    for each in ast.walk(shell)
-                    if isinstance(each, ast.Constant) and isinstance(each.value, str)
+                    part.value
+                    for part in ast.walk(shell)
+                    if isinstance(part, ast.Constant) and isinstance(part.value, str)
                 )
 
 
-def test_hints_name_commands_and_options_that_there_are():
+def test_hints_name_existing_commands_and_options():
     commands = typer.main.get_group(app).commands
-    options = {name for command in commands.values() for each in command.params for name in each.opts}
-    hints = list(hints_for_a_shell())
+    options = {name for command in commands.values() for param in command.params for name in param.opts}
+    hints = list(iter_shell_hints())
     assert len(hints) > 20
     for hint in hints:
         assert options.issuperset(re.findall(r"--[a-z]+(?:-[a-z]+)*", hint)), hint
-        named = re.findall(r"(?:run|see|with) tokjax (\w+)|^tokjax (\w+)", hint)
-        assert set(commands).issuperset(name for pair in named for name in pair if name), hint
+        command_names = re.findall(r"(?:run|see|with) tokjax (\w+)|^tokjax (\w+)", hint)
+        assert set(commands).issuperset(name for pair in command_names for name in pair if name), hint
 
 
-def test_an_error_ends_with_its_hint():
+def test_error_ends_with_its_hint():
     hint = make_overwrite_hint("replace it")
     for error in (
         tokjax.errors.DatasetExistsError("x exists", hint=hint),
         tokjax.TokjaxError("x exists", hint=hint),
     ):
-        for each in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
-            assert str(each) == "x exists; to replace it, pass overwrite=True"
-            assert (each.message, each.hint) == ("x exists", hint)
+        for duplicate in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert str(duplicate) == "x exists; to replace it, pass overwrite=True"
+            assert (duplicate.message, duplicate.hint) == ("x exists", hint)
         assert describe_error(error) == "x exists; to replace it, pass --overwrite"
     plain = tokjax.errors.InvalidArgumentError("x exists")
     assert (str(plain), plain.message, plain.hint) == ("x exists", "x exists", None)
     assert describe_error(tokjax.TokjaxError("no text", hint=Hint("pass [text]", ""))) == "no text"
 
 
-def test_arguments_are_shown_as_options():
-    for message, shown in {
+def test_arguments_are_named_as_options():
+    for message, expected in {
         "max_tokens must be at least 1, not 0": "--max-tokens must be at least 1, not 0",
         "max_tokens fits": "max_tokens fits",
         "min_stride must be 1": "min_stride must be 1",
     }.items():
-        assert describe_error(tokjax.errors.InvalidArgumentError(message), {"--max-tokens"}) == shown
+        assert describe_error(tokjax.errors.InvalidArgumentError(message), {"--max-tokens"}) == expected
 
 
-def test_characters_that_an_output_cannot_show():
+def test_hint_for_unencodable_output():
     with pytest.raises(UnicodeEncodeError) as raised:
         "ï".encode("ascii")
-    assert describe_error(raised.value).endswith("; to show it all the same, set PYTHONIOENCODING=utf-8")
+    assert describe_error(raised.value).endswith("; set PYTHONIOENCODING=utf-8 to print it")

@@ -1,4 +1,4 @@
-"""The command `tokjax report`, as a shell runs it."""
+"""Tests of the command `tokjax report`."""
 
 import json
 
@@ -10,7 +10,7 @@ from tests.cli.test_commands import get_output, run
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory, corpus, tokenizer, plain_tokenizer):
-    """Texts of two kinds, and three tokenizer files, two of which have one name."""
+    """Writes texts of two kinds, and three tokenizer files, two of which have the same name."""
     workspace = tmp_path_factory.mktemp("report")
     (workspace / "en.txt").write_text("<|endoftext|>".join(corpus[:3]), newline="")
     (workspace / "more.txt").write_text(corpus[3], newline="")
@@ -28,8 +28,8 @@ def workspace(tmp_path_factory, corpus, tokenizer, plain_tokenizer):
 
 
 @pytest.mark.usefixtures("matplotlib")
-def test_numbers_of_named_kinds(workspace, corpus):
-    shown = get_output(
+def test_output_equals_that_of_reports(workspace, corpus):
+    output = get_output(
         *("report", workspace / "en.txt", workspace / "more.txt", "--kind", f"code={workspace / 'code.txt'}"),
         *("--tokenizer", workspace / "t.json", "--against", workspace / "plain.json"),
         *(
@@ -42,13 +42,13 @@ def test_numbers_of_named_kinds(workspace, corpus):
     )
     loaded = tokjax.load_tokenizer(workspace / "t.json"), tokjax.load_tokenizer(workspace / "plain.json")
     options = {"name": "t", "against": {"plain": loaded[1]}, "progress": False}
-    texts = {"text": corpus[:4], "code": [corpus[5]]}  # cut at the EOS token
+    texts = {"text": corpus[:4], "code": [corpus[5]]}  # split at the EOS token
     report = tokjax.reports.vocabulary_report(loaded[0], texts, **options)
     curves = tokjax.reports.size_curves(loaded[0], texts, **options)
     described = json.loads((workspace / "new" / "report.json").read_text())
     assert described == tokjax.reports.report_to_json(report, curves)
-    assert f"{report.use('plain', 'code').bytes_per_token:.3f}" in shown
-    assert "bytes per token by size: code" in shown
+    assert f"{report.use('plain', 'code').bytes_per_token:.3f}" in output
+    assert "bytes per token by size: code" in output
     page = (workspace / "pages" / "report.html").read_text("utf-8")
     assert page == tokjax.reports.save_report_html(report, workspace / "here.html", curves=curves).read_text(
         "utf-8"
@@ -58,11 +58,11 @@ def test_numbers_of_named_kinds(workspace, corpus):
 def test_custom_separator_without_curves(workspace):
     arguments = ["report", workspace / "en.txt", "-t", workspace / "t.json", "--json", workspace / "r.json"]
     for separator, documents in (("the", 5), ("", 1), (r"\t", 2)):
-        shown = get_output(*arguments, "--separator", separator)
+        output = get_output(*arguments, "--separator", separator)
         described = json.loads((workspace / "r.json").read_text())
         assert described["texts"]["text"]["documents"] == documents
         assert described["curves"] == []
-        assert "by size" not in shown
+        assert "by size" not in output
 
 
 def test_tokenizers_with_equal_names(workspace):
@@ -99,13 +99,13 @@ def test_quiet(workspace):
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        ("-t {}/t.json", 2, "no text was passed; name files, or kinds of text with"),
+        ("-t {}/t.json", 2, "no text was passed; pass files, or kinds of text with"),
         ("--kind code.txt -t {}/t.json", 2, "'code.txt' is not NAME=PATH"),
         ("--kind =code.txt -t {}/t.json", 2, "'=code.txt' is not NAME=PATH"),
         ("{}/en.txt", 2, "--tokenizer"),
         ("no-such.txt -t {}/t.json", 1, "error: source 'no-such.txt' is not a file"),
         ("{}/en.txt -t no-such.json", 1, "No such file"),
-        ("{0}/en.txt -t {0}/t.json --against {0}/t.json", 2, "a tokenizer was passed twice"),
+        ("{0}/en.txt -t {0}/t.json --against {0}/t.json", 2, "duplicate tokenizer"),
     ],
 )
 def test_errors(workspace, arguments, code, message):
@@ -117,7 +117,7 @@ def test_errors(workspace, arguments, code, message):
 
 def test_help():
     assert "report" in get_output("--help")
-    shown = get_output("report", "--help")
+    output = get_output("report", "--help")
     for option in (
         "--tokenizer",
         "--against",
@@ -128,4 +128,4 @@ def test_help():
         "--json",
         "--quiet",
     ):
-        assert option in shown
+        assert option in output

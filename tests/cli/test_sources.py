@@ -1,4 +1,4 @@
-"""The commands on bad input, standard input, long texts and Ctrl-C, run in this process."""
+"""Tests of the sources of commands: invalid files, standard input, long texts, interrupts."""
 
 import io
 import re
@@ -16,7 +16,7 @@ EOS = "<|endoftext|>"
 
 @pytest.fixture(scope="module")
 def workspace(tmp_path_factory, tokenizer, plain_tokenizer):
-    """A corpus, a tokenizer without an EOS token and one without special tokens, in two formats."""
+    """Writes source files, and tokenizers with and without special tokens, none of which declares an EOS."""
     workspace = tmp_path_factory.mktemp("sources")
     (workspace / "c.txt").write_text(EOS.join(f"document {i} low lower" for i in range(40)))
     (workspace / "latin.txt").write_bytes("café".encode("latin-1"))
@@ -34,7 +34,7 @@ def workspace(tmp_path_factory, tokenizer, plain_tokenizer):
 
 @pytest.fixture
 def shell(workspace, tmp_path, monkeypatch, capsys):
-    """Runs a command in the directory of the files; `OUT` is a new directory."""
+    """Returns a function that runs a command line in the workspace; `OUT` in it is a new directory."""
     monkeypatch.chdir(workspace)
     monkeypatch.setenv("COLUMNS", "120")
 
@@ -42,15 +42,15 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
         arguments = [part.replace("OUT", str(tmp_path)) for part in line.split()]
         monkeypatch.setattr(sys, "argv", ["tokjax", *arguments])
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
-        found = 0
+        exit_code = 0
         try:
             commands.run()
-        except SystemExit as ended:
-            found = ended.code
+        except SystemExit as error:
+            exit_code = error.code
         printed = capsys.readouterr()
-        assert (found or 0) == code, printed.err
-        shown = printed.err if code else printed.out
-        return " ".join(re.sub("[│╭╮╰╯─]", " ", shown).split())
+        assert (exit_code or 0) == code, printed.err
+        output = printed.err if code else printed.out
+        return " ".join(re.sub("[│╭╮╰╯─]", " ", output).split())
 
     return run
 
@@ -60,7 +60,7 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
     [
         (
             "pack c.txt -t hf/tokenizer.json -o OUT/d",
-            "(--no-eos puts none there) needs the tokenizer's eos token, and it declares none; pass --eos",
+            "unless --no-eos is passed, and the tokenizer declares no eos token; pass --eos",
         ),
         ("pack c.txt -t t.json -o OUT/d --eos-token x", "error: --eos-token is 'x', which is not among"),
         ("pack c.txt -o OUT/d", "error: --tokenizer FILE is required unless --field raw is passed"),
@@ -100,32 +100,35 @@ def shell(workspace, tmp_path, monkeypatch, capsys):
         ("report latin.txt -t t.json", "convert it with iconv -f latin1 -t utf-8 latin.txt > NEW"),
     ],
 )
-def test_errors_advise_what_works_in_a_shell(shell, tmp_path, line, message):
-    said = shell(line, code=1)
-    assert message in said
-    assert "path.read_bytes" not in said
+def test_error_hints_are_for_a_shell(shell, tmp_path, line, message):
+    stderr = shell(line, code=1)
+    assert message in stderr
+    assert "path.read_bytes" not in stderr
     assert not (tmp_path / "d").exists()
 
 
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("pack - c.txt -t t.json -o OUT/d", "can't be read here, or beside other files; save it as a file"),
-        ("pack - -t t.json -o OUT/d --format parquet", "standard input is text or jsonl, not parquet"),
-        ("report - -t t.json", "- (standard input) can't be read here"),
+        (
+            "pack - c.txt -t t.json -o OUT/d",
+            "can't be used here or together with other files; save it as a file",
+        ),
+        ("pack - -t t.json -o OUT/d --format parquet", "standard input must be text or jsonl, not parquet"),
+        ("report - -t t.json", "- (standard input) can't be used here"),
         ("report c.txt -t hf/tokenizer.json --kind x", "'x' is not NAME=PATH"),
-        ("inspect -t t.json", "pass a text, - for standard input, or --file FILE"),
-        ("inspect a --file c.txt -t t.json", "pass a text, - for standard input, or --file FILE"),
+        ("inspect -t t.json", "pass TEXT, - for standard input, or --file FILE"),
+        ("inspect a --file c.txt -t t.json", "pass TEXT, - for standard input, or --file FILE"),
         ("inspect a -t t.json --limit 0", "--limit"),
     ],
 )
-def test_wrong_usage(shell, line, message):
+def test_usage_errors(shell, line, message):
     assert message in shell(line, code=2)
 
 
 class TestEos:
     @pytest.mark.parametrize("file", ["t.json", "hf/tokenizer.json"])
-    def test_an_eos_token_is_named(self, shell, tmp_path, file):
+    def test_eos_token_option(self, shell, tmp_path, file):
         shell(f"pack c.txt -t {file} -o OUT/d --eos-token {EOS} -q")
         dataset = tokjax.open_dataset(tmp_path / "d")
         eos = tokjax.eos_id(dataset.tokenizer)
@@ -138,7 +141,7 @@ class TestEos:
         assert dataset.num_documents == 40
         assert not dataset.field.add_eos_between_docs
 
-    def test_documents_of_another_programs_file_end_at_it(self, shell, workspace, tmp_path):
+    def test_converted_documents_end_at_eos(self, shell, workspace, tmp_path):
         eos = tokjax.load_tokenizer(workspace / "t.json").vocabulary.special[EOS]
         np.save(tmp_path / "x.npy", np.array([1, eos, 2, eos]))
         shell(f"convert OUT/x.npy -t t.json -o OUT/d --eos-token {EOS}")
@@ -168,50 +171,50 @@ class TestStandardInput:
 
 
 class TestInspect:
-    def test_a_limit(self, shell):
-        shown = shell("inspect --file c.txt -t t.json -n 3 --special text")
-        assert "3 of " in shown
-        assert "(see --limit)" in shown
-        assert shown.count("[") == 3
+    def test_limit(self, shell):
+        output = shell("inspect --file c.txt -t t.json -n 3 --special text")
+        assert "3 of " in output
+        assert "(see --limit)" in output
+        assert output.count("[") == 3
 
-    def test_only_the_start_of_a_long_file_is_read(self, shell, tmp_path):
+    def test_long_file_is_read_up_to_limit(self, shell, tmp_path):
         (tmp_path / "long.txt").write_text("word " * 20_000)
         assert "2 of more tokens (see --limit)" in shell("inspect --file OUT/long.txt -t t.json -n 2")
 
-    def test_all_of_a_short_text_is_shown(self, shell):
-        shown = shell("inspect - -t t.json", stdin=b"low \xff")
-        assert "\\xff" in shown
-        assert "--limit" not in shown
+    def test_short_text_is_shown_completely(self, shell):
+        output = shell("inspect - -t t.json", stdin=b"low \xff")
+        assert "\\xff" in output
+        assert "--limit" not in output
 
 
-def test_the_same_command_resumes_after_an_interrupt(shell, tmp_path, monkeypatch):
+def test_interrupted_command_resumes(shell, tmp_path, monkeypatch):
     monkeypatch.setattr(shard_writing, "_BATCH_SIZE", 100)
     command = "pack c.txt --field raw --separator <|endoftext|> --shard-size 200 -q -o OUT/"
 
-    def interrupted(documents, size, batch_documents=shard_writing.batch_documents):
+    def batch_until_interrupt(documents, size, batch_documents=shard_writing.batch_documents):
         for i, batch in enumerate(batch_documents(documents, size)):
             if i == 6:
                 raise KeyboardInterrupt
             yield batch
 
     with monkeypatch.context() as patch:
-        patch.setattr(shard_writing, "batch_documents", interrupted)
-        said = shell(command + "d", code=130)
-    assert said == "interrupted: run the same command again to resume after the last finished shard"
+        patch.setattr(shard_writing, "batch_documents", batch_until_interrupt)
+        stderr = shell(command + "d", code=130)
+    assert stderr == "interrupted: run the same command again to resume after the last finished shard"
     remaining = [path for path in tmp_path.rglob("shard-*") if "incomplete" in str(path)]
     assert remaining
-    times = {path.name: path.stat().st_mtime_ns for path in remaining}
+    modified = {path.name: path.stat().st_mtime_ns for path in remaining}
     shell(command + "d")
-    shell(command + "whole")
+    shell(command + "uninterrupted")
     resumed = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "d").iterdir()}
-    assert sum(resumed[name] == when for name, when in times.items()) >= 2
-    for path in (tmp_path / "whole").iterdir():
+    assert sum(resumed[name] == modified_ns for name, modified_ns in modified.items()) >= 2
+    for path in (tmp_path / "uninterrupted").iterdir():
         assert path.read_bytes() == (tmp_path / "d" / path.name).read_bytes()
 
 
-def test_rebuilding_asks_first(shell, tmp_path):
+def test_rebuild_requires_overwrite(shell, tmp_path):
     shell(f"pack c.txt -t t.json --eos-token {EOS} -q -o OUT/d")
-    assert "d exists, and would be replaced; pass --overwrite" in shell("rebuild OUT/d -q", code=1)
+    assert "d exists; to replace it, pass --overwrite" in shell("rebuild OUT/d -q", code=1)
     shell(f"rebuild OUT/d -q --overwrite --trust-source -t t.json --eos-token {EOS}")
     assert tokjax.open_dataset(tmp_path / "d").num_documents == 40
 

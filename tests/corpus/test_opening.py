@@ -116,7 +116,7 @@ class TestContents:
         caplog.clear()
         count_pretokens(path, special_tokens=["<e>"], progress=False)
         assert caplog.messages == [
-            "3 words of the files have bytes that are not valid UTF-8, which were kept; such as b'\\xe9'"
+            "3 pre-tokens of the files are not valid UTF-8, and were kept; for example b'\\xe9'"
         ]
 
     def test_files_to_encode_are_checked_at_once(self, tmp_path, plain_tokenizer):

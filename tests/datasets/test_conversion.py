@@ -266,7 +266,7 @@ def test_dataset_commands(tmp_path):
     text, tokenizer = tmp_path / "a.txt", tokjax.save_tokenizer(TOKENIZER, tmp_path / "t.json")
     text.write_text("low</s>lower</s>")
     get_output("pack", text, "-t", tokenizer, "-o", tmp_path / "data")
-    assert "files are as they were written" in get_output("verify", tmp_path / "data")
+    assert "files verified" in get_output("verify", tmp_path / "data")
     result = get_output("merge", tmp_path / "data", tmp_path / "data", "-o", tmp_path / "twice")
     assert "4" in result
     assert "x.bin" in get_output("convert", tmp_path / "data", "-o", tmp_path / "x.bin").replace("\n", "")

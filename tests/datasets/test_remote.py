@@ -95,7 +95,7 @@ def test_commands(tmp_path):
     text.write_text("low</s>lower</s>")
     get_output("pack", text, "-t", tokenizer, "-o", url)
     assert len(tokjax.open_dataset(url)) == 2
-    assert "files are as they were written" in get_output("verify", url)
+    assert "files verified" in get_output("verify", url)
     assert "PackedTokenField" in get_output("stats", url)
 
 

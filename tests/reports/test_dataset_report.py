@@ -83,7 +83,7 @@ def test_bytes_per_token_includes_truncated_tokens(tmp_path):
         assert (report.num_cut, report.num_dropped, report.num_items) == (20, 20 * 992, 20 * 10)
         assert report.bytes_per_token == 20_000 / (20_000 + num_inserted)
         shown = " ".join(get_output("stats", tmp_path / name).split())
-        for row in ("bytes per token │ 0.998", "documents that were cut │ 20", "cut off from them │ 19,840"):
+        for row in ("bytes per token │ 0.998", "truncated documents │ 20", "removed by truncation │ 19,840"):
             assert row in shown
     assert json.loads(json.dumps(tokjax.reports.dataset_report_to_json(report)))["bytes_per_token"] < 1
     tokjax.write_dataset(["aé" * 4, b"\xff\xff", "a"], tokjax.RawTextField(max_chars=1), tmp_path / "raw")
@@ -117,7 +117,7 @@ def test_stats_command(tmp_path):
     tokjax.write_dataset(text, FIELDS["packed"], tmp_path / "data", separator="|")
     page, numbers = tmp_path / "r.html", tmp_path / "r.json"
     shown = get_output("stats", tmp_path / "data", "--html", page, "--json", numbers, "--batch-size", 4)
-    assert "padding of 4 documents a batch" in shown
+    assert "padding with 4 documents per batch" in shown
     assert "&lt;b&gt;.txt" in page.read_text()
     assert json.loads(numbers.read_text())["sources"][0][0].endswith("<b>.txt")
     tokjax.write_dataset(CORPUS, FIELDS["raw"], tmp_path / "raw")

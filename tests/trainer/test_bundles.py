@@ -1,4 +1,4 @@
-"""Training bundles: written whole, read back equal, refused when they are not what they say."""
+"""Tests of training bundles: round trips, recorded sources, overwriting, damaged files."""
 
 import hashlib
 import json
@@ -32,7 +32,7 @@ def bundle(trained, tmp_path):
     return save_training_bundle(trained, tmp_path / "bundle")
 
 
-def test_what_was_trained_is_read_back(trained, bundle, tmp_path):
+def test_save_load_round_trip(trained, bundle, tmp_path):
     loaded = load_training_bundle(tmp_path / "bundle")
     assert loaded == bundle
     assert loaded.trained == trained
@@ -44,7 +44,7 @@ def test_what_was_trained_is_read_back(trained, bundle, tmp_path):
 @pytest.mark.parametrize(
     "train", [train_wordpiece, train_word_level, train_sentencepiece], ids=lambda train: train.__name__
 )
-def test_every_trainer_has_bundles(train, corpus, tmp_path):
+def test_every_trainer_round_trips(train, corpus, tmp_path):
     trained = train(corpus * 3, vocab_size=np.int64(170), progress=False)
     bundle = save_training_bundle(trained, tmp_path / "b")
     assert type(bundle.trained) is type(trained)
@@ -68,10 +68,10 @@ def test_sources_are_recorded(trained, bundle, tmp_path):
     assert bundle.trained.stats.fingerprint == counts.fingerprint
 
 
-@pytest.mark.parametrize("change", ["changed", "gone"])
-def test_a_source_that_is_not_what_was_read_has_no_checksum(trained, tmp_path, change):
+@pytest.mark.parametrize("change", ["changed", "deleted"])
+def test_changed_source_has_no_checksum(trained, tmp_path, change):
     path = tmp_path / "corpus.txt"
-    if change == "gone":
+    if change == "deleted":
         path.unlink()
     else:
         path.write_text("other")
@@ -80,20 +80,20 @@ def test_a_source_that_is_not_what_was_read_has_no_checksum(trained, tmp_path, c
     assert "SHA-256 unknown" in (tmp_path / "bundle" / "report.md").read_text()
 
 
-def test_the_report_is_for_people(bundle, tmp_path):
+def test_markdown_report(bundle, tmp_path):
     report = (tmp_path / "bundle" / "report.md").read_text()
     stats = bundle.trained.stats
     for line in (
         "# bpe vocabulary of 400 ids",
         f"| bytes of text | {stats.bytes:,} |",
-        f"| bytes per token, on that text | {stats.bytes_per_token:.3f} |",
+        f"| bytes per token of this text | {stats.bytes_per_token:.3f} |",
         '| special tokens | `{"<|endoftext|>": 256}` |'.replace("|endoftext|", "\\|endoftext\\|"),
         f"SHA-256 {bundle.sources[0].sha256}",
     ):
         assert line in report
 
 
-def test_nothing_is_overwritten_unless_asked(trained, bundle, tmp_path, corpus):
+def test_overwrite_replaces_only_bundles(trained, bundle, tmp_path, corpus):
     with pytest.raises(
         tokjax.errors.BundleExistsError, match=r"bundle exists; to replace it, pass overwrite=True"
     ):
@@ -114,17 +114,19 @@ def test_nothing_is_overwritten_unless_asked(trained, bundle, tmp_path, corpus):
 
 
 def rewrite_manifest(directory, **values):
-    """A manifest with other values, and a checksum that is right for them."""
+    """Replaces values of a manifest, and updates its checksum."""
     manifest = json.loads((directory / "manifest.json").read_bytes()) | values
     del manifest["checksum"]
     manifest["checksum"] = compute_json_checksum(manifest)
     (directory / "manifest.json").write_text(json.dumps(manifest))
 
 
-class TestRejected:
+class TestInvalidBundles:
     def test_other_versions_and_formats(self, bundle):
         rewrite_manifest(bundle.path, version=2)
-        with pytest.raises(tokjax.errors.BundleError, match="in version 2 of the format; .* reads version 1"):
+        with pytest.raises(
+            tokjax.errors.BundleError, match="has version 2 of the format; .* reads version 1"
+        ):
             load_training_bundle(bundle.path)
         rewrite_manifest(bundle.path, format="other")
         with pytest.raises(tokjax.errors.BundleError, match="not the manifest of a training bundle"):
@@ -133,12 +135,12 @@ class TestRejected:
     def test_missing_bundle(self, tmp_path):
         for path in (tmp_path, tmp_path / "nothing"):
             with pytest.raises(
-                tokjax.errors.BundleError, match=r"holds no training bundle.*no manifest\.json"
+                tokjax.errors.BundleError, match=r"is not a training bundle: it has no manifest\.json"
             ):
                 load_training_bundle(path)
 
     @pytest.mark.parametrize("name", ["tokenizer.tokjax.json", "merges.json", "report.md"])
-    def test_files_that_are_missing_or_altered(self, bundle, name):
+    def test_missing_or_altered_files(self, bundle, name):
         file = bundle.path / name
         data = file.read_bytes()
         for damaged in (data[:-1], data + b" ", data.replace(b"1", b"2", 1)):
@@ -154,19 +156,21 @@ class TestRejected:
         data = file.read_text()
         for damaged in (data[:-10], "[" * 100_000, ""):
             file.write_text(damaged)
-            with pytest.raises(tokjax.errors.BundleError, match="not JSON, or cut short"):
+            with pytest.raises(tokjax.errors.BundleError, match="invalid or truncated JSON"):
                 load_training_bundle(bundle.path)
         file.write_text(data.replace('"bytes": ', '"bytes": 1'))
-        with pytest.raises(tokjax.errors.BundleError, match="altered or damaged: it says checksum"):
+        with pytest.raises(
+            tokjax.errors.BundleError, match="altered or damaged: its contents do not have the checksum"
+        ):
             load_training_bundle(bundle.path)
 
     @pytest.mark.parametrize("digests", [None, [], {}, {"report.md": "0"}])
-    def test_a_manifest_without_files(self, bundle, digests):
+    def test_manifest_without_files(self, bundle, digests):
         rewrite_manifest(bundle.path, digests=digests)
         with pytest.raises(tokjax.errors.BundleError, match="the manifest lists no files"):
             load_training_bundle(bundle.path)
 
-    def test_values_that_do_not_fit(self, bundle):
+    def test_inconsistent_values(self, bundle):
         rewrite_manifest(bundle.path, stats={"notes": []})
-        with pytest.raises(tokjax.errors.BundleError, match="values don't fit together"):
+        with pytest.raises(tokjax.errors.BundleError, match="values of the bundle are inconsistent"):
             load_training_bundle(bundle.path)

@@ -1,4 +1,7 @@
-"""Work on a cluster: a Dask scheduler and two workers on this machine, one of which is killed halfway."""
+"""Tests of writing and counting with a Dask executor, with two worker processes on this machine.
+
+One test kills a worker while a dataset is written.
+"""
 
 import os
 import signal
@@ -43,32 +46,32 @@ def read_files(path):
     return {entry.name: entry.read_bytes() for entry in path.iterdir()}
 
 
-def test_writing(cluster, tmp_path, monkeypatch):
+def test_datasets_equal_those_of_local_threads(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
-    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
-    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "there", shard_size=3000, executor=cluster.get_executor())
-    assert read_files(tmp_path / "here") == read_files(tmp_path / "there")
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "local", shard_size=3000)
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "remote", shard_size=3000, executor=cluster.get_executor())
+    assert read_files(tmp_path / "local") == read_files(tmp_path / "remote")
 
 
-def test_a_worker_that_is_killed(cluster, tmp_path, monkeypatch):
+def test_killed_worker_does_not_change_dataset(cluster, tmp_path, monkeypatch):
     monkeypatch.setattr("tokjax.datasets.shard_writing._EXECUTOR_BATCH_SIZE", 1000)
-    victim = next(iter(cluster.run(os.getpid).values()))
-    assert victim != os.getpid()
+    killed_worker = next(iter(cluster.run(os.getpid).values()))
+    assert killed_worker != os.getpid()
 
     def texts():
         yield from TEXTS[:100]
-        os.kill(victim, signal.SIGKILL)
+        os.kill(killed_worker, signal.SIGKILL)
         yield from TEXTS[100:]
 
     options = {"shard_size": 3000, "executor": cluster.get_executor()}
     tokjax.write_dataset(texts(), FIELD, tmp_path / "killed", **options)
-    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "here", shard_size=3000)
-    assert read_files(tmp_path / "here") == read_files(tmp_path / "killed")
+    tokjax.write_dataset(TEXTS, FIELD, tmp_path / "local", shard_size=3000)
+    assert read_files(tmp_path / "local") == read_files(tmp_path / "killed")
 
 
-def test_counting(cluster, tmp_path):
+def test_counts_equal_those_of_local_threads(cluster, tmp_path):
     path = tmp_path / "corpus.txt"
     path.write_text("\n".join(TEXTS))
     remote = count_pretokens(path, executor=cluster.get_executor(), progress=False)
-    here = count_pretokens(path, progress=False)
-    assert dict(remote.items()) == dict(here.items())
+    local = count_pretokens(path, progress=False)
+    assert dict(remote.items()) == dict(local.items())

@@ -1,4 +1,4 @@
-"""The `tokjax` command: its commands are in `commands`, `datasets`, `train` and `report`."""
+"""The `tokjax` command. Its subcommands are in `commands`, `datasets`, `train` and `report`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main() -> None:
-    """Runs the command that the shell asked for."""
+    """Runs the command line in `sys.argv`; exits with code 130 if interrupted."""
     try:
         from tokjax.cli.commands import run  # noqa: PLC0415 (typer and rich are slow to import)
 

@@ -1,4 +1,8 @@
-"""The commands. They compose the library and print; an error of the library is one line and exit code 1."""
+"""The command line application: its options, and the commands `pack` and `inspect`.
+
+Commands compose functions of the library and print tables. An error of the library is printed as one line,
+and the exit code is 1.
+"""
 
 from __future__ import annotations
 
@@ -38,8 +42,8 @@ app = typer.Typer(
 )
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(value: bool) -> None:
+    if value:
         typer.echo(f"tokjax {tokjax.__version__}")
         raise typer.Exit
 
@@ -48,20 +52,20 @@ def _show_version(wanted: bool) -> None:
 def options(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version, and exit."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
 ) -> None:
-    """What goes before a command."""
+    """Options of `tokjax` itself, before the name of a command."""
 
 
 TokenizerOption = Annotated[
     Path,
-    typer.Option("--tokenizer", "-t", help="A tokenizer's file or directory, of any format that is read."),
+    typer.Option("--tokenizer", "-t", help="Tokenizer file or directory, in any supported format."),
 ]
 
 
 class SpecialHandling(StrEnum):
-    """How special tokens in a text are encoded."""
+    """Handling of special tokens in a text: reject, encode to their ids, or encode as ordinary text."""
 
     refuse = "refuse"
     recognise = "recognise"
@@ -69,7 +73,7 @@ class SpecialHandling(StrEnum):
 
 
 class FieldKind(StrEnum):
-    """What a dataset stores of each document."""
+    """Type of the dataset's field."""
 
     packed = "packed"
     tokenized = "tokenized"
@@ -84,50 +88,51 @@ SpecialOption = Annotated[
     SpecialHandling,
     typer.Option(
         "--special",
-        help="Special tokens in the text: refuse is an error, recognise encodes them, text splits them.",
+        help="Special tokens in the text: refuse raises an error, recognise encodes them to their ids, text "
+        "encodes them as ordinary text.",
     ),
 ]
 Files = Annotated[
     list[str],
-    typer.Argument(help=f"{FILES_HELP} Or - to read text from standard input.", show_default=False),
+    typer.Argument(help=f"{FILES_HELP} Pass - for standard input.", show_default=False),
 ]
 
 
 @app.command()
 def pack(
     files: Files,
-    out: Annotated[str, typer.Option("--out", "-o", help="The dataset's directory.")],
+    out: Annotated[str, typer.Option("--out", "-o", help="Directory of the dataset.")],
     tokenizer: Annotated[
         Path | None,
-        typer.Option("--tokenizer", "-t", help="A tokenizer file. Required unless --field is raw."),
+        typer.Option("--tokenizer", "-t", help="Tokenizer file or directory. Required unless --field raw."),
     ] = None,
     eos_token: EosTokenOption = None,
     no_eos: Annotated[
-        bool, typer.Option("--no-eos", help="Packed: put no EOS token after each document.")
+        bool, typer.Option("--no-eos", help="packed: do not add an EOS token after each document.")
     ] = False,
     separator: Annotated[
         str | None,
-        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token, or none without one."),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: the tokenizer's EOS token, if it has one."),
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
-    field: Annotated[FieldKind, typer.Option(help="What is stored of each document.")] = FieldKind.packed,
-    chunk_tokens: Annotated[int, typer.Option(help="Packed: ids in each item that a loader reads.")] = 4096,
+    field: Annotated[FieldKind, typer.Option(help="Type of the dataset.")] = FieldKind.packed,
+    chunk_tokens: Annotated[int, typer.Option(help="packed: ids per item that a loader reads.")] = 4096,
     max_tokens: Annotated[
-        int, typer.Option(help="Tokenized and bucketed: longer documents are cut to so many ids.")
+        int, typer.Option(help="tokenized, bucketed: maximum ids per document; longer ones are truncated.")
     ] = 2048,
     bucket: Annotated[
         list[int] | None,
-        typer.Option(help="Bucketed: the greatest length of a bucket, in ids; may be repeated."),
+        typer.Option(help="bucketed: maximum length of a bucket, in ids; may be repeated."),
     ] = None,
-    shard_size: Annotated[int, typer.Option(help="Ids per shard; bytes of raw text.")] = 30_000_000,
+    shard_size: Annotated[int, typer.Option(help="Ids per shard; for raw, bytes per shard.")] = 30_000_000,
     special: SpecialOption = SpecialHandling.refuse,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing dataset.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or a summary.")] = False,
 ) -> None:
     """Encode text files into a dataset: packed token arrays, or separate documents.
 
-    A command that was stopped resumes after the last finished shard when it is run again.
+    To resume an interrupted command after the last finished shard, run it again.
     """
     if tokenizer is None and field is not FieldKind.raw:
         raise tokjax.errors.InvalidArgumentError("--tokenizer FILE is required unless --field raw is passed")
@@ -137,21 +142,21 @@ def pack(
     elif loaded is not None:
         separator = loaded.vocabulary.roles.get("eos")
     options = _get_special_options(special)
-    stored: tokjax.Field
+    dataset_field: tokjax.Field
     if field is FieldKind.raw:
-        stored = tokjax.RawTextField()
+        dataset_field = tokjax.RawTextField()
     elif field is FieldKind.tokenized:
-        stored = tokjax.TokenizedTextField(loaded, max_tokens, **options)
+        dataset_field = tokjax.TokenizedTextField(loaded, max_tokens, **options)
     elif field is FieldKind.bucketed:
         boundaries = bucket or [size for size in _BUCKETS if size < max_tokens]
-        stored = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
+        dataset_field = tokjax.BucketedTokenField(loaded, boundaries, max_tokens, **options)
     else:
-        stored = _packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
+        dataset_field = _make_packed_field(loaded, chunk_tokens, add_eos_between_docs=not no_eos, **options)
     separators = [separator] if separator else []
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.write_dataset(
             make_source_or_stdin(files, text_column, file_format, separators),
-            stored,
+            dataset_field,
             out,
             separator=separator or None,
             shard_size=shard_size,
@@ -165,16 +170,16 @@ def pack(
 @app.command()
 def inspect(
     tokenizer: TokenizerOption,
-    text: Annotated[str | None, typer.Argument(help="The text, or - to read standard input.")] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file to read the text from.")] = None,
+    text: Annotated[str | None, typer.Argument(help="Text, or - for standard input.")] = None,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="File with the text.")] = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, help="Tokens to show.")
+        int, typer.Option("--limit", "-n", min=1, help="Maximum number of tokens to show.")
     ] = _DEFAULT_TOKEN_LIMIT,
     special: SpecialOption = SpecialHandling.refuse,
 ) -> None:
-    """Show the tokens of a text, with ids and byte offsets."""
+    """Show the tokens of a text with their ids and byte offsets."""
     if (text is None) == (file is None):
-        raise typer.BadParameter("pass a text, - for standard input, or --file FILE", param_hint="TEXT")
+        raise typer.BadParameter("pass TEXT, - for standard input, or --file FILE", param_hint="TEXT")
     nbytes = max(limit * _MAX_BYTES_PER_TOKEN, 1 << 16)
     loaded = tokjax.load_tokenizer(tokenizer)
     content: str | bytes
@@ -195,13 +200,14 @@ app.command()(train)
 app.command()(report)
 
 
-def _packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:
+def _make_packed_field(loaded: Any, chunk_tokens: int, **options: Any) -> tokjax.PackedTokenField:
+    """Makes a packed field; names `--no-eos` in the error for a tokenizer without an EOS token."""
     try:
         return tokjax.PackedTokenField(loaded, chunk_tokens, **options)
     except tokjax.errors.MissingSpecialTokenError as error:
         raise tokjax.errors.MissingSpecialTokenError(
-            "putting an EOS token after each document (--no-eos puts none there) needs the tokenizer's eos "
-            "token, and it declares none",
+            "an EOS token is added after each document unless --no-eos is passed, and the tokenizer "
+            "declares no eos token",
             hint=error.hint,
         ) from error
 
@@ -213,15 +219,16 @@ def _get_special_options(special: SpecialHandling) -> dict[str, Any]:
     }
 
 
-def _option_names() -> set[str]:
+def _get_option_names() -> set[str]:
+    """Returns the options of all commands, such as `"--vocab-size"`."""
     group = typer.main.get_group(app)
-    return {name for command in group.commands.values() for each in command.params for name in each.opts}
+    return {name for command in group.commands.values() for param in command.params for name in param.opts}
 
 
 def run() -> None:
-    """Runs a command; on an error of the library exits with 1 and one line on standard error."""
+    """Runs a command. On an error of the library, prints one line on standard error and exits with code 1."""
     try:
         app()
     except (tokjax.TokjaxError, OSError, UnicodeEncodeError) as error:
-        show_error(error, _option_names())
+        show_error(error, _get_option_names())
         sys.exit(1)

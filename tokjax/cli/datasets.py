@@ -1,4 +1,4 @@
-"""The commands for existing datasets."""
+"""The commands for existing datasets: `stats`, `verify`, `merge`, `convert` and `rebuild`."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tokjax._util.files import write_atomically
 from tokjax.cli.options import EosTokenOption, exit_if_interrupted, load_tokenizer_with_eos, show_error
 from tokjax.cli.tables import make_padding_table, make_stats_table
 
-DatasetArgument = Annotated[str, typer.Argument(help="The directory of a dataset.", show_default=False)]
-HtmlOption = Annotated[Path | None, typer.Option(help="Write a page with plots.")]
-OutOption = Annotated[str, typer.Option("--out", "-o", help="The path of the result.")]
-OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace what exists there.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar, no summary.")]
+DatasetArgument = Annotated[str, typer.Argument(help="Directory of the dataset.", show_default=False)]
+HtmlOption = Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")]
+OutOption = Annotated[str, typer.Option("--out", "-o", help="Path of the result.")]
+OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace an existing result.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or a summary.")]
 
 
 def stats(
     dataset: DatasetArgument,
-    verify: Annotated[
-        bool, typer.Option("--verify", help="Also check all files against their checksums.")
-    ] = False,
-    batch_size: Annotated[int, typer.Option(help="Documents per batch, to measure padding.")] = 32,
+    verify: Annotated[bool, typer.Option("--verify", help="Verify the checksums of all files.")] = False,
+    batch_size: Annotated[int, typer.Option(help="Documents per batch, for the padding table.")] = 32,
     html: HtmlOption = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the numbers as JSON.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
+    ] = None,
 ) -> None:
-    """Show the contents of a dataset, and how much of its batches would be padding."""
+    """Show the properties of a dataset, and the share of padding in its batches."""
     opened = tokjax.open_dataset(dataset)
     if verify:
         opened.verify()
@@ -43,8 +43,8 @@ def stats(
     Console().print(make_stats_table(opened), make_padding_table(report))
 
 
-def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of datasets.")]) -> None:
-    """Check all files of datasets against their checksums; exit with 1 if any has changed."""
+def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of the datasets.")]) -> None:
+    """Verify the checksums of all files of datasets. The exit code is 1 if a file has changed."""
     damaged = 0
     for path in datasets:
         try:
@@ -55,36 +55,36 @@ def verify(datasets: Annotated[list[str], typer.Argument(help="Directories of da
             show_error(error)
         else:
             count = len(opened.manifest.all_files)
-            Console().print(f"{path}: {count} files are as they were written", markup=False)
+            Console().print(f"{path}: {count} files verified", markup=False)
     if damaged:
         raise typer.Exit(1)
 
 
 def merge(
-    datasets: Annotated[list[str], typer.Argument(help="Directories of datasets, in order.")],
+    datasets: Annotated[list[str], typer.Argument(help="Directories of the datasets, in order.")],
     out: OutOption,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Join datasets that were written with the same field and tokenizer."""
+    """Concatenate datasets that were written with the same field and tokenizer."""
     tokjax.datasets.merge_datasets(datasets, out, overwrite=overwrite)
     Console().print(make_stats_table(tokjax.open_dataset(out)))
 
 
 def convert(
-    source: Annotated[str, typer.Argument(help="A dataset's directory, or another program's file.")],
+    source: Annotated[str, typer.Argument(help="Directory of a dataset, or token file of another program.")],
     out: OutOption,
     tokenizer: Annotated[
         Path | None,
-        typer.Option("--tokenizer", "-t", help="The tokenizer that made another program's file."),
+        typer.Option("--tokenizer", "-t", help="Tokenizer that made the token file."),
     ] = None,
-    format: Annotated[  # noqa: A002 (the word that everyone expects)
-        str | None, typer.Option("--format", help="nanogpt, megatron, npy or torch. Default: by the name.")
+    format: Annotated[  # noqa: A002 (the usual name of this option)
+        str | None, typer.Option("--format", help="nanogpt, megatron, npy or torch. Default: by file name.")
     ] = None,
     eos_token: EosTokenOption = None,
-    chunk_tokens: Annotated[int, typer.Option(help="Ids in each item that a loader reads.")] = 4096,
+    chunk_tokens: Annotated[int, typer.Option(help="Ids per item that a loader reads.")] = 4096,
     overwrite: OverwriteOption = False,
 ) -> None:
-    """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or a dataset to one."""
+    """Convert a token file of another program (.bin, .idx, .npy, .pt) to a dataset, or the reverse."""
     kind: Any = format
     if Path(source).is_dir():
         for path in tokjax.datasets.export_dataset(
@@ -106,18 +106,20 @@ def convert(
 def rebuild(
     dataset: DatasetArgument,
     tokenizer: Annotated[
-        Path | None, typer.Option("--tokenizer", "-t", help="Another tokenizer. Default: the dataset's own.")
+        Path | None,
+        typer.Option("--tokenizer", "-t", help="New tokenizer. Default: the tokenizer of the dataset."),
     ] = None,
     eos_token: EosTokenOption = None,
     trust_source: Annotated[
-        bool, typer.Option("--trust-source", help="Read the files that the dataset's manifest names.")
+        bool,
+        typer.Option("--trust-source", help="Read the source files that the manifest of the dataset names."),
     ] = False,
     overwrite: OverwriteOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Write a dataset again from its source files, because they or the tokenizer have changed."""
+    """Write a dataset again from its source files, after these or the tokenizer have changed."""
     if Path(dataset).exists() and not overwrite:
-        raise tokjax.errors.InvalidArgumentError(f"{dataset} exists, and would be replaced; pass --overwrite")
+        raise tokjax.errors.InvalidArgumentError(f"{dataset} exists; to replace it, pass --overwrite")
     loaded = None if tokenizer is None else load_tokenizer_with_eos(tokenizer, eos_token)
     with exit_if_interrupted("run the same command again to resume after the last finished shard"):
         tokjax.datasets.rebuild_dataset(dataset, loaded, trust_source=trust_source, progress=not quiet)

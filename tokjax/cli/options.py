@@ -1,4 +1,10 @@
-"""Arguments and options that several commands have: source files, standard input, tokenizers."""
+"""Shared parts of the commands: options, source files, tokenizers, and errors on standard error.
+
+Commands declare shared options with the annotated types below (`TextColumnOption`, `FormatOption`,
+`EosTokenOption`). `make_source_or_stdin` and `load_tokenizer_with_eos` convert the values to arguments of the
+library. `show_error` and `exit_if_interrupted` print one line. Errors name options of the command instead of
+arguments of the library.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 
 
 INTERRUPTED = 130
+"""Exit code after Ctrl-C: 128 + SIGINT (2)."""
 
 
 @contextmanager
@@ -35,7 +42,7 @@ def exit_if_interrupted(hint: str) -> Iterator[None]:
     """Exits with code 130 and one line on standard error if the user presses Ctrl-C.
 
     Args:
-        hint: what to do next.
+        hint: advice on how to continue.
     """
     try:
         yield
@@ -48,15 +55,19 @@ def show_error(error: Exception, options: Collection[str] = ()) -> None:
     """Prints an error on standard error, as one line.
 
     Args:
-        error: an error of the library or of the operating system.
-        options: options of the commands, such as `"--vocab-size"`.
+        error: error of the library or of the operating system.
+        options: names of the options of all commands, such as `"--vocab-size"`.
     """
     message = escape(describe_error(error, options))
     Console(stderr=True).print(f"[bold red]error:[/] {message}", highlight=False, soft_wrap=True)
 
 
 def describe_error(error: Exception, options: Collection[str] = ()) -> str:
-    """Returns the cause and the hint for a shell; a cause that begins with an argument names its option."""
+    """Returns the cause of an error and its hint for a shell.
+
+    A cause that begins with the name of an argument names the option instead: `vocab_size is 5` becomes
+    `--vocab-size is 5`.
+    """
     if isinstance(error, TokjaxError):
         name, _, rest = error.message.partition(" ")
         option = "--" + name.replace("_", "-")
@@ -64,41 +75,45 @@ def describe_error(error: Exception, options: Collection[str] = ()) -> str:
         cause = f"{option} {rest}" if is_option else error.message
         return f"{cause}; {error.hint.shell}" if error.hint and error.hint.shell else cause
     if isinstance(error, UnicodeEncodeError):
-        return f"{error}; to show it all the same, set PYTHONIOENCODING=utf-8"
+        return f"{error}; set PYTHONIOENCODING=utf-8 to print it"
     if isinstance(error, OSError) and error.filename is not None:
         return f"{error.filename}: {error.strerror}"
     return str(error)
 
 
 SEPARATOR_HELP = (
-    r"The text between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage "
-    "return and a backslash."
+    r"Text between the documents of a file; \n, \t, \r and \\ are a line feed, a tab, a carriage return and "
+    "a backslash."
 )
 FILES_HELP = (
-    "Files of text in UTF-8, JSON lines, CSV, TSV or Parquet; compressed with gzip, bzip2 or xz, or not; "
-    "patterns of them; or a directory of Parquet files."
+    "Files or patterns of files: UTF-8 text, JSON lines, CSV, TSV or Parquet, optionally compressed with "
+    "gzip, bzip2 or xz; or directories of Parquet files."
 )
 STDIN = "-"
 TextColumnOption = Annotated[
-    str, typer.Option("--text-column", help="The field or column that holds the text in records.")
+    str, typer.Option("--text-column", help="Field or column with the text of each record.")
 ]
 FormatOption = Annotated[
-    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet, or auto: by the files' names.")
+    str, typer.Option("--format", help="text, jsonl, csv, tsv, parquet or auto (by file name).")
 ]
 EosTokenOption = Annotated[
     str | None,
     typer.Option(
-        "--eos-token", metavar="NAME", help="The tokenizer's EOS token, if its files do not name it."
+        "--eos-token", metavar="NAME", help="EOS token of the tokenizer, if its files do not name it."
     ),
 ]
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\"}
 
 
 def make_source(files: list[str], text_column: str, file_format: str) -> TextFiles:
-    """Returns files to be read as the options say."""
+    """Returns the source files, with the text column and the format of the options.
+
+    Raises:
+        typer.BadParameter: `-` is among the files.
+    """
     if STDIN in files:
         raise typer.BadParameter(
-            "- (standard input) can't be read here, or beside other files; save it as a file",
+            "- (standard input) can't be used here or together with other files; save it as a file",
             param_hint="FILES",
         )
     return text_files(files, field=text_column, format=cast("FileFormat", file_format))
@@ -111,22 +126,26 @@ def make_source_or_stdin(
 
     Args:
         files: paths and patterns, or `-` alone.
-        text_column: the field of the text in records.
-        file_format: the format of all files.
-        separators: strings at which the text of standard input may be cut.
+        text_column: field or column with the text of each record.
+        file_format: format of all files, or `"auto"`.
+        separators: strings at which the text of standard input may be split into chunks.
+
+    Raises:
+        typer.BadParameter: `-` is used together with files, or with another format than text and JSON lines.
     """
     if files != [STDIN]:
         return make_source(files, text_column, file_format)
     if file_format not in ("auto", "text", "jsonl"):
         raise typer.BadParameter(
-            f"standard input is text or jsonl, not {file_format}; save it as a file", param_hint="--format"
+            f"standard input must be text or jsonl, not {file_format}; save it as a file",
+            param_hint="--format",
         )
     field = text_column if file_format == "jsonl" else None
     return iter_stream_texts(sys.stdin.buffer, STANDARD_INPUT, field, separators)
 
 
 def load_tokenizer_with_eos(path: Path, eos_token: str | None = None) -> Any:
-    """Loads a tokenizer, with another EOS token if one is named."""
+    """Loads a tokenizer, and replaces its EOS token if `eos_token` is not `None`."""
     if eos_token is None:
         return tokjax.load_tokenizer(path)
     if detect_tokenizer_files(path).format == "tokjax":
@@ -135,5 +154,5 @@ def load_tokenizer_with_eos(path: Path, eos_token: str | None = None) -> Any:
 
 
 def unescape(separator: str) -> str:
-    """A separator with the characters that a shell has no simple way to pass."""
-    return re.sub(r"\\([ntr\\])", lambda found: _ESCAPES[found[1]], separator)
+    r"""Replaces the escape sequences `\n`, `\t`, `\r` and `\\` by the characters that they denote."""
+    return re.sub(r"\\([ntr\\])", lambda match: _ESCAPES[match[1]], separator)

@@ -27,44 +27,48 @@ if TYPE_CHECKING:
 
 
 def report(
-    tokenizer: Annotated[Path, typer.Option("--tokenizer", "-t", help="A tokenizer's file or directory.")],
+    tokenizer: Annotated[Path, typer.Option("--tokenizer", "-t", help="Tokenizer file or directory.")],
     files: Annotated[list[str] | None, typer.Argument(help=FILES_HELP)] = None,
     against: Annotated[
         list[Path] | None,
-        typer.Option("--against", help="Another tokenizer to compare with; may be repeated."),
+        typer.Option("--against", help="Another tokenizer to compare; may be repeated."),
     ] = None,
     kind: Annotated[
         list[str] | None,
         typer.Option(
             "--kind",
             metavar="NAME=PATH",
-            help="A named kind of text, and its file or pattern; may be repeated.",
+            help="Name of a kind of text, and its file or pattern; may be repeated.",
         ),
     ] = None,
     separator: Annotated[
         str | None,
-        typer.Option(help=f"{SEPARATOR_HELP} Default: the first tokenizer's EOS token."),
+        typer.Option(help=f"{SEPARATOR_HELP} Default: EOS token of the first tokenizer."),
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     curve: Annotated[
         bool,
-        typer.Option("--curve", help="Also show bytes per token by vocabulary size, for byte-level BPE."),
+        typer.Option("--curve", help="Also show bytes per token by vocabulary size (byte-level BPE)."),
     ] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page with plots.")] = None,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write all numbers as JSON.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no tables.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")] = None,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers as JSON to this file.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or tables.")] = False,
 ) -> None:
-    """Measure tokenizers on text files. Special tokens in the files are encoded as ordinary text."""
+    """Measure tokenizers on text files. Special tokens in the text are encoded as ordinary text."""
     if html is not None:
-        check_report_libraries()  # (now, rather than when all is measured)
+        check_report_libraries()  # fail before the measurement, not after it
     sources = {
         name: make_source(paths, text_column, file_format)
         for name, paths in _group_files_by_kind(files or [], kind or []).items()
     }
     tokenizers = _load_tokenizers([tokenizer, *(against or [])])
     byte_level = {
-        name: each for name, each in tokenizers.items() if isinstance(each, tokjax.models.ByteLevelBPE)
+        name: tokenizer
+        for name, tokenizer in tokenizers.items()
+        if isinstance(tokenizer, tokjax.models.ByteLevelBPE)
     }
     if curve and not byte_level:
         raise typer.BadParameter("--curve needs a byte-level BPE tokenizer, and none was passed")
@@ -90,7 +94,7 @@ def report(
 
 
 def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[str]]:
-    """The files of each kind of text, those without a name first."""
+    """Returns the files of each kind of text; those of no named kind come first."""
     sources = {ONLY_KIND: list(files)} if files else {}
     for argument in kinds:
         name, equals, path = argument.partition("=")
@@ -98,14 +102,14 @@ def _group_files_by_kind(files: list[str], kinds: list[str]) -> dict[str, list[s
             raise typer.BadParameter(f"{argument!r} is not NAME=PATH", param_hint="--kind")
         sources.setdefault(name, []).append(path)
     if not sources:
-        raise typer.BadParameter("no text was passed; name files, or kinds of text with --kind NAME=PATH")
+        raise typer.BadParameter("no text was passed; pass files, or kinds of text with --kind NAME=PATH")
     return sources
 
 
 def _load_tokenizers(paths: list[Path]) -> dict[str, Any]:
-    """The tokenizers, named as their files are, with the directories where that does not tell them apart."""
+    """Loads tokenizers under the names of their files, or under their paths if two names are equal."""
     if len(set(paths)) < len(paths):
-        raise typer.BadParameter("a tokenizer was passed twice", param_hint="--against")
+        raise typer.BadParameter("duplicate tokenizer", param_hint="--against")
     names = [path.stem for path in paths]
     if len(set(names)) < len(names):
         names = list(map(str, paths))
@@ -113,6 +117,6 @@ def _load_tokenizers(paths: list[Path]) -> dict[str, Any]:
 
 
 def _to_report_arguments(tokenizers: Mapping[str, Any]) -> dict[str, Any]:
-    """What functions that compare tokenizers take them as."""
+    """Returns the tokenizers as keyword arguments of the functions in `tokjax.reports`."""
     (name, first), *others = tokenizers.items()
     return {"name": name, "tokenizer": first, "against": dict(others)}

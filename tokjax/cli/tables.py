@@ -1,4 +1,4 @@
-"""What the commands show."""
+"""Tables that the commands print."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def make_token_table(result: TokenizationResult, limit: int, *, is_complete: boo
     """Returns a table with one row per token: index, readable token, id, byte span.
 
     Args:
-        result: the tokens.
-        limit: how many are shown.
-        is_complete: whether the text is whole; `False` if only its start was encoded.
+        result: tokens of the text.
+        limit: maximum number of rows.
+        is_complete: whether the whole text was encoded; `False` if only its start was.
     """
     table = Table("#", "token")
     for name in ("id", "bytes", "special"):
@@ -37,9 +37,9 @@ def make_token_table(result: TokenizationResult, limit: int, *, is_complete: boo
     rows = zip(result.tokens, result.ids, result.offsets, result.special_tokens_mask, strict=True)  # type: ignore[arg-type]
     for i, (token, id_, span, special) in enumerate(itertools.islice(rows, limit)):
         style = "reverse" if special else _COLOURS[i % len(_COLOURS)]
-        shown = Text(make_visible(token), style=style)
+        token_text = Text(make_visible(token), style=style)
         span_text = f"[{span[0]}, {span[1]})" if has_span(span) else "none"
-        table.add_row(str(i), shown, str(id_), Text(span_text), "yes" if special else "")
+        table.add_row(str(i), token_text, str(id_), Text(span_text), "yes" if special else "")
     count = f"{len(result):,} tokens"
     if len(result) > limit:
         count = f"{limit:,} of {count if is_complete else 'more tokens'} (see --limit)"
@@ -48,17 +48,17 @@ def make_token_table(result: TokenizationResult, limit: int, *, is_complete: boo
 
 
 def make_padding_table(report: DatasetReport) -> Table:
-    """How much of batches would be padding."""
-    table = Table("batches", title=f"padding of {report.batch_size} documents a batch")
+    """Returns a table with the share of padding and the number of shapes for each batching strategy."""
+    table = Table("batches", title=f"padding with {report.batch_size} documents per batch")
     for name in ("padding", "shapes"):
         table.add_column(name, no_wrap=True, justify="right")
-    for each in report.padding:
-        table.add_row(Text(each.strategy), f"{each.share:.1%}", f"{each.shapes:,}")
+    for padding in report.padding:
+        table.add_row(Text(padding.strategy), f"{padding.share:.1%}", f"{padding.shapes:,}")
     return table
 
 
 def make_stats_table(dataset: Dataset) -> Table:
-    """What a dataset holds."""
+    """Returns a table with the properties of a dataset."""
     manifest, plan = dataset.manifest, dataset.manifest.plan
     lengths = dataset.document_lengths
     unit = "bytes" if plan.tokenizer_fingerprint is None else "tokens"
@@ -66,16 +66,19 @@ def make_stats_table(dataset: Dataset) -> Table:
     table.add_row("field", Text(manifest.plan.field))
     table.add_row(unit, f"{manifest.num_items:,}")
     table.add_row("documents", f"{manifest.num_documents:,}")
-    if manifest.num_bytes or not manifest.num_items:  # (of ids that were converted the text is not known)
+    if (
+        manifest.num_bytes or not manifest.num_items
+    ):  # 0 bytes: the ids were converted, and their text is unknown
         table.add_row("bytes of text", f"{manifest.num_bytes:,}")
     if manifest.bytes_per_token is not None:
         table.add_row("bytes per token", f"{manifest.bytes_per_token:.3f}")
     if manifest.num_cut:
-        table.add_row("documents that were cut", f"{manifest.num_cut:,}")
-        table.add_row(f"{unit} cut off from them", f"{manifest.num_dropped:,}")
+        table.add_row("truncated documents", f"{manifest.num_cut:,}")
+        table.add_row(f"{unit} removed by truncation", f"{manifest.num_dropped:,}")
     if len(lengths):
-        of = compute_length_quantiles(lengths)
-        table.add_row(f"{unit} per document", f"median {of['median']:,}, longest {of['longest']:,}")
+        quantiles = compute_length_quantiles(lengths)
+        summary = f"median {quantiles['median']:,}, longest {quantiles['longest']:,}"
+        table.add_row(f"{unit} per document", summary)
     table.add_row("dtype", manifest.plan.data_dtype)
     table.add_row("shards", str(len(manifest.shards)))
     if plan.vocab_size is not None:
@@ -85,7 +88,7 @@ def make_stats_table(dataset: Dataset) -> Table:
 
 
 def make_training_table(trained: Trained, file: Path) -> Table:
-    """What training saw and made."""
+    """Returns a table with the results and the statistics of training, and its notes as the caption."""
     stats = trained.stats
     table = _make_two_column_table(str(file))
     table.add_row("vocabulary", f"{trained.tokenizer.vocabulary.size:,}")

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from tokjax.corpus.sources import Source
 
 _ZIP_MAGIC = b"PK\x03\x04"
-"""How files of counts begin."""
+"""First bytes of `.npz` files, which contain pre-token counts."""
 
 
 class Model(StrEnum):
-    """What to train."""
+    """Type of the vocabulary."""
 
     bpe = "bpe"
     wordpiece = "wordpiece"
@@ -91,65 +91,65 @@ def train(
     files: Annotated[
         list[str],
         typer.Argument(
-            help=f"{FILES_HELP} Or files that --save-counts wrote; or - to read text from standard input.",
+            help=f"{FILES_HELP} Or files that --save-counts wrote; or - for standard input.",
             show_default=False,
         ),
     ],
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="The tokenizer file to write, or the directory with --bundle.")
+        Path, typer.Option("--out", "-o", help="Tokenizer file to write; with --bundle, a directory.")
     ],
-    model: Annotated[Model, typer.Option("--model", "-m", help="The type of vocabulary.")] = Model.bpe,
+    model: Annotated[Model, typer.Option("--model", "-m", help="Type of the vocabulary.")] = Model.bpe,
     vocab_size: Annotated[int, typer.Option(help="Number of ids, including special tokens.")] = 32_000,
     special_token: Annotated[
         list[str] | None,
         typer.Option(
-            help="A token that splits the text; may be repeated. wordpiece and word-level also have "
-            f"BERT's. Default for the others: {END_OF_TEXT}."
+            help="Special token; may be repeated. Added to the defaults of wordpiece and word-level; "
+            f"replaces the default of the others, {END_OF_TEXT}."
         ),
     ] = None,
     pattern: Annotated[
         str | None,
-        typer.Option(
-            help="gpt2 (the default), cl100k, o200k, llama3, qwen2, tekken, or a regular expression."
-        ),
+        typer.Option(help="gpt2 (default), cl100k, o200k, llama3, qwen2, tekken, or a regular expression."),
     ] = None,
     min_frequency: Annotated[
-        int | None, typer.Option(help="The lowest count of what becomes a token.")
+        int | None, typer.Option(help="Minimum count of a merged pair, or of a word.")
     ] = None,
-    max_token_length: Annotated[int | None, typer.Option(help="The longest token, in bytes.")] = None,
+    max_token_length: Annotated[int | None, typer.Option(help="Maximum length of a token, in bytes.")] = None,
     tie_break: Annotated[
         str | None,
-        typer.Option(help="Order of equally frequent pairs: lexicographic (the default) or huggingface."),
+        typer.Option(help="Order of equally frequent pairs: lexicographic (default) or huggingface."),
     ] = None,
-    limit_alphabet: Annotated[
-        int | None, typer.Option(help="The greatest number of characters to keep.")
-    ] = None,
+    limit_alphabet: Annotated[int | None, typer.Option(help="Maximum number of distinct characters.")] = None,
     cased: Annotated[bool | None, typer.Option("--cased", help="Keep upper case and accents.")] = None,
     character_coverage: Annotated[
-        float | None, typer.Option(help="The share of all characters that pieces must cover.")
+        float | None, typer.Option(help="Fraction of the characters of the text that pieces must cover.")
     ] = None,
     byte_fallback: Annotated[
         bool | None,
-        typer.Option("--byte-fallback", help="Encode characters without a piece as bytes, not as unknown."),
+        typer.Option("--byte-fallback", help="Encode characters without a piece as bytes instead of UNK."),
     ] = None,
     text_column: TextColumnOption = "text",
     file_format: FormatOption = "auto",
     max_bytes: Annotated[
         int | None, typer.Option(help="Train on a random sample of about this many bytes.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The seed of the sample.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sample.")] = None,
     save_counts: Annotated[
-        Path | None, typer.Option(help="Also write the counts of words, to train on them later.")
+        Path | None, typer.Option(help="Also write the pre-token counts to this file, for later training.")
     ] = None,
     checkpoint: Annotated[
-        Path | None, typer.Option(help="A file from which a stopped training resumes.")
+        Path | None,
+        typer.Option(help="File for the state of training, from which an interrupted command resumes."),
     ] = None,
     bundle: Annotated[
-        bool, typer.Option("--bundle", help="Write a directory with statistics, sources and a report.")
+        bool,
+        typer.Option("--bundle", help="Write a directory with tokenizer, statistics, sources and report."),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace existing files.")] = False,
-    workers: Annotated[int | None, typer.Option(help="Number of threads. Default: all processors.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bars, no summary.")] = False,
+    workers: Annotated[
+        int | None, typer.Option(help="Number of threads. Default: number of processors.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Do not show progress or a summary.")] = False,
 ) -> None:
     """Train a tokenizer on text files: byte-level BPE, WordPiece, word-level or SentencePiece."""
     passed: dict[str, Any] = {
@@ -190,12 +190,12 @@ def train(
 
 
 def _select_options(model: Model, passed: dict[str, Any]) -> dict[str, Any]:
-    """The options of the trainer, and those of counting; others make no sense."""
+    """Returns the options for the trainer and for counting; rejects options of other models."""
     for name in passed:
         if name not in _OPTIONS_BY_MODEL[model]:
-            takes = ", ".join(sorted(_to_option_name(each) for each in _OPTIONS_BY_MODEL[model]))
+            accepted = ", ".join(sorted(_to_option_name(option) for option in _OPTIONS_BY_MODEL[model]))
             raise typer.BadParameter(
-                f"{_to_option_name(name)} can't be used with --model {model}, which takes {takes}"
+                f"{_to_option_name(name)} can't be used with --model {model}, which accepts {accepted}"
             )
     if passed.pop("cased", False):
         passed["lowercase"] = False
@@ -211,74 +211,83 @@ def _make_training_source(
     options: dict[str, Any],
     shared: dict[str, Any],
 ) -> Source | PretokenCounts:
-    """What to train on: files, or their words, if only a part is asked for, or if they are to be kept."""
+    """Returns the source files or their pre-token counts.
+
+    Files are counted here instead of in the trainer if `--max-bytes`, `--seed` or `--save-counts` is passed.
+    """
     counting = {name: options.pop(name) for name in ("max_bytes", "seed") if name in options}
-    keep = options.pop("save_counts", None)
-    counted = [path for path in _find_paths(files) if _is_counts_file(path)]
-    if counted:
+    counts_path = options.pop("save_counts", None)
+    counts_files = [path for path in _find_paths(files) if _is_counts_file(path)]
+    if counts_files:
         if (
             model in _SENTENCEPIECE_MODELS
             or counting
-            or keep
+            or counts_path
             or (text_column, file_format) != ("text", "auto")
         ):
             raise typer.BadParameter(
-                f"{counted[0]} holds counts of words, which are trained on as they are: no --max-bytes, "
-                "--seed, --save-counts, --text-column, --format, nor a model of SentencePiece"
+                f"{counts_files[0]} contains pre-token counts, which can't be used with --max-bytes, --seed, "
+                "--save-counts, --text-column, --format or a SentencePiece model"
             )
-        return _load_counts(files, counted)
+        return _load_counts(files, counts_files)
     separators = _get_special_tokens(model, special)
     source = make_source_or_stdin(files, text_column, file_format, separators)
-    if not counting and keep is None:
+    if not counting and counts_path is None:
         return source
     pattern = options.pop("pattern", "gpt2") if model is Model.bpe else "whitespace"
     counts = count_pretokens(source, special_tokens=separators, pattern=pattern, **counting, **shared)
-    if keep is not None:
-        save_pretoken_counts(counts, keep)
+    if counts_path is not None:
+        save_pretoken_counts(counts, counts_path)
     return counts
 
 
 def _find_paths(files: list[str]) -> tuple[Path, ...]:
-    """The files that are named, of any kind; none for standard input."""
+    """Returns the source files, including files of pre-token counts; none for standard input."""
     return () if files == [STDIN] else text_files(files, format="text").paths
 
 
 def _is_counts_file(path: Path) -> bool:
+    """Returns whether a file is a ZIP archive, as `.npz` files are."""
     with path.open("rb") as file:
         return file.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
 
 
-def _load_counts(files: list[str], counted: list[Path]) -> PretokenCounts:
-    """The counts of several files, added up."""
+def _load_counts(files: list[str], counts_files: list[Path]) -> PretokenCounts:
+    """Loads the counts of several files, and adds them."""
     paths = _find_paths(files)
-    if len(counted) < len(paths):
-        other = next(path for path in paths if path not in counted)
-        raise typer.BadParameter(f"{counted[0]} holds counts of words, and {other} none; count that first")
+    if len(counts_files) < len(paths):
+        other = next(path for path in paths if path not in counts_files)
+        raise typer.BadParameter(
+            f"{counts_files[0]} contains pre-token counts, but {other} does not; count it first with "
+            "--save-counts"
+        )
     return sum(map(load_pretoken_counts, paths[1:]), load_pretoken_counts(paths[0]))
 
 
 def _check_output(out: Path, files: list[str], *, bundle: bool, overwrite: bool) -> None:
-    """Refuse what can't be written, or must not be, before anything is read."""
+    """Raises an error if the output can't or must not be written, before any source is read."""
     if not bundle and is_bundle(out):
         raise tokjax.errors.BundleExistsError(
-            f"{out} is a training bundle, and holds its tokenizer with statistics; pass --bundle --overwrite"
+            f"{out} is a training bundle; pass --bundle --overwrite to replace it"
         )
     _check_output_file(out, files, overwrite=overwrite)
 
 
 def _check_output_file(file: Path, sources: list[str], *, overwrite: bool) -> None:
+    """Checks that a file can be written, and creates its directory."""
     if file.exists() and not overwrite:
         raise tokjax.errors.InvalidArgumentError(f"{file} exists; to replace it, pass --overwrite")
     if file.is_file() and any(file.samefile(path) for path in _find_paths(sources)):
         raise tokjax.errors.InvalidArgumentError(
-            f"{file} is one of the source files; pass another file to write"
+            f"{file} is one of the source files; pass another output file"
         )
     file.parent.mkdir(parents=True, exist_ok=True)
     if not os.access(file.parent, os.W_OK):
-        raise PermissionError(errno.EACCES, "nothing can be written to this directory", str(file.parent))
+        raise PermissionError(errno.EACCES, "this directory is not writable", str(file.parent))
 
 
 def _get_special_tokens(model: Model, passed: tuple[str, ...]) -> tuple[str, ...]:
+    """Returns the special tokens to train with: those of `--special-token` and the defaults of the model."""
     if model in _SPECIAL_TOKENS_BY_MODEL:
         return tuple(dict.fromkeys([*_SPECIAL_TOKENS_BY_MODEL[model], *passed]))
     return passed or (END_OF_TEXT,)

@@ -292,7 +292,7 @@ def _count_tokens_by_size(
 
 def _split_counts(counts: PretokenCounts) -> list[CountedPretokens]:
     """Splits counted pre-tokens into batches, which bound the memory of encoding."""
-    pretokens, times = counts.counted()
+    pretokens, times = counts.to_counted_pretokens()
     starts = range(0, len(times), _PRETOKENS_PER_BATCH)
     groups = [np.arange(start, min(start + _PRETOKENS_PER_BATCH, len(times))) for start in starts]
     return [

@@ -1,4 +1,4 @@
-"""Trainers: from text to a vocabulary, and to packed arrays made with it."""
+"""Trainers: build a vocabulary from text, and packed arrays that are encoded with it."""
 
 from tokjax.trainer.bpe.train import TrainedBPE, train_bpe
 from tokjax.trainer.bundles import BundleSource, TrainingBundle, load_training_bundle, save_training_bundle

@@ -1,15 +1,22 @@
-"""Training bundles: a directory with a tokenizer and all that there is to know of how it came about.
+"""Training bundles: directories with a tokenizer, and a record of how it was trained.
 
-It holds
+A bundle contains
 
 * `tokenizer.tokjax.json`, as `save_tokenizer` writes it;
-* `merges.json`, for byte-pair vocabularies: the two ids of each merge, in order;
-* `report.md`, for people;
-* `manifest.json`, written last: `"format"`: `"tokjax-training-bundle"`; `"version"`: 1; `"created"`: the time
-  in UTC; `"options"`: what the trainer was asked for; `"sources"`: path, size and SHA-256 of each file that
-  was read (no SHA-256 if the file was gone or changed by then); `"stats"`: what training saw; `"tokenizer"`:
-  its fingerprint; `"versions"`: of Python and of the libraries; `"digests"`: the SHA-256 of each other file;
-  `"checksum"`: of the object without this field, as in `tokjax_json`.
+* `merges.json`, for byte-level BPE only: the two ids of each merge, in order;
+* `report.md`, a summary in Markdown;
+* `manifest.json`, written last, an object with these fields:
+    * `"format"`: `"tokjax-training-bundle"`;
+    * `"version"`: 1;
+    * `"created"`: time in UTC, in ISO 8601;
+    * `"options"`: name and options of the trainer;
+    * `"sources"`: path, size, modification time and SHA-256 of each source file; the SHA-256 is null if the
+      file was deleted or changed before the bundle was written;
+    * `"stats"`: statistics of the training text;
+    * `"tokenizer"`: fingerprint of the tokenizer;
+    * `"versions"`: versions of Python and of the libraries;
+    * `"digests"`: SHA-256 of each other file of the bundle;
+    * `"checksum"`: checksum of the object without this field, as in `tokjax_json`.
 """
 
 from __future__ import annotations
@@ -62,10 +69,11 @@ class BundleSource(NamedTuple):
     """A file that a vocabulary was trained on.
 
     Attributes:
-        path: its absolute path.
-        nbytes: its size when it was read.
-        modified_ns: when it was last written by then, in nanoseconds since 1970.
-        sha256: of its bytes, or `None` if it was gone or changed when the bundle was written.
+        path: absolute path.
+        nbytes: size in bytes when it was read.
+        modified_ns: modification time when it was read, in nanoseconds since 1970.
+        sha256: SHA-256 of its bytes, in hexadecimal; `None` if the file was deleted or changed before the
+            bundle was written.
     """
 
     path: str
@@ -78,11 +86,11 @@ class TrainingBundle(NamedTuple):
     """A training bundle on disk.
 
     Attributes:
-        path: the directory.
-        trained: what the trainer gave: the tokenizer, the statistics, the options, the merges.
-        sources: the files that were read; empty where texts came from an iterable.
-        created: when the bundle was written, in UTC, as in ISO 8601.
-        versions: of Python and of the libraries that made it.
+        path: path of the directory.
+        trained: result of the trainer: tokenizer, statistics, options and, for BPE, merges.
+        sources: source files; empty if the texts came from an iterable.
+        created: time at which the bundle was written, in UTC, in ISO 8601.
+        versions: name to version, of Python and of the libraries that made the bundle.
     """
 
     path: Path
@@ -95,21 +103,21 @@ class TrainingBundle(NamedTuple):
 def save_training_bundle(
     trained: Trained, path: str | os.PathLike[str], *, overwrite: bool = False
 ) -> TrainingBundle:
-    """Write what a trainer made to a directory, whole or not at all.
+    """Writes the result of a trainer to a directory. The write is atomic.
 
-    The files that were read are read once more, for their checksums.
+    The source files are read once more, to compute their checksums.
 
     Args:
-        trained: what any `train_` function gave.
-        path: the directory.
-        overwrite: replace a bundle that is there already.
+        trained: result of a `train_` function.
+        path: path of the directory.
+        overwrite: whether to replace an existing bundle.
 
     Returns:
-        The bundle, read back.
+        The bundle, as loaded from the directory.
 
     Raises:
-        BundleExistsError: `path` exists and `overwrite` is not set, or holds anything but a bundle, or
-            another process is writing it.
+        BundleExistsError: `path` exists and `overwrite` is `False`, or `path` contains files that are not of
+            a bundle, or another process is writing it.
     """
     target = resolve(path)
     with open_atomic_directory(target, _BUNDLE, overwrite=overwrite) as directory:
@@ -125,16 +133,16 @@ def save_training_bundle(
 
 
 def is_bundle(path: Path) -> bool:
-    """Whether a directory is a training bundle, whole or damaged."""
+    """Returns whether a directory is a training bundle, which may be damaged."""
     return (path / _MANIFEST).is_file() and (path / _REPORT).is_file()
 
 
 def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
-    """Read what `save_training_bundle` wrote.
+    """Loads a bundle that `save_training_bundle` wrote, and verifies all checksums.
 
     Raises:
-        BundleError: there is no bundle; or a file of it is missing, damaged or altered, or it is of a version
-            that this tokjax does not read.
+        BundleError: `path` is not a bundle, a file of it is missing, damaged or altered, or this tokjax does
+            not read its version.
     """
     directory = Path(path)
     manifest = _read_manifest(directory)
@@ -145,14 +153,15 @@ def load_training_bundle(path: str | os.PathLike[str]) -> TrainingBundle:
     try:
         tokenizer = parse_tokjax(contents[TOKENIZER_FILE], str(directory / TOKENIZER_FILE))
         stats = _parse_stats(manifest)
-        more = []
+        extra_fields = []
         if _MERGES in contents:
-            more.append(_parse_merges(json.loads(contents[_MERGES]), tokenizer))
-        trained = _RESULT_TYPES[manifest["options"]["trainer"]](tokenizer, stats, manifest["options"], *more)
+            extra_fields.append(_parse_merges(json.loads(contents[_MERGES]), tokenizer))
+        result_type = _RESULT_TYPES[manifest["options"]["trainer"]]
+        trained = result_type(tokenizer, stats, manifest["options"], *extra_fields)
         sources = tuple(BundleSource(**source) for source in manifest["sources"])
         return TrainingBundle(directory, trained, sources, manifest["created"], manifest["versions"])
     except (TokenizerFormatError, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BundleError(f"{directory}: the bundle's values don't fit together: {error}") from error
+        raise BundleError(f"{directory}: the values of the bundle are inconsistent: {error}") from error
 
 
 def _read_manifest(directory: Path) -> dict[str, Any]:
@@ -162,33 +171,31 @@ def _read_manifest(directory: Path) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         moved = get_replaced_path(directory)
         hint = (
-            f"; its writer was killed while it replaced it: run it again, or rename {moved.name} to "
-            f"{directory.name}"
+            f"; its writer was killed while it replaced the bundle: run it again, or rename {moved.name} "
+            f"to {directory.name}"
             if not directory.exists() and moved.exists()
             else ""
         )
-        raise BundleError(
-            f"{directory} holds no training bundle: there is no {_MANIFEST} in it{hint}"
-        ) from None
+        raise BundleError(f"{directory} is not a training bundle: it has no {_MANIFEST}{hint}") from None
     except NotRegularFileError:
         raise BundleError(f"{file}: is not a regular file") from None
     except (ValueError, RecursionError) as error:
-        raise BundleError(f"{file}: not JSON, or cut short: {error}") from error
+        raise BundleError(f"{file}: invalid or truncated JSON: {error}") from error
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
         raise BundleError(f"{file}: not the manifest of a training bundle")
     if manifest.get("version") != _VERSION:
         raise BundleError(
-            f"{file}: written in version {manifest.get('version')!r} of the format; this tokjax reads "
-            f"version {_VERSION}"
+            f"{file}: has version {manifest.get('version')!r} of the format; this tokjax reads version "
+            f"{_VERSION}"
         )
     stored = manifest.pop("checksum", None)
     if stored != compute_json_checksum(manifest):
-        raise BundleError(f"{file}: altered or damaged: it says checksum {stored!r}, which is not its own")
+        raise BundleError(f"{file}: altered or damaged: its contents do not have the checksum {stored!r}")
     return manifest
 
 
 def _read_verified(file: Path, digest: object) -> bytes:
-    """Returns the contents of a file that has this SHA-256."""
+    """Reads a file, and checks its SHA-256."""
     try:
         contents = read_regular(file)
     except FileNotFoundError:
@@ -196,7 +203,7 @@ def _read_verified(file: Path, digest: object) -> bytes:
     except NotRegularFileError:
         raise BundleError(f"{file}: is not a regular file") from None
     if hashlib.sha256(contents).hexdigest() != digest:
-        raise BundleError(f"{file}: altered or damaged: its SHA-256 is not the one of the manifest")
+        raise BundleError(f"{file}: altered or damaged: its SHA-256 differs from the one in the manifest")
     return contents
 
 
@@ -216,6 +223,7 @@ def _build_manifest(trained: Trained) -> dict[str, Any]:
 
 
 def _make_source(file: SourceFile) -> BundleSource:
+    """Computes the SHA-256 of a source file, unless the file was changed or deleted after training."""
     path = Path(file.path)
     try:
         stat = path.stat()
@@ -239,16 +247,17 @@ def _get_merge_ids(trained: TrainedBPE) -> list[tuple[int, int]]:
 
 
 def _parse_merges(pairs: Sequence[Sequence[int]], tokenizer: Any) -> tuple[tuple[bytes, bytes], ...]:
-    token = tokenizer.vocabulary.bytes_by_id
-    return tuple((token[left], token[right]) for left, right in pairs)
+    bytes_by_id = tokenizer.vocabulary.bytes_by_id
+    return tuple((bytes_by_id[left], bytes_by_id[right]) for left, right in pairs)
 
 
 def _format_report(trained: Trained, manifest: Mapping[str, Any]) -> str:
-    """What a person wants to know first."""
-    stats, table = trained.stats, trained.tokenizer.vocabulary
-    longest = sorted(table.ordinary, key=lambda token: (-len(token), token))[:10]
+    """Formats the summary in Markdown: statistics, options, notes and source files."""
+    stats, vocabulary = trained.stats, trained.tokenizer.vocabulary
+    longest = sorted(vocabulary.ordinary, key=lambda token: (-len(token), token))[:10]
+    longest_tokens = [vocabulary.strings[vocabulary.ordinary[token]] for token in longest]
     lines = [
-        f"# {trained.options['trainer']} vocabulary of {table.size:,} ids",
+        f"# {trained.options['trainer']} vocabulary of {vocabulary.size:,} ids",
         "",
         f"Trained {manifest['created']} with tokjax {manifest['versions']['tokjax']}.",
         "",
@@ -257,16 +266,17 @@ def _format_report(trained: Trained, manifest: Mapping[str, Any]) -> str:
         f"| documents | {stats.documents:,} |",
         f"| bytes of text | {stats.bytes:,} |",
         f"| unique words | {stats.unique_words:,} |",
-        f"| bytes per token, on that text | {stats.bytes_per_token:.3f} |",
+        f"| bytes per token of this text | {stats.bytes_per_token:.3f} |",
         *(f"| {phase} | {seconds:.1f} s |" for phase, seconds in stats.seconds.items()),
         *(f"| {name} | {_format_cell(value)} |" for name, value in trained.options.items()),
-        f"| special tokens | {_format_cell(dict(table.special))} |",
-        f"| longest tokens | {_format_cell([table.strings[table.ordinary[token]] for token in longest])} |",
+        f"| special tokens | {_format_cell(dict(vocabulary.special))} |",
+        f"| longest tokens | {_format_cell(longest_tokens)} |",
         "",
         *(f"- {note}" for note in stats.notes),
         *(["- The text ran out before the vocabulary was full."] if stats.exhausted else []),
         *(
-            f"- {_format_cell(source['path'])}, {source['nbytes']:,} bytes, SHA-256 {source['sha256'] or 'unknown'}"
+            f"- {_format_cell(source['path'])}, {source['nbytes']:,} bytes, "
+            f"SHA-256 {source['sha256'] or 'unknown'}"
             for source in manifest["sources"]
         ),
     ]
@@ -274,7 +284,7 @@ def _format_report(trained: Trained, manifest: Mapping[str, Any]) -> str:
 
 
 def _format_cell(value: object) -> str:
-    """A value in a cell of a Markdown table."""
+    """Formats a value as JSON for a cell of a Markdown table."""
     return "`" + json.dumps(value, ensure_ascii=False).replace("|", "\\|").replace("`", "\\u0060") + "`"
 
 

@@ -1,4 +1,8 @@
-"""How often each word stands in a corpus: the only thing that training needs to know of it."""
+"""Counting of the pre-tokens of a corpus, in parallel, with bounded memory.
+
+A corpus is read in chunks. Threads count chunks into one shared `PretokenCounter`. Workers of an executor
+count each chunk separately, and the calling thread adds their counts.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, split_ordinary_text
-from tokjax.trainer.pretoken_counts import PretokenCounter, PretokenCounts, pretoken_counts
+from tokjax.trainer.pretoken_counts import PretokenCounter, PretokenCounts, make_pretoken_counts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,9 +39,9 @@ _log = logging.getLogger("tokjax")
 
 _CHUNK_BYTES = 1 << 21
 _EXECUTOR_CHUNK_BYTES = 1 << 24
-"""Larger, since each of these is counted from nothing, and its words are sent back."""
+"""Larger than `_CHUNK_BYTES`: each chunk starts with empty tables, and its counts are sent back."""
 _PIECE_CHARACTERS = 1 << 20
-"""Larger than those of the engine: threads wait for one another between calls of NumPy."""
+"""Larger than in the encoder: threads contend for the GIL between NumPy calls."""
 _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES, _MAX_SAMPLED_BYTES = 64, 1 << 14, 1 << 24
 
 
@@ -52,33 +56,36 @@ def count_pretokens(
     seed: int = 0,
     progress: bool = True,
 ) -> PretokenCounts:
-    """Count the words of a corpus. The counts train vocabularies of any size without reading it again.
+    """Counts the pre-tokens of a corpus. The counts train vocabularies of any size without another read.
 
-    Memory is bounded by the different words and a few chunks of the corpus. The result is the same for any
-    number of workers.
+    Memory is bounded by the distinct pre-tokens and a few chunks of the corpus. The result is the same for
+    any number of workers.
 
     Args:
         source: a path or a pattern of paths, a list of paths (`os.PathLike`), `text_files(...)`, or an
-            iterable of texts. Text files, JSON lines (their field `"text"`) and Parquet files are told apart
-            by their names, gzipped ones too. Text is read in chunks, cut at special tokens and (for the
-            published patterns) between words; with a pattern of your own, what stands between two special
-            tokens is read as a whole.
-        special_tokens: they split the text, and are not counted.
+            iterable of texts. The name of a file, which may be compressed, selects its format: text, JSON
+            lines (field `"text"`), CSV, TSV or Parquet. Text is read in chunks, split at special tokens and,
+            for named patterns, between pre-tokens. With a custom pattern, the text between two special tokens
+            is one chunk.
+        special_tokens: names of special tokens. The text is split at them, and they are not counted.
         pattern: a name (`"gpt2"`, `"cl100k"`, `"o200k"`, `"llama3"`, `"qwen2"`, `"tekken"`,
             `"whitespace"`) or a regular expression.
-        workers: how many chunks are counted at a time; `None` for as many as there are processors.
-        executor: where they are counted; `None` for threads of this process. (A pattern of your own is
-            quicker in processes: its regular expression runs in one thread at a time.)
-        max_bytes: count a random part of the corpus, of about so many bytes, in some dozens of pieces from
-            all over it, each of 16 KiB at least; `None` for all. A text that can't be cut is taken whole, and
-            a document counts as one where its beginning is drawn. (The whole corpus is read through where it
-            is compressed or iterated over, and the part is then in memory.)
-        seed: draws that part; the same for any number of workers.
-        progress: show a bar on standard error.
+        workers: number of chunks that are counted concurrently; `None` for the number of processors.
+        executor: executor that counts the chunks; `None` for threads of this process. Use processes for a
+            custom pattern: its regular expression runs in one thread at a time.
+        max_bytes: approximate size in bytes of a random sample to count; `None` for the whole corpus. The
+            sample consists of some dozens of chunks of at least 16 KiB from all over the corpus. A text that
+            can't be split is one chunk. A document counts in `documents` if the chunk with its start is
+            sampled. Compressed files and iterables are read to the end, and the sample is held in memory.
+        seed: seed of the sample. The sample does not depend on the number of workers.
+        progress: whether to show a progress bar on standard error.
+
+    Returns:
+        The distinct pre-tokens and their counts.
 
     Raises:
-        InvalidArgumentError: an option, or the source, makes no sense.
-        SourceError: a file is damaged, or holds something else than its name says.
+        InvalidArgumentError: an option or the source is invalid.
+        SourceError: a file is damaged, or its content does not have the format of its name.
         TrainingError: a worker of the executor died.
 
     >>> counts = count_pretokens(["low low lower"], progress=False)
@@ -106,15 +113,15 @@ def count_pretokens(
         parts: Iterator[_Size | PretokenCounts] = map_in_threads(count, ahead, concurrency, executor)
         for chunk, part in zip(chunks, parts, strict=True):
             if isinstance(part, PretokenCounts):
-                counter.merge(part.counted())
+                counter.merge(part.to_counted_pretokens())
             documents += part.documents
             nbytes += part.nbytes
-            advance(chunk.read_nbytes, f"{len(counter):,} words")
-        counted = counter.counted()
-        advance(0, f"{len(counted.counts):,} words")  # (with those that waited to be told apart)
-    counts = pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
+            advance(chunk.read_nbytes, f"{len(counter):,} pre-tokens")
+        counted = counter.to_counted_pretokens()
+        advance(0, f"{len(counted.counts):,} pre-tokens")  # now with those that were pending
+    counts = make_pretoken_counts(counted, pattern, special, documents, nbytes, corpus.files)
     if corpus.files:
-        _warn_of_invalid_utf8(counts)
+        _warn_about_invalid_utf8(counts)
     return counts
 
 
@@ -128,19 +135,20 @@ def resolve_counts(
     executor: Executor | None,
     progress: bool,
 ) -> PretokenCounts:
-    """What a trainer was given, counted, unless it was counted already.
+    """Returns the pre-token counts of a trainer's source: counts a corpus, or checks existing counts.
 
     Args:
-        source: a corpus, or the counts of one.
-        special_tokens: as in `count_pretokens`; `None` for those of the counts, or none.
-        pattern: as in `count_pretokens`; `None` for that of the counts, or the default.
-        default_pattern: the trainer's own.
+        source: a corpus, or its pre-token counts.
+        special_tokens: as in `count_pretokens`; `None` for those of existing counts, or for no special
+            tokens.
+        pattern: as in `count_pretokens`; `None` for that of existing counts, or for `default_pattern`.
+        default_pattern: default split pattern of the trainer.
         workers: as in `count_pretokens`.
         executor: as in `count_pretokens`.
         progress: as in `count_pretokens`.
 
     Raises:
-        InvalidArgumentError: the words were counted with special tokens or a pattern that are not these.
+        InvalidArgumentError: the counts were made with other special tokens or another pattern.
     """
     special = resolve_special_tokens(source, special_tokens)
     if not isinstance(source, PretokenCounts):
@@ -158,7 +166,7 @@ def resolve_counts(
     ):
         if requested != counted:
             raise InvalidArgumentError(
-                f"the words were counted with {name}={counted!r}, not {requested!r}; leave {name} out, or "
+                f"the pre-tokens were counted with {name}={counted!r}, not {requested!r}; omit {name}, or "
                 "count again"
             )
     return source
@@ -167,42 +175,42 @@ def resolve_counts(
 def resolve_special_tokens(
     source: Source | PretokenCounts, special_tokens: Sequence[str] | None
 ) -> tuple[str, ...]:
-    """The special tokens: what was said, or what counts were made with, or none."""
+    """Returns checked special tokens; `None` is replaced by those of existing counts, or by none."""
     if special_tokens is None and isinstance(source, PretokenCounts):
         return source.special_tokens
     return tuple(check_special_names(special_tokens or ()))
 
 
 def count_chunk(chunk: Chunk, *, special_tokens: tuple[str, ...], pattern: str) -> PretokenCounts:
-    """Count the words of one chunk; runs in a worker."""
+    """Counts the pre-tokens of one chunk, in a worker of an executor."""
     counter = PretokenCounter()
     size = _count_into(counter, chunk, special=special_tokens, pattern=pattern)
-    return pretoken_counts(counter.counted(), pattern, special_tokens, *size)
+    return make_pretoken_counts(counter.to_counted_pretokens(), pattern, special_tokens, *size)
 
 
 class _Sample(NamedTuple):
-    """How much of a corpus to count, and the seed that draws it."""
+    """Size and seed of a random sample of a corpus."""
 
     max_bytes: int
     seed: int
 
 
 class _Size(NamedTuple):
-    """How much of a corpus was counted."""
+    """Number of documents and bytes that were counted."""
 
     documents: int
     nbytes: int
 
 
 def _count_into(counter: PretokenCounter, chunk: Chunk, *, special: tuple[str, ...], pattern: str) -> _Size:
-    """Count the words of a chunk with a counter that others may share."""
+    """Counts the pre-tokens of a chunk into a counter, which threads may share."""
     pre_tokenizer = PatternPreTokenizer(make_pattern_splitter(pattern))
     names = frozenset(special)
     ordinary: list[Text] = []
     documents = nbytes = 0
     for text, starts_document in chunk.read():
         segments = split_ordinary_text(text, names)
-        continues = bool(segments[0]) and not starts_document  # from the chunk before
+        continues = bool(segments[0]) and not starts_document  # the document started in the previous chunk
         segments = list(filter(None, segments))
         documents += len(segments) - continues
         ordinary += segments
@@ -216,7 +224,7 @@ def _count_into(counter: PretokenCounter, chunk: Chunk, *, special: tuple[str, .
 def _open_corpus(
     source: Source, special_tokens: tuple[str, ...], pattern: str, chunk_bytes: int, sample: _Sample | None
 ) -> Corpus:
-    """What to count, in chunks."""
+    """Opens a corpus as chunks, or as a random sample of its chunks."""
     if sample is not None:
         chunk_bytes = min(max(sample.max_bytes // _SAMPLED_CHUNKS, _MIN_SAMPLED_BYTES), _MAX_SAMPLED_BYTES)
     corpus = open_corpus(
@@ -228,14 +236,16 @@ def _open_corpus(
     return corpus._replace(chunks=chunks, nbytes=sum(chunk.read_nbytes for chunk in chunks))
 
 
-def _warn_of_invalid_utf8(counts: PretokenCounts) -> None:
-    """Logs how many of the words that were read from files are not valid UTF-8; they are kept."""
+def _warn_about_invalid_utf8(counts: PretokenCounts) -> None:
+    """Logs the number of pre-tokens from files that are not valid UTF-8. They are kept."""
     if find_invalid_utf8(counts.data.tobytes()) is None:
         return
-    invalid = [(word, count) for word, count in counts.items() if find_invalid_utf8(word) is not None]
+    invalid = [
+        (pretoken, count) for pretoken, count in counts.items() if find_invalid_utf8(pretoken) is not None
+    ]
     if invalid:
         _log.warning(
-            "%d words of the files have bytes that are not valid UTF-8, which were kept; such as %r",
+            "%d pre-tokens of the files are not valid UTF-8, and were kept; for example %r",
             sum(count for _, count in invalid),
             invalid[0][0],
         )
@@ -243,34 +253,34 @@ def _warn_of_invalid_utf8(counts: PretokenCounts) -> None:
 
 @contextmanager
 def _raise_clear_errors() -> Iterator[None]:
-    """Clear words where an executor lost a worker, or the user had enough."""
+    """Replaces the errors of a dead worker and of an interrupt by ones that say what happened."""
     try:
         yield
     except KeyboardInterrupt:
         raise KeyboardInterrupt("counting was interrupted; nothing was saved") from None
     except BrokenExecutor as error:
         raise TrainingError(
-            "a counting process died (killed, or out of memory?); nothing was trained. Try again with a new "
-            "executor, of fewer processes if memory is short: the one that lost a process stays broken"
+            "a counting process died (killed, or out of memory?), and nothing was trained. This executor is "
+            "broken: try again with a new executor, with fewer processes if memory is short"
         ) from error
 
 
 def sample_chunks(chunks: Iterable[Chunk], max_bytes: int, seed: int) -> list[Chunk]:
-    """As many chunks, drawn at random, as it takes to have so many bytes; in the order of the corpus.
+    """Returns randomly chosen chunks of about `max_bytes` in all, in the order of the corpus.
 
-    All chunks are looked at, and those of the lowest random numbers kept: never more than were asked for,
-    and one.
+    Every chunk gets a random number, and the chunks with the lowest numbers are selected: just enough of them
+    to reach `max_bytes`. So at most one chunk more than the budget is in memory at a time.
 
     Args:
-        chunks: a corpus, its length unknown.
-        max_bytes: when to stop.
-        seed: the same seed draws the same chunks.
+        chunks: chunks of a corpus, which is read to its end.
+        max_bytes: minimum size of the sample in bytes, unless the corpus is smaller.
+        seed: seed of the random numbers. Equal seeds select equal chunks.
     """
-    numbers = np.random.default_rng(seed)
-    selected: list[tuple[float, int, Chunk]] = []  # a heap, the highest random number first
+    rng = np.random.default_rng(seed)
+    selected: list[tuple[float, int, Chunk]] = []  # a heap: the chunk with the highest random number is first
     nbytes = 0
     for index, chunk in enumerate(chunks):
-        heapq.heappush(selected, (-numbers.random(), index, chunk))
+        heapq.heappush(selected, (-rng.random(), index, chunk))
         nbytes += chunk.nbytes
         while nbytes - selected[0][2].nbytes >= max_bytes:
             nbytes -= heapq.heappop(selected)[2].nbytes

@@ -1,4 +1,4 @@
-"""A vocabulary, and the packed arrays made with it, in one call."""
+"""Training of a vocabulary and packing of its corpus, in one call."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 
 class TrainedAndPacked(NamedTuple):
-    """What `train_and_pack` made.
+    """Result of `train_and_pack`.
 
     Attributes:
-        trained: the tokenizer, its merges and the statistics of training.
-        dataset: the counts of the dataset, and its path.
+        trained: the tokenizer, its merges and the training statistics.
+        dataset: the path of the dataset, and its numbers of documents, items and shards.
     """
 
     trained: TrainedBPE
@@ -47,23 +47,29 @@ def train_and_pack(
     disallowed_special: Special = "all",
     **train_options: Any,
 ) -> TrainedAndPacked:
-    """Train a byte-level BPE tokenizer, and write the corpus as packed arrays of its ids.
+    """Trains a byte-level BPE tokenizer, and writes the corpus as packed arrays of its ids.
 
-    An iterator that can be read only once is kept in a temporary file between the two.
+    The corpus is read twice. An iterator, which can be read only once, is copied to a temporary file.
 
     Args:
-        source: a path, a list of paths, or an iterable of texts. EOS tokens in it end documents.
-        out: the dataset's directory. The tokenizer is saved in it.
-        vocab_size: as in `train_bpe`.
-        special_tokens: as in `train_bpe`; the EOS token is added if it is not among them.
-        eos_token: ends every document.
-        chunk_tokens: as in `PackedTokenField`.
-        shard_size: as in `write_dataset`.
-        overwrite: replace a dataset that is there already.
-        progress: show bars on standard error.
-        allowed_special: as in `PackedTokenField`; for special tokens other than EOS.
-        disallowed_special: as in `PackedTokenField`; for special tokens other than EOS.
-        **train_options: any other option of `train_bpe`.
+        source: a path, a list of paths, or an iterable of texts. Documents end at EOS tokens and at the ends
+            of files and texts.
+        out: path of the dataset's directory. The tokenizer is saved in it.
+        vocab_size: number of ids, as in `train_bpe`.
+        special_tokens: names of special tokens, as in `train_bpe`. The EOS token is added if it is missing.
+        eos_token: name of the special token that is put after every document.
+        chunk_tokens: number of ids per item, as in `PackedTokenField`.
+        shard_size: number of ids per shard, as in `write_dataset`.
+        overwrite: whether to replace an existing dataset.
+        progress: whether to show progress bars on standard error.
+        allowed_special: special tokens other than EOS that are encoded to their ids, as in
+            `PackedTokenField`.
+        disallowed_special: special tokens other than EOS that raise an error, as in `PackedTokenField`.
+        **train_options: other options of `train_bpe`.
+
+    Raises:
+        DatasetExistsError: `out` exists and `overwrite` is `False`.
+        InvalidArgumentError: an option or the source is invalid.
     """
     if Path(out).exists() and not overwrite:
         raise DatasetExistsError(f"{out} exists; pass overwrite=True to replace it, or another path")

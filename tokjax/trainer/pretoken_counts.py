@@ -1,4 +1,14 @@
-"""`PretokenCounts`: the words of a corpus with their counts, a value that is saved, loaded and added up."""
+"""Counts of the distinct pre-tokens of a corpus: a thread-safe counter, and a record that can be saved.
+
+Merges do not cross pre-tokens. So training needs only the distinct pre-tokens and their counts, not the text:
+
+    text                    low low lower
+    pre-tokens (`gpt2`)     low, ␣low, ␣lower
+    `PretokenCounts`        data = "low low lower", lengths = [3, 4, 6], counts = [1, 1, 1]
+
+`PretokenCounter` counts while a corpus is read, and `PretokenCounts` is the immutable result. The sum of two
+results has the counts of both corpora.
+"""
 
 from __future__ import annotations
 
@@ -37,96 +47,105 @@ _INSERT_BATCH_SIZE = 1 << 15
 
 
 class CountedPretokens(NamedTuple):
-    """Different words, and how often each was seen.
+    """Distinct pre-tokens and their counts.
 
     Attributes:
-        words: no two of them alike.
-        counts: `int64`, shape `(words,)`.
+        pretokens: distinct pre-tokens.
+        counts: number of occurrences of each pre-token, `int64`, shape `(num_pretokens,)`.
     """
 
-    words: Pretokens
+    pretokens: Pretokens
     counts: NDArray[np.int64]
 
 
 class PretokenCounter:
-    """Counts words. Its memory is bounded by the different ones, and threads can share it.
+    """Thread-safe counter of pre-tokens. Its memory grows with the number of distinct pre-tokens only.
 
-    New words wait until there are many of them, since it is quicker to learn many at once.
+    Known pre-tokens are found in hash tables and counted at once. New ones are pending until there are
+    `_INSERT_BATCH_SIZE` of them, because tables insert large batches faster. Pre-tokens that the tables can't
+    hold (long ones, and those with a zero byte) are counted in a dictionary.
     """
 
     def __init__(self) -> None:
         self._lock = ThreadLock()
-        initial = make_pretokens([b"\n"])  # tables know it from the first
+        initial = make_pretokens([b"\n"])  # always in the tables; its count is 0 until it is seen
         self._tables = HashTables(initial, np.zeros(1, np.int64))
         self._inserted = [initial]
         self._counts = np.zeros(1, np.int64)
-        self._others: Counter[bytes] = Counter()  # words that no table holds
-        self._waiting: list[CountedPretokens] = []
-        self._num_waiting = 0
+        self._fallback_counts: Counter[bytes] = Counter()  # pre-tokens that the tables can't hold
+        self._pending: list[CountedPretokens] = []
+        self._num_pending = 0
 
     def __len__(self) -> int:
-        """How many different words there are, about."""
-        return len(self._counts) + len(self._others)
+        """Returns the approximate number of distinct pre-tokens. It excludes those that are pending."""
+        return len(self._counts) + len(self._fallback_counts)
 
-    def add(self, words: Pretokens) -> None:
-        """Count each of some words once more."""
-        slots = self._tables.find(words)
+    def add(self, pretokens: Pretokens) -> None:
+        """Adds 1 to the count of each pre-token, once per occurrence."""
+        slots = self._tables.find(pretokens)
         absent = np.flatnonzero(slots == ABSENT)
         if len(absent):
             slots = slots.take(np.flatnonzero(slots != ABSENT))
-            self._wait(CountedPretokens(words.take(absent), np.ones(len(absent), np.int64)))
-        times = np.bincount(slots)
+            self._add_pending(CountedPretokens(pretokens.take(absent), np.ones(len(absent), np.int64)))
+        increments = np.bincount(slots)
         with self._lock.current:
-            self._counts[: len(times)] += times
+            self._counts[: len(increments)] += increments
 
     def merge(self, counted: CountedPretokens) -> None:
-        """Take in what another counter has seen."""
-        self._wait(counted)
+        """Adds the counts of another counter."""
+        self._add_pending(counted)
 
-    def counted(self) -> CountedPretokens:
-        """Every word that was seen."""
-        self._insert_waiting()
+    def to_counted_pretokens(self) -> CountedPretokens:
+        """Returns all pre-tokens that were counted, after inserting those that are pending."""
+        self._insert_pending()
         seen = np.flatnonzero(self._counts)
-        storable = concatenate_pretokens(self._inserted).take(seen)
-        others = make_pretokens(list(self._others))
-        counts = [self._counts.take(seen), np.fromiter(self._others.values(), np.int64, len(self._others))]
-        return CountedPretokens(concatenate_pretokens([storable, others]), np.concatenate(counts))
+        in_tables = concatenate_pretokens(self._inserted).take(seen)
+        fallback = make_pretokens(list(self._fallback_counts))
+        counts = [
+            self._counts.take(seen),
+            np.fromiter(self._fallback_counts.values(), np.int64, len(self._fallback_counts)),
+        ]
+        return CountedPretokens(concatenate_pretokens([in_tables, fallback]), np.concatenate(counts))
 
-    def _wait(self, new: CountedPretokens) -> None:
-        """Keep words that no table has until there are enough of them."""
-        words, counts = new
-        fits_table = can_hold(words)
-        storable = np.flatnonzero(fits_table)
-        new_counts = CountedPretokens(concatenate_pretokens([words.take(storable)]), counts.take(storable))
-        others = np.flatnonzero(~fits_table)
-        texts = list(zip(words.take(others).iter_bytes(), counts.take(others).tolist(), strict=True))
+    def _add_pending(self, new: CountedPretokens) -> None:
+        """Appends new pre-tokens to the pending ones, and inserts these if there are enough of them."""
+        pretokens, counts = new
+        fits_table = can_hold(pretokens)
+        fitting = np.flatnonzero(fits_table)
+        # A copy, because `take` would keep the data of the whole chunk in memory.
+        pending = CountedPretokens(concatenate_pretokens([pretokens.take(fitting)]), counts.take(fitting))
+        oversized = np.flatnonzero(~fits_table)
+        fallback = list(
+            zip(pretokens.take(oversized).iter_bytes(), counts.take(oversized).tolist(), strict=True)
+        )
         with self._lock.current:
-            for text, count in texts:
-                self._others[text] += count
-            if len(storable):
-                self._waiting.append(new_counts)
-                self._num_waiting += len(storable)
-            enough = self._num_waiting >= _INSERT_BATCH_SIZE
-        if enough:
-            self._insert_waiting()
+            for pretoken, count in fallback:
+                self._fallback_counts[pretoken] += count
+            if len(fitting):
+                self._pending.append(pending)
+                self._num_pending += len(fitting)
+            is_batch_full = self._num_pending >= _INSERT_BATCH_SIZE
+        if is_batch_full:
+            self._insert_pending()
 
-    def _insert_waiting(self) -> None:
-        """Give a place to each word that waits, one to all that are alike, and count them."""
+    def _insert_pending(self) -> None:
+        """Inserts the pending pre-tokens into the hash tables, without duplicates, and adds their counts."""
         with self._lock.current:
-            waiting, self._waiting, self._num_waiting = self._waiting, [], 0
-        if not waiting:
+            pending, self._pending, self._num_pending = self._pending, [], 0
+        if not pending:
             return
-        words = concatenate_pretokens([part.words for part in waiting])
-        example, which = self._tables.unique(words)
-        unique = words.take(example)
+        pretokens = concatenate_pretokens([part.pretokens for part in pending])
+        first_indices, inverse = self._tables.unique(pretokens)
+        unique = pretokens.take(first_indices)
         with self._lock.current:
             slots = self._get_or_add_slots(unique)
-            counts = np.concatenate([part.counts for part in waiting])
-            np.add.at(self._counts, slots.take(which), counts)
+            counts = np.concatenate([part.counts for part in pending])
+            np.add.at(self._counts, slots.take(inverse), counts)
 
     def _get_or_add_slots(self, unique: Pretokens) -> NDArray[np.int64]:
-        """The places of words, new ones for those that have none; no two of them are alike."""
-        slots = self._tables.find(unique)  # some were learned while they waited
+        """Returns the index of each pre-token in `_counts`, and adds those that are not in the tables."""
+        # `unique` has no duplicates, so every new pre-token gets one new index.
+        slots = self._tables.find(unique)  # another thread may have inserted some of them in the meantime
         absent = np.flatnonzero(slots == ABSENT)
         first = len(self._counts)
         slots[absent] = np.arange(first, first + len(absent))
@@ -144,17 +163,19 @@ _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93)
 
 @dataclass(frozen=True, eq=False)
 class PretokenCounts:
-    """All that training needs to know of a corpus. `a + b` is what both together hold.
+    """Distinct pre-tokens of a corpus and their counts: the input of training.
+
+    `a + b` has the counts of both corpora. Equality ignores the order of pre-tokens, and `files`.
 
     Attributes:
-        data: the bytes of all words, laid end to end, `uint8`.
-        lengths: how many bytes each word has, `int64`, shape `(pretokens,)`.
-        counts: how often each word stands in the corpus, `int64`, shape `(pretokens,)`.
-        pattern: the split pattern that made the words.
-        special_tokens: they split the text, and were not counted.
-        documents: stretches of text that are not empty, between special tokens and ends of texts.
-        nbytes: bytes of text, special tokens not counted.
-        files: the files that were read, as they were then (which no comparison looks at).
+        data: concatenated bytes of all pre-tokens, `uint8`, shape `(num_bytes,)`.
+        lengths: number of bytes of each pre-token, `int64`, shape `(num_pretokens,)`.
+        counts: number of occurrences of each pre-token in the corpus, `int64`, shape `(num_pretokens,)`.
+        pattern: name or regular expression of the split pattern.
+        special_tokens: names of the special tokens at which the text was split; they are not counted.
+        documents: number of non-empty segments of text between special tokens and ends of texts.
+        nbytes: number of bytes of text, without special tokens.
+        files: path, size and modification time of each source file when it was read.
     """
 
     data: NDArray[np.uint8]
@@ -167,37 +188,37 @@ class PretokenCounts:
     files: tuple[SourceFile, ...] = ()
 
     def __post_init__(self) -> None:
-        """Seal the arrays."""
+        """Makes the arrays read-only."""
         for array in (self.data, self.lengths, self.counts):
             array.setflags(write=False)
 
     def __len__(self) -> int:
-        """How many different words there are."""
+        """Returns the number of distinct pre-tokens."""
         return len(self.counts)
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Each word with its count, shorter words first, words of one length by their bytes."""
+        """Returns an iterator over pre-tokens and counts, sorted by length and then by bytes."""
         return iter(sorted(zip(self._iter_pretokens(), self.counts.tolist(), strict=True), key=_get_sort_key))
 
     def __eq__(self, other: object) -> bool:
-        """Whether two corpora hold the same words as often, in any order."""
+        """Returns whether both have the same pre-tokens with the same counts, in any order."""
         if not isinstance(other, PretokenCounts):
             return NotImplemented
         return self._describe() == other._describe() and list(self.items()) == list(other.items())
 
     def __hash__(self) -> int:
-        """Of what equal counts have in common, whatever the order of their words."""
+        """Hashes the fields that do not depend on the order of pre-tokens."""
         return hash((self.pattern, self.special_tokens, self.documents, self.nbytes, len(self)))
 
     def __radd__(self, other: object) -> PretokenCounts:
-        """`sum` begins with 0."""
+        """Supports `sum`, which starts with 0."""
         return self if other == 0 else NotImplemented
 
     def __add__(self, other: PretokenCounts) -> PretokenCounts:
-        """The counts of both corpora together.
+        """Returns the counts of both corpora.
 
         Raises:
-            InvalidArgumentError: the two were counted with different patterns or special tokens.
+            InvalidArgumentError: the counts have different patterns or different special tokens.
         """
         if not isinstance(other, PretokenCounts):
             return NotImplemented
@@ -205,14 +226,14 @@ class PretokenCounts:
             mine, theirs = getattr(self, name), getattr(other, name)
             if mine != theirs:
                 raise InvalidArgumentError(
-                    f"counts with {name}={mine!r} and with {name}={theirs!r} don't add up; count both "
-                    f"corpora with the same {name}"
+                    f"counts with {name}={mine!r} and counts with {name}={theirs!r} can't be added; count "
+                    f"both corpora with the same {name}"
                 )
         counter = PretokenCounter()
         for part in (self, other):
-            counter.merge(part.counted())
-        return pretoken_counts(
-            counter.counted(),
+            counter.merge(part.to_counted_pretokens())
+        return make_pretoken_counts(
+            counter.to_counted_pretokens(),
             self.pattern,
             self.special_tokens,
             self.documents + other.documents,
@@ -222,15 +243,16 @@ class PretokenCounts:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A short name for these words and counts, in any order (no proof against forgers)."""
+        """Checksum of the pre-tokens and their counts, in any order. It is not a cryptographic hash."""
         described = [
             self._describe(),
-            [_compute_checksum(self.counted(), multiplier) for multiplier in _MULTIPLIERS],
+            [_compute_checksum(self.to_counted_pretokens(), multiplier) for multiplier in _MULTIPLIERS],
         ]
         return compute_json_checksum(described)
 
-    def counted(self) -> CountedPretokens:
-        """The words as the engine has them."""
+    def to_counted_pretokens(self) -> CountedPretokens:
+        """Returns the pre-tokens in the form that the hash tables use, with their counts."""
+        # Readers of a pre-token load a fixed number of bytes, so the data needs padding at its end.
         data = np.concatenate([self.data, np.zeros(MAX_PRETOKEN_BYTES, np.uint8)])
         return CountedPretokens(
             Pretokens(data, np.cumsum(self.lengths) - self.lengths, self.lengths), self.counts
@@ -250,7 +272,7 @@ class PretokenCounts:
         }
 
 
-def pretoken_counts(
+def make_pretoken_counts(
     counted: CountedPretokens,
     pattern: str,
     special_tokens: tuple[str, ...],
@@ -258,7 +280,7 @@ def pretoken_counts(
     nbytes: int,
     files: tuple[SourceFile, ...] = (),
 ) -> PretokenCounts:
-    """The value for counted words."""
+    """Makes a `PretokenCounts` from counted pre-tokens, which must be contiguous and start at byte 0."""
     pretokens, counts = counted
     size = int(pretokens.lengths.sum())
     return PretokenCounts(
@@ -267,13 +289,14 @@ def pretoken_counts(
 
 
 def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -> None:
-    """Write counts to a file that `numpy.load` reads too: equal counts give equal arrays.
+    """Writes counts to an `.npz` file, which `numpy.load` also reads. Equal counts give equal arrays.
 
-    The file has `data`, `lengths` and `counts` as in `PretokenCounts`, and `about`, JSON in UTF-8.
+    The file has the arrays `data`, `lengths` and `counts`, as in `PretokenCounts`, and `about`, a JSON object
+    in UTF-8. The write is atomic.
 
     Args:
-        counts: the counts.
-        path: the file, which is replaced if it exists.
+        counts: counts of pre-tokens.
+        path: path of the file, which is replaced if it exists.
     """
     items = list(counts.items())
     about = counts._describe() | {"files": counts.files}
@@ -291,10 +314,11 @@ def save_pretoken_counts(counts: PretokenCounts, path: str | os.PathLike[str]) -
 
 
 def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
-    """Read what `save_pretoken_counts` wrote.
+    """Loads counts that `save_pretoken_counts` wrote.
 
     Raises:
-        InvalidArgumentError: the file holds no counts, or was cut or altered, or is of another version.
+        InvalidArgumentError: the file does not contain pre-token counts, is truncated or altered, or has
+            another version.
     """
     try:
         arrays = read_arrays(Path(path))
@@ -302,7 +326,7 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
         data, lengths, counts = (arrays[name] for name in ("data", "lengths", "counts"))
         if about["version"] != _VERSION:
             raise InvalidArgumentError(
-                f"{str(path)!r} is of version {about['version']!r}; this tokjax reads version {_VERSION}"
+                f"{str(path)!r} has version {about['version']!r}; this tokjax reads version {_VERSION}"
             )
         loaded = PretokenCounts(
             data,
@@ -317,19 +341,19 @@ def load_pretoken_counts(path: str | os.PathLike[str]) -> PretokenCounts:
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         if isinstance(error, InvalidArgumentError):
             raise
-        raise InvalidArgumentError(f"{str(path)!r} holds no counts of words: {error}") from error
+        raise InvalidArgumentError(f"{str(path)!r} does not contain pre-token counts: {error}") from error
     if not _is_consistent(loaded):
-        raise InvalidArgumentError(f"{str(path)!r} was altered: its words and counts don't fit together")
+        raise InvalidArgumentError(f"{str(path)!r} was altered: its pre-tokens and counts are inconsistent")
     return loaded
 
 
 def _is_consistent(counts: PretokenCounts) -> bool:
-    """Whether what was read can be counts of words."""
+    """Returns whether loaded arrays have valid shapes, dtypes, lengths, counts and total size."""
     columns = ((counts.data, np.uint8), (counts.lengths, np.int64), (counts.counts, np.int64))
     if any(column.ndim != 1 or column.dtype != dtype for column, dtype in columns):
         return False
-    same = len(counts.lengths) == len(counts.counts) and counts.lengths.sum() == len(counts.data)
-    positive = same and (counts.lengths > 0).all() and (counts.counts > 0).all()
+    sizes_match = len(counts.lengths) == len(counts.counts) and counts.lengths.sum() == len(counts.data)
+    positive = sizes_match and (counts.lengths > 0).all() and (counts.counts > 0).all()
     return bool(positive) and int(counts.lengths @ counts.counts) == counts.nbytes
 
 
@@ -338,18 +362,21 @@ def _get_sort_key(item: tuple[bytes, int]) -> tuple[int, bytes]:
 
 
 def _compute_checksum(counted: CountedPretokens, multiplier: int) -> int:
-    """The sum over all words of a number for the word, times its count: the same in any order."""
+    """Returns the sum of `hash(pretoken) * count` over all pre-tokens, which does not depend on their order.
+
+    The hash of a pre-token is a polynomial of its bytes, with mixed bits. Arithmetic is modulo 2**64.
+    """
     pretokens, counts = counted
     powers = np.cumprod(np.full(int(pretokens.lengths.max(initial=0)), multiplier, np.uint64))
     total = np.zeros(1, np.uint64)
     for first in range(0, len(counts), _CHUNK_PRETOKENS):
-        some = slice(first, first + _CHUNK_PRETOKENS)
-        lengths = pretokens.lengths[some]
-        letters = pretokens.data.take(concatenate_ranges(pretokens.starts[some], lengths)).astype(
+        chunk = slice(first, first + _CHUNK_PRETOKENS)
+        lengths = pretokens.lengths[chunk]
+        terms = pretokens.data.take(concatenate_ranges(pretokens.starts[chunk], lengths)).astype(
             np.uint64
         ) + np.uint64(1)
-        letters *= powers.take(concatenate_ranges(np.zeros(len(lengths), np.int64), lengths))
-        numbers = np.add.reduceat(letters, np.cumsum(lengths) - lengths)
-        numbers = (numbers ^ numbers >> np.uint64(31)) * np.uint64(multiplier)
-        total += ((numbers ^ numbers >> np.uint64(29)) * counts[some].astype(np.uint64)).sum()
+        terms *= powers.take(concatenate_ranges(np.zeros(len(lengths), np.int64), lengths))
+        hashes = np.add.reduceat(terms, np.cumsum(lengths) - lengths)
+        hashes = (hashes ^ hashes >> np.uint64(31)) * np.uint64(multiplier)
+        total += ((hashes ^ hashes >> np.uint64(29)) * counts[chunk].astype(np.uint64)).sum()
     return int(total[0])

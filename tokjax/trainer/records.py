@@ -1,4 +1,4 @@
-"""What every trainer gives back."""
+"""Results of training: tokenizer, statistics and options."""
 
 from __future__ import annotations
 
@@ -18,19 +18,22 @@ _log = logging.getLogger("tokjax")
 
 @dataclass(frozen=True)
 class TrainingStats:
-    """What training saw and how long it took.
+    """Statistics of the training text, and the time that each phase took.
 
     Attributes:
-        documents: stretches of text between special tokens and ends of texts.
-        bytes: bytes of text, special tokens not counted.
-        unique_words: different words of the split pattern.
-        seconds: by phase, for instance `"counting"` and `"merging"`.
-        bytes_per_token: on the training text.
-        exhausted: whether the text ran out before the vocabulary was full.
-        fingerprint: a short name for the words of the corpus and their counts, `PretokenCounts.fingerprint`;
-            `None` where words were not counted.
-        files: the files that were read, as they were then; empty where texts came from an iterable.
-        notes: what else there is to know, in words: what was split, replaced or left out.
+        documents: number of non-empty segments of text between special tokens and ends of texts.
+        bytes: number of bytes of text, without special tokens.
+        unique_words: number of distinct pre-tokens (BPE), of distinct words after normalization (WordPiece
+            and word-level), or of distinct strings between whitespace (SentencePiece).
+        seconds: phase, for instance `"counting"` or `"merging"`, to its duration in seconds.
+        bytes_per_token: mean number of bytes per token of the training text.
+        exhausted: whether the vocabulary has fewer ids than requested because the text had no more
+            candidates.
+        fingerprint: checksum of the pre-tokens of the corpus and their counts, as in
+            `PretokenCounts.fingerprint`; `None` if pre-tokens were not counted.
+        files: path, size and modification time of each source file when it was read; empty if the texts came
+            from an iterable.
+        notes: sentences that report which text was split, replaced or left out.
     """
 
     documents: int
@@ -46,12 +49,12 @@ class TrainingStats:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a trainer made.
+    """Result of a trainer.
 
     Attributes:
-        tokenizer: ready to use.
-        stats: what training saw.
-        options: what was asked for: the trainer's name as `"trainer"`, and its options, as plain JSON values.
+        tokenizer: the trained tokenizer.
+        stats: statistics of the training text.
+        options: name of the trainer, as `"trainer"`, and the options that it was called with, as JSON values.
     """
 
     tokenizer: SegmentModel
@@ -60,21 +63,21 @@ class Trained:
 
     @property
     def vocab(self) -> Mapping[int, bytes]:
-        """Id to bytes, in the order of ids."""
+        """Mapping from each id to the bytes of its token, in the order of ids."""
         return self.tokenizer.vocabulary.bytes_by_id
 
 
-def is_exhausted(vocabulary: Vocabulary, vocab_size: int, what: str) -> bool:
-    """Whether the text had too little for the vocabulary that was asked for; if so, the log says it.
+def warn_if_exhausted(vocabulary: Vocabulary, vocab_size: int, missing: str) -> bool:
+    """Returns whether a vocabulary has fewer ids than requested, and logs a warning if so.
 
     Args:
-        vocabulary: what was made.
-        vocab_size: how many ids were asked for.
-        what: what the text has no more of.
+        vocabulary: the trained vocabulary.
+        vocab_size: requested number of ids.
+        missing: noun phrase that completes "the text has no ...", for the warning.
     """
     exhausted = vocabulary.size < vocab_size
     if exhausted:
         _log.warning(
-            "the text has no %s: the vocabulary has %d ids, not %d", what, vocabulary.size, vocab_size
+            "the text has no %s: the vocabulary has %d ids, not %d", missing, vocabulary.size, vocab_size
         )
     return exhausted

@@ -1,4 +1,4 @@
-"""Training a vocabulary of whole words."""
+"""Training of word-level vocabularies, and the word counts that WordPiece training shares."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 from tokjax.trainer.counting import resolve_counts
 from tokjax.trainer.pretoken_counts import PretokenCounts
-from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
+from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def count_whitespace_words(
     executor: Executor | None,
     progress: bool,
 ) -> PretokenCounts:
-    """The words between white space, or what was counted already, with any pattern and special tokens."""
+    """Counts the strings between whitespace, or returns existing counts, whatever their pattern is."""
     return resolve_counts(
         source,
         special_tokens=None if isinstance(source, PretokenCounts) else special_tokens,
@@ -55,41 +55,53 @@ def count_whitespace_words(
 def count_normalized_words(
     counts: PretokenCounts, normalizer: BertNormalizer, splitter: Splitter
 ) -> dict[str, int]:
-    """How often each word stands, when what was counted is normalised and split; characters as in `utf8`."""
+    """Normalizes counted pre-tokens, splits them into words, and counts these.
+
+    Bytes that are not UTF-8 become surrogates, as in `core.utf8.to_characters`.
+    """
     find_words = compile_word_expression(splitter).findall
     totals: defaultdict[str, int] = defaultdict(int)
-    for text, count in zip(counts.counted().words.iter_bytes(), counts.counts.tolist(), strict=True):
+    for text, count in zip(
+        counts.to_counted_pretokens().pretokens.iter_bytes(), counts.counts.tolist(), strict=True
+    ):
         for word in find_words(to_characters(normalizer.normalize(text))):
             totals[word] += count
     return dict(totals)
 
 
 def drop_invalid_utf8(words: Mapping[str, int]) -> dict[str, int]:
-    """The words without bytes that are no UTF-8: no token can have them."""
+    """Returns the words that are valid UTF-8. No token can have other bytes."""
     return {word: count for word, count in words.items() if is_encodable(word)}
 
 
-def format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], why: str) -> tuple[str, ...]:
-    """A note on the words that are no longer there, if any."""
-    different = len(before) - len(after)
-    if not different:
+def format_dropped_note(before: Mapping[str, int], after: Mapping[str, int], reason: str) -> tuple[str, ...]:
+    """Returns a note on the words that a filter removed, or no note if it removed none.
+
+    Args:
+        before: word to count, before the filter.
+        after: word to count, after the filter.
+        reason: clause that says why the words were removed.
+    """
+    num_distinct = len(before) - len(after)
+    if not num_distinct:
         return ()
-    frequencies = sum(before.values()) - sum(after.values())
-    return (f"left out {different:,} different words, {frequencies:,} in all: {why}",)
+    num_occurrences = sum(before.values()) - sum(after.values())
+    return (f"left out {num_distinct:,} distinct words ({num_occurrences:,} occurrences): {reason}",)
 
 
 def check_roles(
     special_tokens: Sequence[str], roles: Mapping[Role, str | None], optional_tokens: Mapping[Role, str]
 ) -> tuple[list[str], Mapping[Role, str | None]]:
-    """The special tokens as a list, and the roles that they have.
+    """Returns the special tokens as a list, and the roles that they have.
 
     Args:
-        special_tokens: their names.
-        roles: role to name.
-        optional_tokens: role to the name that it may have without there being such a token.
+        special_tokens: names of special tokens.
+        roles: role to name of its special token, or to `None`.
+        optional_tokens: role to its default name. A role with its default name is dropped, without an error,
+            if no special token has that name.
 
     Raises:
-        InvalidArgumentError: a role names a token that is not special, or nothing stands for the unknown.
+        InvalidArgumentError: a role names a token that is not special, or the UNK token is `None`.
     """
     special = check_special_names(special_tokens)
     declared = {
@@ -99,7 +111,7 @@ def check_roles(
     }
     if roles["unk"] is None:
         raise InvalidArgumentError(
-            "unk_token is None, and some words are unknown to any vocabulary; name one"
+            "unk_token is None, but every vocabulary has unknown words; pass the name of a special token"
         )
     for role, name in declared.items():
         if name not in special:
@@ -118,15 +130,15 @@ def compute_stats(
     exhausted: bool,
     notes: tuple[str, ...],
 ) -> TrainingStats:
-    """What training saw, and how many tokens the text has.
+    """Computes the statistics of training. Encodes each distinct word once to count the tokens of the text.
 
     Args:
-        counts: what was counted.
-        words: of it, normalised, none left out.
-        tokenizer: what was trained.
-        seconds: by phase.
-        exhausted: whether the text ran out before the vocabulary was full.
-        notes: what was left out.
+        counts: pre-token counts of the corpus.
+        words: word to count, after normalization and before filters.
+        tokenizer: trained tokenizer.
+        seconds: phase to its duration in seconds.
+        exhausted: whether the vocabulary has fewer ids than requested.
+        notes: notes on words that were left out.
     """
     encoded = tokenizer.encode_segments(Segments(list(words), hold_bytes=True), sources=False)
     frequencies = np.fromiter(words.values(), np.int64, len(words))
@@ -145,17 +157,17 @@ def compute_stats(
 
 
 _OPTIONAL_ROLES: Mapping[Role, str] = {"pad": "[PAD]"}
-
-
 SPECIAL_TOKENS = ("[PAD]", "[UNK]")
 
 
 @dataclass(frozen=True)
 class TrainedWordLevel(Trained):
-    """What `train_word_level` made. Its ids are the special tokens, then the words, most frequent first.
+    """Result of `train_word_level`.
+
+    The ids are those of the special tokens, then of the words, the most frequent first.
 
     Attributes:
-        tokenizer: ready to use.
+        tokenizer: the trained tokenizer.
     """
 
     tokenizer: WordLevelTokenizer
@@ -177,30 +189,32 @@ def train_word_level(
     eos_token: str | None = None,
     pad_token: str | None = "[PAD]",
 ) -> TrainedWordLevel:
-    """Train a word-level tokenizer of the most frequent words; of equals, those first by code points.
+    """Trains a word-level tokenizer of the most frequent words.
+
+    Equally frequent words are sorted by code points.
 
     Args:
-        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
-            does, with the pattern `"whitespace"`; or what that function gave, with any pattern and special
-            tokens.
-        vocab_size: how many ids to give out, the special tokens among them. Where the text has too few words,
-            the vocabulary is smaller; that is logged, and sets `stats.exhausted`.
-        special_tokens: they split the text, are no words, and get the first ids.
-        min_frequency: rarer words are left out.
-        splitter: `"whitespace"`: words are runs of characters that are no white space; `"bert"`: punctuation
-            marks are words, too.
-        lowercase: each character becomes its lower case.
+        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, counted as by
+            `count_pretokens` with the pattern `"whitespace"`; or counts from that function, with any pattern
+            and special tokens.
+        vocab_size: number of ids, including special tokens. If the text has too few words, the vocabulary is
+            smaller, a warning is logged, and `stats.exhausted` is set.
+        special_tokens: names of special tokens. The text is split at them, they do not become words, and they
+            get the first ids.
+        min_frequency: minimum number of occurrences of a word in the vocabulary.
+        splitter: `"whitespace"` splits words at whitespace; `"bert"` also makes each punctuation mark a word.
+        lowercase: whether to convert each character to lower case.
         workers: as in `count_pretokens`.
         executor: as in `count_pretokens`.
-        progress: show a bar on standard error.
-        unk_token: which special token stands for the unknown.
-        bos_token: which special token begins a text, if any.
-        eos_token: which special token ends a text, if any.
-        pad_token: which special token pads a batch. (It is left out where there is no special token of the
-            default name.)
+        progress: whether to show a progress bar on standard error.
+        unk_token: name of the special token that encodes unknown words.
+        bos_token: name of the special token that begins a text; `None` for no such token.
+        eos_token: name of the special token that ends a text; `None` for no such token.
+        pad_token: name of the special token that pads a batch; `None` for no such token. The default is
+            ignored if it is not among `special_tokens`.
 
     Raises:
-        InvalidArgumentError: an option, or the source, makes no sense.
+        InvalidArgumentError: an option or the source is invalid.
         TrainingError: a worker of the executor died.
 
     >>> trained = train_word_level(["to be or not to be"], vocab_size=5, progress=False)
@@ -218,20 +232,20 @@ def train_word_level(
         )
     special_ids = {name: i for i, name in enumerate(special)}
     untrained = make_word_level(make_vocabulary({}, special_ids, declared), splitter, lowercase)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
     words = count_normalized_words(counts, untrained.normalizer, splitter)
     encodable = drop_invalid_utf8(words)
     candidates = {word: count for word, count in encodable.items() if word not in special_ids}
     ranked = sorted(candidates, key=lambda word: (-candidates[word], word))
-    chosen = [word for word in ranked[: vocab_size - len(special)] if candidates[word] >= min_frequency]
-    ordinary = {word.encode("utf-8"): len(special) + i for i, word in enumerate(chosen)}
+    selected = [word for word in ranked[: vocab_size - len(special)] if candidates[word] >= min_frequency]
+    ordinary = {word.encode("utf-8"): len(special) + i for i, word in enumerate(selected)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
-    seconds = {"counting": time.perf_counter() - begin}
-    missing = f"word left that stands {min_frequency} or more times"
-    exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
+    seconds = {"counting": time.perf_counter() - start}
+    missing = f"word left that occurs {min_frequency} or more times"
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing)
     notes = (
-        *format_dropped_note(words, encodable, "they hold bytes that are no UTF-8"),
+        *format_dropped_note(words, encodable, "they are not valid UTF-8"),
         *format_dropped_note(encodable, candidates, "they have the name of a special token"),
     )
     stats = compute_stats(counts, words, tokenizer, seconds, exhausted=exhausted, notes=notes)

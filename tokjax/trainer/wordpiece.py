@@ -1,4 +1,16 @@
-"""Training a WordPiece vocabulary."""
+"""Training of WordPiece vocabularies: byte-pair merging of the characters of words.
+
+For `train_wordpiece(["low lower lowest"], vocab_size=20, min_frequency=2)`:
+
+    words             low, lower, lowest
+    alphabet          e l o r s t w, and inside words ##e ##o ##r ##s ##t ##w
+    tokens of words   l ##o ##w | l ##o ##w ##e ##r | l ##o ##w ##e ##s ##t
+    first merge       l + ##o -> lo       (3 occurrences; `##o ##w` also has 3, but higher ids)
+    second merge      lo + ##w -> low     (3 occurrences)
+
+The merges are computed by the engine of BPE training, `trainer.bpe.batched_merging`, on symbols that are ids
+of characters instead of bytes.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +30,7 @@ from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
-from tokjax.trainer.records import Trained, is_exhausted
+from tokjax.trainer.records import Trained, warn_if_exhausted
 from tokjax.trainer.word_level import (
     check_roles,
     compute_stats,
@@ -37,18 +49,18 @@ if TYPE_CHECKING:
     from tokjax.trainer.pretoken_counts import PretokenCounts
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-"""Those of BERT, in the order of their ids."""
+"""Special tokens of BERT, in the order of their ids."""
 MAX_WORD_CHARACTERS = 100
-"""Longer words are unknown to the tokenizer, so nothing is learned from them."""
+"""Maximum length of a word. The tokenizer encodes longer ones as unknown, so training leaves them out."""
 _OPTIONAL_ROLES: Mapping[Role, str] = {"bos": "[CLS]", "eos": "[SEP]", "pad": "[PAD]"}
 
 
 @dataclass(frozen=True)
 class TrainedWordPiece(Trained):
-    """What `train_wordpiece` made. Its ids are the special tokens, then the alphabet, then what was merged.
+    """Result of `train_wordpiece`. The ids are those of special tokens, then the alphabet, then the merges.
 
     Attributes:
-        tokenizer: ready to use.
+        tokenizer: the trained tokenizer.
     """
 
     tokenizer: WordPieceTokenizer
@@ -77,38 +89,41 @@ def train_wordpiece(
 ) -> TrainedWordPiece:
     """Trains a WordPiece tokenizer as Hugging Face's `WordPieceTrainer` does: BPE of characters.
 
-    Words are split into characters, those inside a word after `continuing_prefix`. Then the most frequent
-    pair of neighbouring tokens is merged, again and again; of equally frequent pairs, the one with the lower
-    ids. Ids are those of the special tokens, then the alphabet by code point, then the alphabet after the
-    prefix, then the merges in order. The result depends on the text alone, not on `workers`.
+    Words are split into characters. Characters inside a word, after its first, get the prefix
+    `continuing_prefix`. Then the most frequent pair of adjacent tokens is merged repeatedly; of equally
+    frequent pairs, the one with the lowest ids. Ids are those of the special tokens, then the alphabet by
+    code point, then the alphabet with the prefix, then the merges in order. The result does not depend on
+    `workers`.
 
     Args:
-        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, read as `count_pretokens`
-            does, with the pattern `"whitespace"`; or what that function gave, with any pattern and special
-            tokens.
-        vocab_size: how many ids to give out, special tokens and alphabet among them. Where the text has too
-            few pairs, training stops early, logs that, and sets `stats.exhausted`.
-        special_tokens: they split the text, are never merged, and get the first ids.
-        min_frequency: pairs that are rarer are not merged.
-        limit_alphabet: how many different characters to keep: the most frequent, of equals those of lower
-            code points. Words that have others are left out, as `stats.notes` says. `None` keeps all.
-        initial_alphabet: characters to keep in any case, even if they are not in the text.
-        continuing_prefix: what tokens begin with that go on in a word.
-        lowercase: each character becomes its lower case.
-        strip_accents: nonspacing marks are dropped; `None` for what `lowercase` says.
-        clean_text: control characters are dropped, and all white space becomes blanks.
-        handle_chinese_chars: CJK ideographs become words of their own.
+        source: a path, a list of paths (`os.PathLike`) or an iterable of texts, counted as by
+            `count_pretokens` with the pattern `"whitespace"`; or counts from that function, with any pattern
+            and special tokens.
+        vocab_size: number of ids, including special tokens and alphabet. If the text has too few pairs,
+            training stops early, a warning is logged, and `stats.exhausted` is set.
+        special_tokens: names of special tokens. The text is split at them, they are never merged, and they
+            get the first ids.
+        min_frequency: minimum number of occurrences of a pair that is merged.
+        limit_alphabet: maximum number of distinct characters: the most frequent ones, and of equally frequent
+            ones those with the lowest code points. Words with other characters are left out, which
+            `stats.notes` reports. `None` keeps all characters.
+        initial_alphabet: characters that are always in the alphabet, even if they are not in the text.
+        continuing_prefix: prefix of tokens that continue a word.
+        lowercase: whether to convert each character to lower case.
+        strip_accents: whether to remove nonspacing marks; `None` for the value of `lowercase`.
+        clean_text: whether to remove control characters and to convert all whitespace to spaces.
+        handle_chinese_chars: whether each CJK ideograph is a separate word.
         workers: as in `count_pretokens`.
         executor: as in `count_pretokens`.
-        progress: show a bar for each phase, on standard error.
-        unk_token: which special token stands for the unknown.
-        bos_token: which special token begins a text. (This one and the next two are left out where there is
-            no special token of the default name.)
-        eos_token: which special token ends a text.
-        pad_token: which special token pads a batch.
+        progress: whether to show a progress bar for each phase on standard error.
+        unk_token: name of the special token that encodes unknown words.
+        bos_token: name of the special token that begins a text; `None` for no such token. The defaults of
+            this and the next two are ignored if they are not among `special_tokens`.
+        eos_token: name of the special token that ends a text; `None` for no such token.
+        pad_token: name of the special token that pads a batch; `None` for no such token.
 
     Raises:
-        InvalidArgumentError: an option, or the source, makes no sense, or the alphabet alone is larger than
+        InvalidArgumentError: an option or the source is invalid, or the alphabet alone is larger than
             `vocab_size`.
         TrainingError: a worker of the executor died.
 
@@ -130,40 +145,44 @@ def train_wordpiece(
     special_ids = {name: i for i, name in enumerate(special)}
     vocabulary = make_vocabulary({}, special_ids, declared)
     untrained = make_wordpiece(vocabulary, normalizer, continuing_prefix, MAX_WORD_CHARACTERS, cleanup=True)
-    begin = time.perf_counter()
+    start = time.perf_counter()
     counts = count_whitespace_words(source, special, workers=workers, executor=executor, progress=progress)
     words = count_normalized_words(counts, normalizer, "bert")
     training_words = _select_training_words(words, limit_alphabet, initial_alphabet)
-    first = [
-        form for form in _build_initial_tokens(training_words, continuing_prefix) if form not in special_ids
+    alphabet_tokens = [
+        token
+        for token in _build_initial_tokens(training_words, continuing_prefix)
+        if token not in special_ids
     ]
-    budget = vocab_size - len(special) - len(first)
+    budget = vocab_size - len(special) - len(alphabet_tokens)
     if budget < 0:
         raise InvalidArgumentError(
-            f"vocab_size is {vocab_size}; {len(special)} special tokens and {len(first)} of single "
-            f"characters need at least {vocab_size - budget}; ask for more, or set limit_alphabet below "
-            f"{len(training_words.alphabet)}"
+            f"vocab_size is {vocab_size}; {len(special)} special tokens and {len(alphabet_tokens)} tokens of "
+            f"single characters need at least {vocab_size - budget}; raise vocab_size, or set limit_alphabet "
+            f"below {len(training_words.alphabet)}"
         )
-    counted = time.perf_counter()
+    counting_end = time.perf_counter()
     with show_progress_bar("merging", budget, unit="tokens", enabled=progress) as advance:
-        forms = [*special, *first]
+        initial_tokens = [*special, *alphabet_tokens]
         merged = train_merges(
-            _symbols_of(
-                training_words.words, {form: id_ for id_, form in enumerate(forms)}, continuing_prefix
+            _make_symbols(
+                training_words.words,
+                {token: id_ for id_, token in enumerate(initial_tokens)},
+                continuing_prefix,
             ),
             num_tokens=budget,
-            rules=TrainingRules(len(forms), min_frequency, "huggingface", max_token_length=None),
+            rules=TrainingRules(len(initial_tokens), min_frequency, "huggingface", max_token_length=None),
             advance=advance,
             alphabet=Alphabet(
-                {id_: form.encode("utf-8") for id_, form in enumerate(forms)},
+                {id_: token.encode("utf-8") for id_, token in enumerate(initial_tokens)},
                 continuing_prefix.encode("utf-8"),
             ),
         )
-    seconds = {"counting": counted - begin, "merging": time.perf_counter() - counted}
+    seconds = {"counting": counting_end - start, "merging": time.perf_counter() - counting_end}
     ordinary = {token: id_ for id_, token in merged.token.items() if id_ >= len(special)}
     tokenizer = replace(untrained, vocabulary=make_vocabulary(ordinary, special_ids, declared))
-    missing = f"pair left that stands {min_frequency} or more times"
-    exhausted = is_exhausted(tokenizer.vocabulary, vocab_size, missing)
+    missing = f"pair left that occurs {min_frequency} or more times"
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, vocab_size, missing)
     stats = compute_stats(counts, words, tokenizer, seconds, exhausted=exhausted, notes=training_words.notes)
     options = {
         "trainer": "wordpiece",
@@ -180,12 +199,12 @@ def train_wordpiece(
 
 
 class _TrainingWords(NamedTuple):
-    """What there is to learn from.
+    """Words and characters that training uses.
 
     Attributes:
-        words: how often each word stands.
-        alphabet: the characters to keep, all those of the words among them.
-        notes: what was left out.
+        words: word to its number of occurrences.
+        alphabet: characters of the vocabulary, a superset of the characters of `words`.
+        notes: notes on words that were left out.
     """
 
     words: dict[str, int]
@@ -196,22 +215,23 @@ class _TrainingWords(NamedTuple):
 def _select_training_words(
     words: dict[str, int], limit: int | None, initial_alphabet: Sequence[str]
 ) -> _TrainingWords:
+    """Removes words that are not UTF-8, too long, or have a character outside the alphabet."""
     decodable = drop_invalid_utf8(words)
     short = {word: count for word, count in decodable.items() if len(word) <= MAX_WORD_CHARACTERS}
     alphabet = _select_alphabet(short, limit, initial_alphabet)
     selected = {word: count for word, count in short.items() if alphabet.issuperset(word)}
     notes = (
-        *format_dropped_note(words, decodable, "they hold bytes that are no UTF-8"),
+        *format_dropped_note(words, decodable, "they are not valid UTF-8"),
         *format_dropped_note(decodable, short, f"they have more than {MAX_WORD_CHARACTERS} characters"),
         *format_dropped_note(
-            short, selected, f"they hold a character that is not among the {len(alphabet):,} kept"
+            short, selected, f"they have a character outside the alphabet of {len(alphabet):,}"
         ),
     )
     return _TrainingWords(selected, alphabet, notes)
 
 
 def _select_alphabet(words: Mapping[str, int], limit: int | None, initial: Sequence[str]) -> set[str]:
-    """The characters to keep: the initial ones, and then the most frequent."""
+    """Returns the initial characters and the most frequent others, up to `limit` characters."""
     frequencies: Counter[str] = Counter()
     for word, count in words.items():
         for character in word:
@@ -224,26 +244,29 @@ def _select_alphabet(words: Mapping[str, int], limit: int | None, initial: Seque
 
 
 def _build_initial_tokens(training_words: _TrainingWords, prefix: str) -> list[str]:
-    """Each character of the alphabet by itself, and behind the prefix if it stands inside words."""
+    """Returns each character of the alphabet, then with the prefix each that occurs inside a word."""
     inside = {character for word in training_words.words for character in word[1:]}
     tokens = [*sorted(training_words.alphabet), *(prefix + character for character in sorted(inside))]
     return list(dict.fromkeys(tokens))
 
 
-def _symbols_of(words: Mapping[str, int], id_of: Mapping[str, int], prefix: str) -> Symbols:
-    """Returns words in the ids of their characters, the first one without the prefix."""
+def _make_symbols(words: Mapping[str, int], token_ids: Mapping[str, int], prefix: str) -> Symbols:
+    """Converts words to the ids of their characters, with the prefix for all but the first character.
+
+    Characters are looked up once each, not once per occurrence.
+    """
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     counts = np.fromiter(words.values(), np.int64, len(words))
     is_first = np.zeros(lengths.sum(), bool)
     is_first[np.cumsum(lengths) - lengths] = True
     codes = np.frombuffer("".join(words).encode("utf-32-le"), "<u4")
-    different, which = np.unique(codes, return_inverse=True)
-    characters = [chr(code) for code in different.tolist()]
-    first, inside = (
-        np.array([id_of.get(before + character, -1) for character in characters], np.int32)
-        for before in ("", prefix)
+    unique_codes, inverse = np.unique(codes, return_inverse=True)
+    characters = [chr(code) for code in unique_codes.tolist()]
+    first_ids, inside_ids = (
+        np.array([token_ids.get(start + character, -1) for character in characters], np.int32)
+        for start in ("", prefix)
     )
-    ids = np.where(is_first, first.take(which), inside.take(which))
+    ids = np.where(is_first, first_ids.take(inverse), inside_ids.take(inverse))
     is_long = lengths > 1
     return Symbols(
         ids[np.repeat(is_long, lengths)],
@@ -262,4 +285,4 @@ def _check_options(
         check_int("limit_alphabet", limit_alphabet, minimum=1)
     for character in initial_alphabet:
         if not isinstance(character, str) or len(character) != 1 or not is_encodable(character):
-            raise InvalidArgumentError(f"initial_alphabet holds single characters, not {character!r}")
+            raise InvalidArgumentError(f"initial_alphabet must contain single characters, not {character!r}")

@@ -19,7 +19,7 @@ from tests.support.text_strategies import hard_texts
 from tokjax.bpe.hash_tables import make_pretokens
 from tokjax.trainer import count_pretokens, train_and_pack, train_bpe
 from tokjax.trainer.bpe import batched_merging, pair_table
-from tokjax.trainer.pretoken_counts import CountedPretokens, pretoken_counts
+from tokjax.trainer.pretoken_counts import CountedPretokens, make_pretoken_counts
 
 
 def train(source, vocab_size, **options):
@@ -60,7 +60,7 @@ def make_counts(pretokens):
     """Returns the counts of pre-tokens, as counting a corpus returns them."""
     texts = [pretoken.encode() for pretoken in pretokens]
     counted = CountedPretokens(make_pretokens(texts), np.array(list(pretokens.values()), np.int64))
-    return pretoken_counts(counted, "gpt2", (), 1, sum(map(len, texts)))
+    return make_pretoken_counts(counted, "gpt2", (), 1, sum(map(len, texts)))
 
 
 @get_max_examples(600)

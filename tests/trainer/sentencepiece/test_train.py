@@ -1,4 +1,4 @@
-"""Training SentencePiece models: what the library makes of the same lines, and nothing lost unsaid."""
+"""Tests of SentencePiece training: equality with the library, statistics, notes, errors."""
 
 import io
 import logging
@@ -6,20 +6,11 @@ import logging
 import numpy as np
 import pytest
 import sentencepiece as library
-from hypothesis import given, strategies as st
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.support.text_strategies import hard_texts
 from tokjax.trainer import Trained, train_sentencepiece
 from tokjax.trainer.sentencepiece import sentences
-from tokjax.trainer.sentencepiece.sentences import (
-    Tally,
-    open_line_corpus,
-    read_sentences,
-    sample_sentences,
-    split_line,
-)
 
 TEXTS = CORPUS * 3
 LINES = [line.rstrip("\r") for text in TEXTS for line in text.split("\n") if line.rstrip("\r")]
@@ -30,8 +21,8 @@ def train(source=TEXTS, **options):
     return train_sentencepiece(source, progress=False, **({"vocab_size": 300} | options))
 
 
-def train_by_library(lines, **options):
-    written = io.BytesIO()
+def train_with_library(lines, **options):
+    model = io.BytesIO()
     options = {
         "hard_vocab_limit": False,
         "bos_id": -1,
@@ -39,8 +30,8 @@ def train_by_library(lines, **options):
         "minloglevel": 2,
         "num_threads": 16,
     } | options
-    library.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=written, **options)
-    return library.SentencePieceProcessor(model_proto=written.getvalue())
+    library.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=model, **options)
+    return library.SentencePieceProcessor(model_proto=model.getvalue())
 
 
 def get_pieces(processor):
@@ -48,19 +39,12 @@ def get_pieces(processor):
     return list(zip(processor.id_to_piece(ids), processor.get_score(ids), strict=True))
 
 
-def split_sentences(source, *, special=(), longest=4192, long_lines="split"):
-    chunks = open_line_corpus(source, special).chunks
-    tally, read = Tally(), []
-    sentences = read_sentences(chunks, special, longest, long_lines, tally, read.append)
-    return list(sentences), tally, sum(read)
-
-
 @pytest.mark.parametrize("model_type", SIZES)
 @pytest.mark.parametrize("normalization", ["nmt_nfkc", "identity"])
-def test_it_is_what_the_library_trains(model_type, normalization):
+def test_model_equals_that_of_library(model_type, normalization):
     options = {"model_type": model_type, "vocab_size": SIZES[model_type]}
     ours = train(normalization=normalization, **options)
-    theirs = train_by_library(LINES, normalization_rule_name=normalization, **options)
+    theirs = train_with_library(LINES, normalization_rule_name=normalization, **options)
     assert get_pieces(ours.tokenizer.processor) == get_pieces(theirs)
     assert isinstance(ours, Trained)
     assert ours.tokenizer.model_type == model_type
@@ -83,7 +67,7 @@ def test_options_reach_the_library():
     ours = train(
         special_tokens=["<|sep|>", "</s>"], bos_token="<s>", pad_token="[PAD]", unk_token="[UNK]", **options
     )
-    theirs = train_by_library(
+    theirs = train_with_library(
         LINES,
         control_symbols=["<|sep|>"],
         bos_id=1,
@@ -109,13 +93,13 @@ def test_options_reach_the_library():
 
 
 @pytest.mark.parametrize("model_type", SIZES)
-def test_training_again_gives_the_same_bytes(model_type):
+def test_training_is_deterministic(model_type):
     first, second = (train(model_type=model_type, vocab_size=SIZES[model_type]) for _ in range(2))
     assert first.tokenizer.model_proto == second.tokenizer.model_proto
     assert first.tokenizer == second.tokenizer
 
 
-def test_files_and_texts_are_alike(tmp_path, monkeypatch):
+def test_files_and_texts_give_equal_results(tmp_path, monkeypatch):
     monkeypatch.setattr(sentences, "_CHUNK_BYTES", 100)
     separator = "<|endoftext|>"
     paths = [tmp_path / "a.txt", tmp_path / "b.txt"]
@@ -133,7 +117,7 @@ def test_files_and_texts_are_alike(tmp_path, monkeypatch):
     assert from_texts.stats.files == ()
 
 
-def test_what_training_saw():
+def test_stats():
     stats = train(["low low  lower\n\n\r\nlow\tlowest\r\n", "", "lower"], vocab_size=12).stats
     assert (stats.documents, stats.unique_words) == (2, 3)
     assert stats.bytes == len(b"low low  lower\n\n\r\nlow\tlowest\r\nlower")
@@ -147,113 +131,51 @@ def test_bytes_per_token_is_measured(monkeypatch):
     trained = train(model_type="bpe")
     num_tokens = sum(len(tokjax.encode(trained.tokenizer, line, add_special_tokens=False)) for line in LINES)
     assert trained.stats.bytes_per_token == sum(len(line.encode()) for line in LINES) / num_tokens
-    monkeypatch.setattr("tokjax.trainer.sentencepiece.train._MEASURED_BYTES", 100)
-    measured = LINES[:2]
-    note = f"bytes_per_token is of the first {sum(map(len, measured))} bytes of them"
+    monkeypatch.setattr("tokjax.trainer.sentencepiece.train._SAMPLE_BYTES", 100)
+    sample = LINES[:2]
+    note = f"bytes_per_token is measured on their first {sum(map(len, sample))} bytes"
     stats = train(model_type="bpe").stats
     assert note in stats.notes
-    assert stats.bytes_per_token == sum(map(len, measured)) / sum(
-        len(tokjax.encode(trained.tokenizer, line, add_special_tokens=False)) for line in measured
+    assert stats.bytes_per_token == sum(map(len, sample)) / sum(
+        len(tokjax.encode(trained.tokenizer, line, add_special_tokens=False)) for line in sample
     )
 
 
-def test_long_lines_are_split():
-    line = "one two three four five six seven eight"
-    sentences, tally, read = split_sentences([f"{line}\nshort"], longest=16)
-    assert sentences == [b"one two three", b"four five six", b"seven eight", b"short"]
-    assert tally.notes(16) == [f"lines over 16 bytes, split into 3 sentences ({len(line)} bytes): 1"]
-    assert read == len(line) + 6
-    sentences, _, _ = split_sentences(["é" * 20], longest=17)
-    assert sentences == ["é".encode() * n for n in (8, 8, 4)]
-
-
-def test_long_lines_are_dropped_and_counted():
-    line = "one two three four five six seven eight"
-    sentences, tally, _ = split_sentences([line, "short", line], longest=16, long_lines="drop")
-    assert sentences == [b"short"]
-    assert tally.notes(16) == [f"lines over 16 bytes, left out ({2 * len(line)} bytes): 2"]
+def test_long_lines_are_dropped_as_by_the_library():
     trained = train([*LINES, "x" * 5000], long_lines="drop", model_type="bpe")
     assert get_pieces(trained.tokenizer.processor) == get_pieces(
-        train_by_library([*LINES, "x" * 5000], vocab_size=300, model_type="bpe")
+        train_with_library([*LINES, "x" * 5000], vocab_size=300, model_type="bpe")
     )
     assert "lines over 4,192 bytes, left out (5,000 bytes): 1" in trained.stats.notes
 
 
-def test_line_at_the_limit_is_used():
-    assert split_sentences(["a" * 16], longest=16)[0] == [b"a" * 16]
-    assert split_sentences(["a" * 17], longest=16)[0] == [b"a" * 16, b"a"]
-    in_two = train(["ab" * 2500], vocab_size=12)
-    assert in_two.stats.notes[1] == "lines over 4,192 bytes, split into 2 sentences (5,000 bytes): 1"
+def test_long_lines_are_reported():
+    trained = train(["ab" * 2500], vocab_size=12)
+    assert trained.stats.notes[1] == "lines over 4,192 bytes, split into 2 sentences (5,000 bytes): 1"
 
 
-@given(line=hard_texts, longest=st.integers(16, 40))
-def test_no_part_is_too_long_and_nothing_is_lost(line, longest):
-    data = line.encode()
-    parts = list(split_line(data, longest))
-    assert max(map(len, parts)) <= longest
-    for part in parts:
-        part.decode()
-
-    def remove_spaces(text):
-        return text.replace(b" ", b"").replace(b"\t", b"")
-
-    assert remove_spaces(b"".join(parts)) == remove_spaces(data)
-    assert 0 <= len(data) - sum(map(len, parts)) <= len(parts) - 1
-
-
-def test_a_very_long_line_takes_linear_time():
-    assert sum(map(len, split_line(b"a" * 3_000_000, 16))) == 3_000_000
-
-
-def test_unsupported_characters():
+def test_unsupported_characters_do_not_become_pieces():
     texts = ["a\ud800b\udfff", b"c\xff\xfed", "e\0f", "g\u2585h", "\ud83d\ude42", "\ufffd"]
-    sentences, tally, _ = split_sentences(texts)
-    assert sentences == [
-        "a\ufffdb\ufffd".encode(),
-        "c\ufffd\ufffdd".encode(),
-        b"e\0f",
-        b"g",
-        b"h",
-        "🙂".encode(),
-        "\ufffd".encode(),
-    ]
-    assert tally.notes(4192) == [
-        "lone surrogates and bytes that are no UTF-8, made U+FFFD: 4",
-        "characters U+0000, which can be in no piece: 1",
-        "characters U+2585, which the library reserves, made ends of lines: 1",
-    ]
     trained = train(texts, vocab_size=14, model_type="char", normalization="identity", character_coverage=1.0)
     pieces = set(trained.vocab.values())
     assert {letter.encode() for letter in "abcdefgh🙂\ufffd"} <= pieces
     assert not any(b"\0" in piece for piece in pieces)
 
 
-def test_special_tokens_split_the_text():
-    sentences, tally, _ = split_sentences(["ab<x>cd\nef", b"<x><y>gh"], special=("<x>", "<y>"))
-    assert sentences == [b"ab", b"cd", b"ef", b"gh"]
-    assert (tally.documents, tally.nbytes) == (3, 9)
+def test_special_tokens_are_not_trained_on():
     trained = train(["ab<x>" * 50], special_tokens=["<x>"], vocab_size=8, model_type="bpe")
     assert not any(b"x" in piece or b"<" in piece for piece in list(trained.vocab.values())[3:])
     assert tokjax.special_tokens(trained.tokenizer)["<x>"] == 2
 
 
-def test_some_of_the_sentences():
-    lines = [str(i).encode() for i in range(1000)]
-    some = sample_sentences(lines, 50, seed=3)
-    assert some == sample_sentences(lines, 50, seed=3)
-    assert some != sample_sentences(lines, 50, seed=4)
-    assert len(set(some)) == 50
-    assert set(some) <= set(lines)
-    assert sample_sentences(lines, 2000, seed=3) == lines
-    chosen = np.array([int(line) for seed in range(40) for line in sample_sentences(lines, 50, seed=seed)])
-    assert 450 < chosen.mean() < 550
+def test_sample_of_sentences_is_reported():
     stats = train(max_sentences=5, vocab_size=150, seed=1).stats
     assert stats.notes[0].startswith("sentences trained on: 5 (")
     assert stats.documents == len(TEXTS)
 
 
 @pytest.mark.parametrize("model_type", SIZES)
-def test_a_vocabulary_that_can_not_be_filled(model_type, caplog):
+def test_incomplete_vocabulary_is_reported(model_type, caplog):
     with caplog.at_level(logging.WARNING, "tokjax"):
         trained = train(["low lower"], vocab_size=1000, model_type=model_type)
     size = tokjax.vocab_size(trained.tokenizer)
@@ -286,10 +208,13 @@ def test_a_vocabulary_that_can_not_be_filled(model_type, caplog):
         ({"max_sentences": 0}, "max_sentences must be at least 1, not 0"),
         ({"workers": 0}, "workers must be at least 1, not 0"),
         ({"special_tokens": "<x>"}, "special_tokens is a list of names"),
-        ({"user_defined_symbols": "<x>"}, "user_defined_symbols is a list of names, not '<x>'"),
-        ({"user_defined_symbols": [""]}, "user-defined symbol 0 must be a text, not ''"),
-        ({"user_defined_symbols": ["</s>"]}, "'</s>' stands twice, or is a special token"),
-        ({"user_defined_symbols": ["<x>", "<x>"]}, "'<x>' stands twice, or is a special token"),
+        ({"user_defined_symbols": "<x>"}, "user_defined_symbols must be a list of names, not '<x>'"),
+        (
+            {"user_defined_symbols": [""]},
+            "user-defined symbol 0 must be a non-empty string without surrogates, not ''",
+        ),
+        ({"user_defined_symbols": ["</s>"]}, "'</s>' is a duplicate, or a special token"),
+        ({"user_defined_symbols": ["<x>", "<x>"]}, "'<x>' is a duplicate, or a special token"),
         ({"special_tokens": ["\ud800"]}, r"special token '\\ud800' has a lone surrogate"),
         ({"unk_token": None}, "unk_token is None; a model needs that piece"),
         ({"eos_token": "<unk>"}, "eos_token and unk_token are both '<unk>'"),
@@ -297,12 +222,12 @@ def test_a_vocabulary_that_can_not_be_filled(model_type, caplog):
         ({"source": [b"a", 3]}, "text 1 of the source must be str or bytes, not int"),
     ],
 )
-def test_options_that_make_no_sense(options, message):
+def test_invalid_options_are_rejected(options, message):
     with pytest.raises(tokjax.errors.InvalidArgumentError, match=message):
         train(**options)
 
 
-def test_the_vocab_size_that_is_named_is_enough():
+def test_vocab_size_of_error_message_is_sufficient():
     with pytest.raises(tokjax.errors.InvalidArgumentError, match="need") as error:
         train(vocab_size=20)
     minimum = int(str(error.value).split("need ")[1].split(":")[0])
@@ -317,7 +242,7 @@ def test_no_text(source):
         train(source, long_lines="drop", max_sentence_bytes=50)
 
 
-@pytest.mark.parametrize("failure", [KeyError("gone"), KeyboardInterrupt(), OSError("disk")])
+@pytest.mark.parametrize("failure", [KeyError("missing"), KeyboardInterrupt(), OSError("disk")])
 def test_source_errors_propagate(failure):
     def texts():
         yield from TEXTS
@@ -328,30 +253,30 @@ def test_source_errors_propagate(failure):
     assert error.value is failure
 
 
-def test_what_is_shown(capfd):
+def test_progress_is_shown_on_standard_error(capfd):
     train_sentencepiece(TEXTS, vocab_size=300)
-    shown = capfd.readouterr()
-    assert shown.out == ""
-    lines = [line for line in shown.err.splitlines() if line.strip()]
+    output = capfd.readouterr()
+    assert output.out == ""
+    lines = [line for line in output.err.splitlines() if line.strip()]
     assert {line.split()[0] for line in lines} == {"reading", "training"}
     train()
     assert capfd.readouterr().err == ""
 
 
-def test_one_piece_with_two_roles():
+def test_piece_with_several_roles():
     tokenizer = train(eos_token="<e>", pad_token="<e>", bos_token="<e>").tokenizer
     assert tokjax.pad_id(tokenizer) == tokjax.eos_id(tokenizer) == tokjax.bos_id(tokenizer) == 1
     assert tokjax.encode_result(tokenizer, "").ids.tolist() == [1, 1]
 
 
-def test_the_tokenizer_works_with_the_rest(tmp_path):
+def test_tokenizer_works_with_batches_files_and_datasets(tmp_path):
     tokenizer = train(byte_fallback=True, vocab_size=480, model_type="bpe", pad_token="<pad>").tokenizer
     batch = tokjax.encode_batch_result(tokenizer, TEXTS)
     padded = tokjax.collate_padded_batch(batch, pad_id=tokjax.pad_id(tokenizer))
     assert padded.ids.shape == (len(TEXTS), batch.lengths.max())
     assert (padded.ids[np.arange(len(TEXTS)), batch.lengths - 1] == tokjax.eos_id(tokenizer)).all()
-    again = tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json"))
-    assert again == tokenizer
+    loaded = tokjax.load_tokenizer(tokjax.save_tokenizer(tokenizer, tmp_path / "tokenizer.json"))
+    assert loaded == tokenizer
     field = tokjax.PackedTokenField(tokenizer)
     tokjax.write_dataset(TEXTS, field, tmp_path / "packed")
     dataset = tokjax.open_dataset(tmp_path / "packed")

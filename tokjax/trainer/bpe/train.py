@@ -17,7 +17,7 @@ from tokjax.trainer.bpe.batched_merging import MergeResult, TieBreak, TrainingRu
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
 from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
-from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
+from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
 
 if TYPE_CHECKING:
     import os
@@ -155,7 +155,7 @@ def train_bpe(
         unk_token=unk_token,
     )
     requested_size = rules.first_id + num_merges
-    exhausted = is_exhausted(tokenizer.vocabulary, requested_size, _describe_pairs(rules))
+    exhausted = warn_if_exhausted(tokenizer.vocabulary, requested_size, _describe_pairs(rules))
     return TrainedBPE(
         tokenizer,
         _build_stats(counts, merged, seconds, exhausted=exhausted),

@@ -1,4 +1,8 @@
-"""Training a SentencePiece model, by the `sentencepiece` library."""
+"""Training of SentencePiece models with the sentencepiece library.
+
+The library pulls sentences from `_SentenceStream`, and trains when that ends. The stream measures
+the text as it passes, and keeps an error of the source, since the library may hide it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import ModelType
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.trainer.records import Trained, TrainingStats, is_exhausted
+from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
 from tokjax.trainer.sentencepiece.sentences import (
     LongLines,
     Tally,
@@ -36,23 +40,23 @@ if TYPE_CHECKING:
 Normalization = Literal["nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf", "identity"]
 
 _ERRORS_ONLY = 2
-_WORKERS = 16
-_NOT_IN_SYMBOLS = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
+_DEFAULT_WORKERS = 16
+_INVALID_IN_SYMBOL = re.compile(r"\s|\x00|<0x[0-9A-F]{2}>")
 _BYTE_PIECE = re.compile(r"<0x[0-9A-F]{2}>")
-_INTERNAL = re.compile(r"INTERNAL: |\S*\.cc\(\d+\) |\[[^]]*\] ?")
-_MEASURED_BYTES = 1 << 20
+_INTERNAL_DETAILS = re.compile(r"INTERNAL: |\S*\.cc\(\d+\) |\[[^]]*\] ?")
+_SAMPLE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
 class TrainedSentencePiece(Trained):
-    """What `train_sentencepiece` made.
+    """Result of `train_sentencepiece`.
 
-    Its ids are those of the unknown, BOS, EOS and PAD pieces, as far as there are such, then of the other
-    special tokens, the user-defined symbols, the 256 bytes if there is a fallback to them, and all others.
-    Other programs take the bytes `tokenizer.model_proto` as a `.model` file.
+    The ids are those of the UNK, BOS, EOS and PAD pieces that exist, then of the other special tokens, the
+    user-defined symbols, the 256 bytes (with `byte_fallback`), and all other pieces. To use the model in
+    other programs, write the bytes `tokenizer.model_proto` to a `.model` file.
 
     Attributes:
-        tokenizer: ready to use.
+        tokenizer: the trained tokenizer.
     """
 
     tokenizer: SentencePieceTokenizer
@@ -82,64 +86,67 @@ def train_sentencepiece(
     pad_token: str | None = None,
     unk_token: str = "<unk>",
 ) -> TrainedSentencePiece:
-    """Train a SentencePiece tokenizer.
+    """Trains a SentencePiece tokenizer.
 
-    Each line of a document is a sentence. The model is what the library makes of the same sentences and
-    options, and the same each time, on any machine with the same version of it. The library keeps all
-    sentences in memory; `max_sentences` bounds that. What it would leave out without a word is said in
-    `stats.notes`.
+    Each line of a document is a sentence. The model equals that of the sentencepiece library for the same
+    sentences and options. Training is deterministic for one version of the library, on any machine. The
+    library holds all sentences in memory; `max_sentences` limits them. Text that the library would drop
+    silently is reported in `stats.notes`.
 
-    While the library trains it can't be interrupted: Ctrl-C takes effect while the text is read, or when the
-    training has come to its end. Its log, one for the whole process, is turned down to errors.
+    The library can't be interrupted while it trains: Ctrl-C takes effect while the text is read, or at the
+    end of training. The library has one log for the whole process, which is set to errors only.
 
     Args:
-        source: as of `count_pretokens`. Files are read some megabytes at a time.
-        vocab_size: how many ids to give out, all special ones among them. Where the text has too few pieces
-            there are fewer: that is logged, and `stats.exhausted` is set.
+        source: as in `count_pretokens`. Files are read in chunks of some megabytes.
+        vocab_size: number of ids, including special tokens. If the text has too few pieces, the vocabulary is
+            smaller, a warning is logged, and `stats.exhausted` is set.
         model_type: `"unigram"`, `"bpe"`, `"word"` or `"char"`.
-        special_tokens: they split the text, are never learned from it, and become control pieces.
-        user_defined_symbols: always one piece each, wherever they stand in a text.
-        character_coverage: the share of all characters that are to have a piece, from 0.98 to 1.
-        byte_fallback: encode characters without a piece as bytes, not as unknown.
-        normalization: what is done to texts: `"nmt_nfkc"`, `"nfkc"`, the same with `"_cf"` (case folded), or
-            `"identity"`.
-        add_dummy_prefix: put a space before each text.
-        remove_extra_whitespaces: take white space at both ends away, and make one of several in a row.
-        split_digits: a piece holds no more than one digit.
-        max_sentence_bytes: the limit of a line, in UTF-8.
-        long_lines: what becomes of longer ones: `"split"` at white space, where there is any near the limit,
-            or else between two characters; or `"drop"`.
-        max_sentences: train on so many sentences, drawn from all; `None` for all of them.
-        seed: for the drawing.
-        workers: how many threads the library uses; `None` for 16. A unigram model depends on this number,
-            in which order scores are added up; so it is not by default that of the machine's cores.
-        progress: show on standard error how much was read, and that the library trains.
-        bos_token: the control piece that begins a text, if any.
-        eos_token: the control piece that ends a text, if any.
-        pad_token: the control piece that pads a batch, if any. It may be one of the others.
-        unk_token: the piece for what the vocabulary can't express.
+        special_tokens: names of special tokens. The text is split at them, they are not trained on, and they
+            become control pieces.
+        user_defined_symbols: strings that are always encoded as one piece each.
+        character_coverage: fraction of all characters of the text that have pieces, from 0.98 to 1.
+        byte_fallback: whether to encode characters without a piece as bytes instead of UNK.
+        normalization: normalization of texts: `"nmt_nfkc"`, `"nfkc"`, one of these with `"_cf"` (case
+            folding), or `"identity"`.
+        add_dummy_prefix: whether to add a space before each text.
+        remove_extra_whitespaces: whether to remove whitespace at both ends of a text, and to reduce repeated
+            whitespace to one space.
+        split_digits: whether pieces contain at most one digit.
+        max_sentence_bytes: maximum length of a sentence, in UTF-8 bytes.
+        long_lines: `"split"` splits longer lines at whitespace near the limit, or else between two
+            characters; `"drop"` leaves longer lines out.
+        max_sentences: size of a random sample of sentences to train on; `None` for all sentences.
+        seed: seed of that sample.
+        workers: number of threads of the library; `None` for 16. The default does not depend on the machine,
+            because the order in which a unigram model adds scores depends on the number of threads.
+        progress: whether to show the progress of reading, and that training runs, on standard error.
+        bos_token: name of the control piece that begins a text; `None` for no such piece.
+        eos_token: name of the control piece that ends a text; `None` for no such piece.
+        pad_token: name of the control piece that pads a batch; `None` for no such piece. It may be the same
+            as `bos_token` or `eos_token`.
+        unk_token: name of the piece that encodes unknown text.
 
     Returns:
-        The tokenizer and what training saw. `stats.unique_words` counts what stands between white space, and
-        `stats.bytes_per_token` is measured on the sentences (the first MiB of them).
+        The tokenizer and training statistics. `stats.unique_words` is the number of distinct strings between
+        whitespace. `stats.bytes_per_token` is measured on the first MiB of the sentences.
 
     Raises:
-        InvalidArgumentError: an option, or the source, makes no sense.
-        TrainingError: there is no text, or the library could not train.
+        InvalidArgumentError: an option or the source is invalid.
+        TrainingError: the source has no text, or the library fails.
 
     >>> trained = train_sentencepiece(["low lower lowest"], vocab_size=12, progress=False)
     >>> trained.tokenizer.vocabulary.special
     mappingproxy({'<unk>': 0, '</s>': 1})
     """
     roles = {"unk": unk_token, "bos": bos_token, "eos": eos_token, "pad": pad_token}
-    workers = _WORKERS if workers is None else check_int("workers", workers, minimum=1)
+    workers = _DEFAULT_WORKERS if workers is None else check_int("workers", workers, minimum=1)
     special = tuple(check_special_names(special_tokens))
-    named = _collect_named_pieces(roles, special, user_defined_symbols)
+    named_pieces = _collect_named_pieces(roles, special, user_defined_symbols)
     _check_choices(model_type=model_type, normalization=normalization, long_lines=long_lines)
-    _check_vocab_size(vocab_size, len(named), byte_fallback)
+    _check_vocab_size(vocab_size, len(named_pieces), byte_fallback)
     vocab_size = int(vocab_size)
     coverage = check_float("character_coverage", character_coverage, minimum=0.98, maximum=1)
-    longest = check_int("max_sentence_bytes", max_sentence_bytes, minimum=16)
+    max_bytes = check_int("max_sentence_bytes", max_sentence_bytes, minimum=16)
     options = {
         "model_type": model_type,
         "vocab_size": vocab_size,
@@ -153,37 +160,37 @@ def train_sentencepiece(
     library_options = {
         "normalization_rule_name": normalization,
         "control_symbols": [name for name in special if name not in roles.values()],
-        "max_sentence_length": longest,
+        "max_sentence_length": max_bytes,
         "num_threads": workers,
         "hard_vocab_limit": False,
         **_build_role_options(roles),
     }
     maximum = None if max_sentences is None else check_int("max_sentences", max_sentences, minimum=1)
     seed = check_int("seed", seed)
-    tally, begin = Tally(), time.perf_counter()
+    tally, start = Tally(), time.perf_counter()
     corpus = open_line_corpus(source, special)
-    with ExitStack() as shown:
-        advance = shown.enter_context(
+    with ExitStack() as progress_display:
+        advance = progress_display.enter_context(
             show_progress_bar("reading", corpus.nbytes, unit="bytes", enabled=progress)
         )
 
         def begin_training() -> None:
-            shown.close()
-            shown.enter_context(show_spinner("training", enabled=progress))
+            progress_display.close()
+            progress_display.enter_context(show_spinner("training", enabled=progress))
 
-        sentences = read_sentences(corpus.chunks, special, longest, long_lines, tally, advance)
+        sentences = read_sentences(corpus.chunks, special, max_bytes, long_lines, tally, advance)
         if maximum is not None:
             sentences = iter(sample_sentences(sentences, maximum, seed))
         stream = _SentenceStream(sentences, begin_training)
         proto = _train_with_library(stream, options | library_options)
-    seconds = {"reading": stream.read_at - begin, "training": time.perf_counter() - stream.read_at}
+    seconds = {"reading": stream.read_end - start, "training": time.perf_counter() - stream.read_end}
     tokenizer = sentencepiece(proto, bos_token=bos_token, eos_token=eos_token, pad_token=pad_token)
-    described = {
+    recorded_options = {
         "trainer": "sentencepiece",
         **options,
         "special_tokens": list(special),
         "normalization": normalization,
-        "max_sentence_bytes": longest,
+        "max_sentence_bytes": max_bytes,
         "long_lines": long_lines,
         "max_sentences": maximum,
         "seed": seed,
@@ -191,30 +198,30 @@ def train_sentencepiece(
         **{f"{role}_token": name for role, name in roles.items()},
     }
     stats = _build_stats(
-        tokenizer, stream, tally, seconds, corpus.files, vocab_size=vocab_size, longest=longest
+        tokenizer, stream, tally, seconds, corpus.files, vocab_size=vocab_size, max_bytes=max_bytes
     )
-    return TrainedSentencePiece(tokenizer, stats, described)
+    return TrainedSentencePiece(tokenizer, stats, recorded_options)
 
 
 class _SentenceStream:
-    """Gives the library its sentences.
+    """Iterable of sentences for the library, which also measures them.
 
     Attributes:
-        count: how many were given.
-        nbytes: how many bytes they have.
-        word_hashes: the hashes of all different words.
-        measured: the first of the sentences.
-        measured_bytes: how many bytes these have.
-        failure: the error that ended the reading: the library may hide it, and go on with what was read.
-        read_at: when the reading came to its end.
+        count: number of sentences so far.
+        nbytes: number of bytes of these sentences.
+        word_hashes: hashes of the distinct strings between whitespace.
+        sample: first sentences, on which bytes per token is measured.
+        sample_nbytes: number of bytes of `sample`.
+        failure: error that ended the iteration. The library may hide it, and train on the sentences so far.
+        read_end: time at which the iteration ended, by `time.perf_counter`.
     """
 
     def __init__(self, sentences: Iterator[bytes], at_end: Callable[[], None]) -> None:
-        self.count = self.nbytes = self.measured_bytes = 0
+        self.count = self.nbytes = self.sample_nbytes = 0
         self.word_hashes: set[int] = set()
-        self.measured: list[bytes] = []
+        self.sample: list[bytes] = []
         self.failure: BaseException | None = None
-        self.read_at = 0.0
+        self.read_end = 0.0
         self._sentences = sentences
         self._at_end = at_end
 
@@ -223,7 +230,7 @@ class _SentenceStream:
             for sentence in self._sentences:
                 self._add_sentence(sentence)
                 yield sentence
-            self.read_at = time.perf_counter()
+            self.read_end = time.perf_counter()
             self._at_end()
         except BaseException as error:
             self.failure = error
@@ -233,13 +240,13 @@ class _SentenceStream:
         self.count += 1
         self.nbytes += len(sentence)
         self.word_hashes.update(map(hash, sentence.split()))
-        if self.measured_bytes < _MEASURED_BYTES:
-            self.measured.append(sentence)
-            self.measured_bytes += len(sentence)
+        if self.sample_nbytes < _SAMPLE_BYTES:
+            self.sample.append(sentence)
+            self.sample_nbytes += len(sentence)
 
 
 def _train_with_library(stream: _SentenceStream, options: dict[str, Any]) -> bytes:
-    """The model, serialized."""
+    """Trains with the library, and returns the serialized model."""
     from sentencepiece import SentencePieceTrainer  # noqa: PLC0415 (slow to import)
 
     model = io.BytesIO()
@@ -256,20 +263,20 @@ def _train_with_library(stream: _SentenceStream, options: dict[str, Any]) -> byt
 
 
 def _translate_error(error: Exception, stream: _SentenceStream, options: dict[str, Any]) -> Exception:
-    """What to raise for an error of the library."""
+    """Returns the error of tokjax to raise for an error of the library."""
     if not stream.count:
-        return TrainingError("the source has no text to train on: no line, or none that was not left out")
+        return TrainingError("the source has no text to train on: it has no lines, or all were left out")
     too_small = re.search(r"smaller than required_chars\. (\d+) vs (\d+)", str(error))
     if too_small:
         coverage = options["character_coverage"]
         return InvalidArgumentError(
-            f"vocab_size is {too_small[1]}; the special tokens and the characters that make up "
-            f"{coverage} of the text need {too_small[2]}: pass vocab_size={too_small[2]} or more, or a "
+            f"vocab_size is {too_small[1]}; the special tokens and the characters that cover {coverage} of "
+            f"the text need {too_small[2]}: pass vocab_size={too_small[2]} or more, or a "
             f"character_coverage below {coverage}"
         )
     if "(all_chars_count) > (0)" in str(error):
-        return TrainingError("the source has no text to train on: it has white space only")
-    message = _INTERNAL.sub("", str(error)).strip() or str(error)
+        return TrainingError("the source has no text to train on: it has only whitespace")
+    message = _INTERNAL_DETAILS.sub("", str(error)).strip() or str(error)
     return TrainingError(f"the sentencepiece library could not train: {message}")
 
 
@@ -281,19 +288,23 @@ def _build_stats(
     files: tuple[SourceFile, ...],
     *,
     vocab_size: int,
-    longest: int,
+    max_bytes: int,
 ) -> TrainingStats:
-    notes = [f"sentences trained on: {stream.count:,} ({stream.nbytes:,} bytes)", *tally.notes(longest)]
-    if stream.measured_bytes < stream.nbytes:
-        notes.append(f"bytes_per_token is of the first {stream.measured_bytes:,} bytes of them")
-    num_tokens = len(tokenizer.encode_segments(as_segments(stream.measured), sources=False).ids)
+    """Computes the statistics of training, with bytes per token on the sample of the stream."""
+    notes = [
+        f"sentences trained on: {stream.count:,} ({stream.nbytes:,} bytes)",
+        *tally.make_notes(max_bytes),
+    ]
+    if stream.sample_nbytes < stream.nbytes:
+        notes.append(f"bytes_per_token is measured on their first {stream.sample_nbytes:,} bytes")
+    num_tokens = len(tokenizer.encode_segments(as_segments(stream.sample), sources=False).ids)
     return TrainingStats(
         documents=tally.documents,
         bytes=tally.nbytes,
         unique_words=len(stream.word_hashes),
         seconds=seconds,
-        bytes_per_token=stream.measured_bytes / num_tokens if num_tokens else 0.0,
-        exhausted=is_exhausted(tokenizer.vocabulary, vocab_size, "more pieces"),
+        bytes_per_token=stream.sample_nbytes / num_tokens if num_tokens else 0.0,
+        exhausted=warn_if_exhausted(tokenizer.vocabulary, vocab_size, "more pieces"),
         files=files,
         notes=tuple(notes),
     )
@@ -302,36 +313,38 @@ def _build_stats(
 def _collect_named_pieces(
     roles: dict[str, str | None], special_tokens: tuple[str, ...], symbols: Sequence[str]
 ) -> list[str]:
-    """All pieces that are not learned, each once."""
+    """Checks the names of roles, special tokens and symbols, and returns them without duplicates."""
     if not roles["unk"]:
-        raise InvalidArgumentError(f"unk_token is {roles['unk']!r}; a model needs that piece, so give a name")
+        raise InvalidArgumentError(f"unk_token is {roles['unk']!r}; a model needs that piece: pass its name")
     if isinstance(symbols, (str, bytes)):
-        raise InvalidArgumentError(f"user_defined_symbols is a list of names, not {symbols!r}")
+        raise InvalidArgumentError(f"user_defined_symbols must be a list of names, not {symbols!r}")
     reserved = dict.fromkeys([*filter(None, roles.values()), *special_tokens])
     for name in reserved:
         if not is_encodable(name):
             raise InvalidArgumentError(f"special token {name!r} has a lone surrogate")
         if _BYTE_PIECE.fullmatch(name):
-            raise InvalidArgumentError(f"special token {name!r} looks like the piece of a byte")
+            raise InvalidArgumentError(f"special token {name!r} is the name of a byte piece")
     for role in ("bos", "eos", "pad"):
         if roles[role] == roles["unk"]:
             raise InvalidArgumentError(f"{role}_token and unk_token are both {roles[role]!r}")
     for i, symbol in enumerate(symbols):
         if not isinstance(symbol, str) or not symbol or not is_encodable(symbol):
-            raise InvalidArgumentError(f"user-defined symbol {i} must be a text, not {symbol!r}")
-        if symbol in reserved:
-            raise InvalidArgumentError(f"user-defined symbol {symbol!r} stands twice, or is a special token")
-        if _NOT_IN_SYMBOLS.search(symbol):
             raise InvalidArgumentError(
-                f"user-defined symbol {symbol!r} holds white space or U+0000, or looks like a byte, and "
-                "would never be found in a text; for a blank write U+2581"
+                f"user-defined symbol {i} must be a non-empty string without surrogates, not {symbol!r}"
+            )
+        if symbol in reserved:
+            raise InvalidArgumentError(f"user-defined symbol {symbol!r} is a duplicate, or a special token")
+        if _INVALID_IN_SYMBOL.search(symbol):
+            raise InvalidArgumentError(
+                f"user-defined symbol {symbol!r} contains whitespace, U+0000 or the name of a byte piece, "
+                "and would never match in a text; write U+2581 for a space"
             )
         reserved[symbol] = None
     return list(reserved)
 
 
 def _build_role_options(roles: dict[str, str | None]) -> dict[str, int | str]:
-    """The library's options for the pieces with a role; of two roles for one piece it knows the first."""
+    """Returns the options of the library for roles. A piece with two roles gets its id from the first."""
     options: dict[str, int | str] = {}
     pieces: list[str] = []
     for role, name in roles.items():
@@ -343,13 +356,14 @@ def _build_role_options(roles: dict[str, str | None]) -> dict[str, int | str]:
     return options
 
 
-def _check_choices(**chosen: str) -> None:
-    for (name, value), choices in zip(chosen.items(), (ModelType, Normalization, LongLines), strict=True):
+def _check_choices(**options: str) -> None:
+    for (name, value), choices in zip(options.items(), (ModelType, Normalization, LongLines), strict=True):
         if value not in get_args(choices):
             raise InvalidArgumentError(f"{name} must be one of {', '.join(get_args(choices))}, not {value!r}")
 
 
 def _check_vocab_size(vocab_size: int, num_named: int, byte_fallback: bool) -> None:
+    """Checks that the vocabulary has ids for all named pieces, all bytes and one more piece."""
     minimum = num_named + 256 * byte_fallback + 1
     if check_int("vocab_size", vocab_size) > MAX_ID + 1:
         raise InvalidArgumentError(f"vocab_size must be at most {MAX_ID + 1}, not {vocab_size}")

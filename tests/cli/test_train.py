@@ -1,0 +1,200 @@
+"""Tests of the command `tokjax train`."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import tokjax
+from tests.cli.test_commands import get_output, run, strip_frames
+from tests.cli.test_hints import run_rejected
+
+# Runs `train`, which waits during merging. SIGINT is ignored or not, whatever the parent process does.
+SCRIPT_THAT_WAITS_WHILE_MERGING = """
+import signal, sys
+ignored, *arguments = sys.argv[1:]
+signal.signal(signal.SIGINT, signal.SIG_IGN if ignored == "True" else signal.default_int_handler)
+from tokjax.cli import main
+from tokjax.trainer.bpe import batched_merging
+advance = batched_merging._Merger.advance
+def wait_and_advance(*args):
+    print("merging", flush=True)
+    sys.stdin.read()
+    return advance(*args)
+batched_merging._Merger.advance = wait_and_advance
+sys.argv[1:] = arguments
+main()
+"""
+
+
+def test_train_equals_train_bpe(workspace, corpus):
+    from tokjax.trainer import train_bpe
+
+    tokenizer = tokjax.load_tokenizer(workspace / "t.json")
+    expected = train_bpe(corpus * 3, vocab_size=400, special_tokens=["<|endoftext|>"], progress=False)
+    assert tokenizer == expected.tokenizer
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "kind"),
+    [
+        ("bpe", ["--tie-break", "huggingface", "--max-token-length", 5], "ByteLevelBPE"),
+        ("wordpiece", ["--cased", "--limit-alphabet", 200], "WordPieceTokenizer"),
+        ("word-level", ["--special-token", "[X]"], "WordLevelTokenizer"),
+        ("unigram", ["--byte-fallback", "--character-coverage", 1], "SentencePieceTokenizer"),
+        ("sentencepiece-bpe", ["--byte-fallback"], "SentencePieceTokenizer"),
+        ("char", [], "SentencePieceTokenizer"),
+        ("word", [], "SentencePieceTokenizer"),
+    ],
+)
+def test_every_model(workspace, tmp_path, model, options, kind):
+    out = tmp_path / "t.json"
+    output = get_output(
+        "train", workspace / "corpus.txt", "-m", model, "-o", out, "--vocab-size", 400, *options
+    )
+    assert "bytes per token" in output
+    tokenizer = tokjax.load_tokenizer(out)
+    assert type(tokenizer).__name__ == kind
+    assert tokjax.vocab_size(tokenizer) <= 400
+    assert len(tokjax.encode(tokenizer, "the inner meaning"))
+
+
+def test_counts_are_saved_and_reused(workspace, tmp_path):
+    counts = tmp_path / "counts.npz"
+    command = ["train", "-q", "--vocab-size", 300, "--pattern", "cl100k"]
+    get_output(*command, workspace / "corpus.txt", "--save-counts", counts, "-o", tmp_path / "a.json")
+    get_output("train", "-q", "--vocab-size", 300, counts, "-o", tmp_path / "b.json")
+    get_output(*command, workspace / "corpus.txt", "-o", tmp_path / "c.json")
+    first, *others = (tokjax.load_tokenizer(tmp_path / f"{name}.json") for name in "abc")
+    assert others == [first, first]
+
+
+def test_counts_of_several_files_are_added(workspace, tmp_path):
+    command = ["train", "--vocab-size", 300, "--quiet"]
+    for name in ("a.counts", "b.counts"):
+        save_options = ["--save-counts", tmp_path / name, "-o", tmp_path / f"{name}.json"]
+        get_output(*command, workspace / "corpus.txt", *save_options)
+    get_output(*command, tmp_path / "?.counts", "-o", tmp_path / "c.json")
+    get_output(*command, workspace / "corpus.txt", workspace / "corpus.txt", "-o", tmp_path / "d.json")
+    assert (tmp_path / "c.json").read_bytes() == (tmp_path / "d.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["corpus.txt"], "but .*corpus.txt does not; count it first"),
+        (["--max-bytes", 5], "pre-token counts, which can't be used with --max-bytes"),
+        (["--save-counts", "q.npz"], "can't be used with"),
+        (["--text-column", "x"], "can't be used with"),
+        (["--model", "unigram"], "or a SentencePiece model"),
+        (
+            ["--special-token", "the"],
+            r"special_tokens=\('<\|endoftext\|>',\), not \('the',\)",
+        ),
+    ],
+)
+def test_options_incompatible_with_counts_are_rejected(workspace, tmp_path, options, message):
+    counts = tmp_path / "counts"
+    save_options = ["--save-counts", counts, "-o", tmp_path / "x.json"]
+    get_output("train", "--vocab-size", 300, "--quiet", workspace / "corpus.txt", *save_options)
+    options = [workspace / option if option == "corpus.txt" else option for option in options]
+    done = run("train", counts, *options, "-o", tmp_path / "y.json")
+    assert done.returncode
+    assert re.search(message, strip_frames(done.stderr)), done.stderr
+    assert not (tmp_path / "y.json").exists()
+
+
+def test_bundle_is_not_overwritten_by_a_tokenizer(workspace, tmp_path):
+    command = ["train", workspace / "corpus.txt", "--vocab-size", 300, "--quiet", "-o", tmp_path / "b"]
+    get_output(*command, "--bundle")
+    done = run(*command)
+    assert done.returncode == 1
+    assert "is a training bundle; pass --bundle --overwrite" in strip_frames(done.stderr)
+    tokjax.trainer.load_training_bundle(tmp_path / "b")
+
+
+def test_sample_of_json_lines(corpus, tmp_path):
+    lines = [json.dumps({"body": text}) for text in corpus * 3]
+    (tmp_path / "corpus.jsonl").write_text("\n".join(lines))
+    options = ["--vocab-size", 300, "-o", tmp_path / "t.json"]
+    failed = run("train", tmp_path / "*.jsonl", *options)
+    assert failed.returncode == 1
+    assert b"has no field 'text', it has ['body']; pass --text-column NAME" in failed.stderr
+    output = get_output("train", tmp_path / "*.jsonl", "--text-column", "body", "--max-bytes", 100, *options)
+    assert "documents" in output
+
+
+def test_bundle(workspace, tmp_path):
+    from tokjax.trainer import load_training_bundle
+
+    options = ["--vocab-size", 300, "-o", tmp_path / "b", "--bundle", "--checkpoint", tmp_path / "c.npz"]
+    get_output("train", workspace / "corpus.txt", *options)
+    assert load_training_bundle(tmp_path / "b").trained.options["vocab_size"] == 300
+    again = run("train", workspace / "corpus.txt", *options)
+    assert again.returncode == 1
+    assert b"to replace it, pass --overwrite" in again.stderr
+    get_output("train", workspace / "corpus.txt", *options, "--overwrite", "-q")
+    assert tokjax.load_tokenizer(tmp_path / "b") == load_training_bundle(tmp_path / "b").trained.tokenizer
+
+
+def test_option_of_another_model_is_rejected(workspace, tmp_path):
+    rejected = run(
+        "train", workspace / "corpus.txt", "-o", tmp_path / "t", "-m", "unigram", "--pattern", "gpt2"
+    )
+    assert rejected.returncode == 2
+    assert b"--pattern can't be used with --model unigram" in rejected.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGINT")
+@pytest.mark.parametrize("ignored", [False, True])
+def test_sigint_interrupts_training(tmp_path, ignored):
+    (tmp_path / "corpus.txt").write_text("the cat sat on the mat")
+    arguments = ["train", tmp_path / "corpus.txt", "-o", tmp_path / "t.json", "--vocab-size", 260, "-q"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT_THAT_WAITS_WHILE_MERGING, *map(str, [ignored, *arguments])],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout.readline() == b"merging\n"
+    process.send_signal(signal.SIGINT)
+    if ignored:
+        _, output = process.communicate(b"continue")
+    else:  # standard input stays open, so only the signal can end the process
+        output = process.stderr.read()
+        process.communicate()
+    assert process.returncode == (0 if ignored else 130)
+    assert (b"interrupted" in output) is not ignored
+    assert (tmp_path / "t.json").exists() is ignored
+
+
+def test_output_directory_is_created(workspace):
+    get_output(
+        "train",
+        workspace / "corpus.txt",
+        "-o",
+        workspace / "new" / "dir" / "t.json",
+        "--vocab-size",
+        270,
+        "-q",
+    )
+    assert tokjax.vocab_size(tokjax.load_tokenizer(workspace / "new" / "dir" / "t.json")) == 270
+
+
+def test_existing_files_are_not_replaced_without_overwrite(records, tmp_path):
+    command = ["train", records, "--text-column", "body", "--vocab-size", 261, "-q"]
+    out = tmp_path / "t.json"
+    before = records.read_bytes(), out.read_bytes()
+    assert "t.json exists; to replace it, pass --overwrite" in run_rejected(*command, "-o", out)
+    remaining = ["-o", tmp_path / "new.json", "--save-counts", records]
+    assert "records.jsonl exists; to replace it" in run_rejected(*command, *remaining)
+    for options in (remaining, ["-o", records]):
+        stderr = run_rejected(*command, *options, "--overwrite")
+        assert "records.jsonl is one of the source files; pass another output file" in stderr
+    assert (records.read_bytes(), out.read_bytes()) == before
+    get_output(*command, "-o", out, "--overwrite")
+    assert tokjax.vocab_size(tokjax.load_tokenizer(out)) == 261
