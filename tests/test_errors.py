@@ -109,7 +109,7 @@ def test_training_bundle_is_not_a_dataset(tmp_path):
     trained = train_bpe(["a text"], vocab_size=258, progress=False)
     save_training_bundle(trained, tmp_path / "bundle")
     with pytest.raises(
-        tokjax.errors.DatasetMismatchError, match="is of the format '.*bundle', not 'tokjax-dataset'$"
+        tokjax.errors.DatasetMismatchError, match="has the format '.*bundle', not 'tokjax-dataset'$"
     ):
         tokjax.open_dataset(tmp_path / "bundle")
 
