@@ -107,7 +107,7 @@ class TestAlignmentOfWindows:
         assert labels.ids[labels.attention_mask == 1].tolist() == merged.values.tolist()
         assert labels.offsets[labels.attention_mask == 1].tolist() == merged.offsets.tolist()
         with pytest.raises(
-            tokjax.errors.InvalidArgumentError, match=r"merged windows have shape \(\d+, 2\); rows are"
+            tokjax.errors.InvalidArgumentError, match=r"merged windows have shape \(\d+, 2\); rows need"
         ):
             tokjax.collate_padded_batch(
                 merged._replace(values=np.stack([merged.values] * 2, axis=1)), pad_id=0
