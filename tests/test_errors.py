@@ -99,8 +99,8 @@ def test_invalid_arguments_are_rejected():
 def test_file_that_is_not_an_npz_archive(tmp_path):
     (tmp_path / "counts").write_text("junk")
     with pytest.raises(
-        tokjax.TokjaxError, match=r"does not contain pre-token counts: no \.npz file, or cut short"
-    ) as refused:
+        tokjax.TokjaxError, match=r"does not contain pre-token counts: not an \.npz file, or truncated"
+    ) as caught:
         load_pretoken_counts(tmp_path / "counts")
     assert "pickle" not in str(caught.value)
 
