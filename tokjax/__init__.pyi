@@ -112,7 +112,7 @@ from .encoding.bulk import (
     encode_files as encode_files,
     encode_to_array as encode_to_array,
 )
-from .encoding.chat.encode import (
+from .encoding.chat.encode_chat import (
     EncodedChat as EncodedChat,
     encode_chat as encode_chat,
 )

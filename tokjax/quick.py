@@ -18,9 +18,9 @@ from tokjax.formats.adapters import from_sentencepiece, from_tiktoken
 from tokjax.formats.huggingface.tokenizer_json import from_huggingface
 from tokjax.formats.loading import load_tokenizer
 from tokjax.formats.tokjax_json import TOKENIZER_FILE
-from tokjax.trainer.bpe.train import END_OF_TEXT, train_bpe
+from tokjax.trainer.bpe.train_bpe import END_OF_TEXT, train_bpe
 from tokjax.trainer.bundles import save_training_bundle
-from tokjax.trainer.sentencepiece.train import train_sentencepiece
+from tokjax.trainer.sentencepiece.train_sentencepiece import train_sentencepiece
 from tokjax.trainer.word_level import train_word_level
 from tokjax.trainer.wordpiece import train_wordpiece
 

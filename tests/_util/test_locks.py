@@ -84,10 +84,10 @@ for lock in list(tokjax._util.locks._locks):
     def test_dataset_works_in_child(self, tmp_path):
         tokjax.write_dataset(["aaaa", "bbbb"], FIELD, tmp_path / "data", shard_size=1)
         program = f"""
-import tokjax.datasets.open_shards
+import tokjax.datasets.caches
 dataset = tokjax.open_dataset({str(tmp_path / "data")!r}, cache_bytes=1000)
 loader = tokjax.PackedTokenLoader(dataset, batch_size=1)
-for lock in (dataset._lock, dataset._cache._lock, tokjax.datasets.open_shards._lock, loader._lock):
+for lock in (dataset._lock, dataset._cache._lock, tokjax.datasets.caches._lock, loader._lock):
     print(succeeds_while_held(lock.current, lambda: (dataset[1], next(iter(loader)))))
 """
         assert run_program(program) == ["True"] * 4

@@ -7,7 +7,7 @@ import pytest
 import tokjax
 from tests.conftest import CORPUS
 from tests.datasets.test_conversion import TOKENIZER
-from tokjax._util.files import compute_json_checksum
+from tokjax._util.atomic_files import compute_json_checksum
 
 FIELDS = {
     "raw": tokjax.RawTextField(),

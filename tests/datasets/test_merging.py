@@ -135,7 +135,7 @@ def test_merged_shards_are_copied_atomically(tmp_path, monkeypatch):
     tokjax.write_dataset(["a text"], tokjax.PackedTokenField(TOKENIZER), tmp_path / "data")
     tokenizer = tmp_path / "data" / "tokenizer.tokjax.json"
     shard = tmp_path / "data" / "shard-00000.tokens.npy"
-    synced, real = [], tokjax._util.files.os.fsync
+    synced, real = [], tokjax._util.atomic_files.os.fsync
     monkeypatch.setattr("os.fsync", lambda descriptor: synced.append(descriptor) or real(descriptor))
     tokjax.datasets.merge_datasets([tmp_path / "data"], tmp_path / "merged")
     assert len(synced) >= 4  # (at least one per file)

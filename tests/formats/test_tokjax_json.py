@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 import tokjax
-from tokjax._util.files import compute_json_checksum
+from tokjax._util.atomic_files import compute_json_checksum
 
 BYTES = {bytes([i]): i for i in range(256)}
 

@@ -12,7 +12,7 @@ import tokjax
 from tests.cli.test_commands import get_output
 from tests.conftest import CORPUS
 from tests.support.loader_cases import FIELDS, TEXTS, TOKENIZER
-from tokjax.cli.tables import make_stats_table
+from tokjax.cli.table_format import make_stats_table
 
 
 @pytest.fixture(scope="module")

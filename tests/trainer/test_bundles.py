@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tokjax
-from tokjax._util.files import compute_json_checksum
+from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.trainer import (
     count_pretokens,
     load_training_bundle,

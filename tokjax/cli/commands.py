@@ -30,9 +30,9 @@ from tokjax.cli.options import (
     unescape,
 )
 from tokjax.cli.report import report
-from tokjax.cli.tables import make_stats_table, make_token_table
+from tokjax.cli.table_format import make_stats_table, make_token_table
 from tokjax.cli.train import train
-from tokjax.corpus.opening import open_decompressed, report_damage
+from tokjax.corpus.decompression import open_decompressed, report_damage
 
 app = typer.Typer(
     help="Train tokenizers, encode text into packed token arrays, and inspect both.",

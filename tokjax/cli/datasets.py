@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax._util.files import write_atomically
+from tokjax._util.atomic_files import write_atomically
 from tokjax.cli.options import EosTokenOption, exit_if_interrupted, load_tokenizer_with_eos, show_error
-from tokjax.cli.tables import make_padding_table, make_stats_table
+from tokjax.cli.table_format import make_padding_table, make_stats_table
 
 DatasetArgument = Annotated[str, typer.Argument(help="Directory of the dataset.", show_default=False)]
 HtmlOption = Annotated[Path | None, typer.Option(help="Write an HTML page with plots to this file.")]

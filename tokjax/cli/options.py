@@ -19,7 +19,7 @@ from rich.markup import escape
 
 import tokjax
 from tokjax.corpus.files import text_files
-from tokjax.corpus.opening import STANDARD_INPUT
+from tokjax.corpus.decompression import STANDARD_INPUT
 from tokjax.corpus.readers import iter_stream_texts
 from tokjax.errors import TokjaxError
 from tokjax.formats.detection import detect_tokenizer_files

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 import tokjax
-from tokjax._util.files import write_atomically
+from tokjax._util.atomic_files import write_atomically
 from tokjax.cli.options import (
     FILES_HELP,
     SEPARATOR_HELP,

@@ -21,7 +21,7 @@ from tokjax.cli.options import (
     TextColumnOption,
     make_source_or_stdin,
 )
-from tokjax.cli.tables import make_training_table
+from tokjax.cli.table_format import make_training_table
 from tokjax.corpus.files import text_files
 from tokjax.trainer import (
     PretokenCounts,
@@ -35,7 +35,7 @@ from tokjax.trainer import (
     train_word_level,
     train_wordpiece,
 )
-from tokjax.trainer.bpe.train import END_OF_TEXT
+from tokjax.trainer.bpe.train_bpe import END_OF_TEXT
 from tokjax.trainer.bundles import is_bundle
 from tokjax.trainer.word_level import SPECIAL_TOKENS as WORD_LEVEL_TOKENS
 from tokjax.trainer.wordpiece import SPECIAL_TOKENS as WORDPIECE_TOKENS

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 import numpy as np
 
 from tokjax._util.arrays import as_integers
-from tokjax._util.files import compute_json_checksum
+from tokjax._util.atomic_files import compute_json_checksum
 from tokjax.core.ragged import Ragged, concatenate_ranges, ragged_from_rows
 from tokjax.core.template import template_to_json
 from tokjax.core.vocabulary import format_token

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field as dataclass_field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
-from tokjax._util.files import open_regular
+from tokjax._util.atomic_files import open_regular
 from tokjax._util.urls import fetch_files, is_url
 from tokjax.errors import Hint, InvalidArgumentError
 

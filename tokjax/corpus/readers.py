@@ -18,7 +18,7 @@ from tokjax._util.urls import get_path_or_url
 from tokjax.core.utf8 import Text, count_bytes
 from tokjax.corpus.chunk_boundaries import find_chunk_boundaries, refine_boundaries
 from tokjax.corpus.files import get_format, is_compressed
-from tokjax.corpus.opening import (
+from tokjax.corpus.decompression import (
     HEAD_BYTES,
     check_is_text,
     find_invalid_utf8,

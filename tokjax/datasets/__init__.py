@@ -23,8 +23,8 @@ from tokjax.datasets.loaders.packed import PackedTokenLoader, TokenChunks
 from tokjax.datasets.loaders.prefetch import Prefetched, prefetch_to_device
 from tokjax.datasets.loaders.sequences import SequenceLoader
 from tokjax.datasets.merging import merge_datasets, rebuild_dataset
+from tokjax.datasets.caches import CacheStats
 from tokjax.datasets.opening import open_dataset
-from tokjax.datasets.sequence_cache import CacheStats
 from tokjax.datasets.writer import WrittenDataset, write_dataset
 
 __all__ = [

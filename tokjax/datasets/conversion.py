@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 
 from tokjax._util.checks import check_int
-from tokjax._util.directories import clear_incomplete_directory, open_atomic_directory, resolve
-from tokjax._util.files import (
+from tokjax._util.atomic_files import (
     NotRegularFileError,
+    clear_incomplete_directory,
     convert_npy_errors,
+    open_atomic_directory,
     read_regular,
+    resolve,
     write_atomically,
     write_files_atomically,
 )

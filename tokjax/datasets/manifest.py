@@ -31,7 +31,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.files import compute_json_pieces_checksum, format_canonical_json, write_atomically
+from tokjax._util.atomic_files import compute_json_pieces_checksum, format_canonical_json, write_atomically
 from tokjax.errors import DatasetCorruptError, DatasetMismatchError, Hint
 
 if TYPE_CHECKING:

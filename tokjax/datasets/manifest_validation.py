@@ -15,7 +15,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
-from tokjax._util.files import NotRegularFileError, get_identity, open_regular
+from tokjax._util.atomic_files import NotRegularFileError, get_identity, open_regular
 from tokjax.corpus.files import FileFormat
 from tokjax.datasets.fields import FIELDS, FIRST_CUSTOM_TYPE_ID, BucketedTokenField, RawTextField
 from tokjax.datasets.manifest import (
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokjax._util.files import FileIdentity
+    from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.manifest import FileRecord
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tokjax._util.directories import (
+from tokjax._util.atomic_files import (
+    NotRegularFileError,
     clear_incomplete_directory,
     finish_replacement,
     open_atomic_directory,
+    open_regular,
     resolve,
+    write_atomically,
 )
-from tokjax._util.files import NotRegularFileError, open_regular, write_atomically
 from tokjax._util.urls import reject_urls
 from tokjax.corpus.files import text_files
 from tokjax.datasets.fields import get_unsigned_dtype, make_field

@@ -6,8 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.directories import get_incomplete_path, get_replaced_path, resolve
-from tokjax._util.files import get_identity
+from tokjax._util.atomic_files import get_identity, get_incomplete_path, get_replaced_path, resolve
 from tokjax._util.urls import is_url
 from tokjax.core import protocol
 from tokjax.datasets.dataset_types import BucketedDataset, PackedDataset, RawTextDataset, TokenDataset
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tokjax._util.files import FileIdentity
+    from tokjax._util.atomic_files import FileIdentity
     from tokjax.datasets.dataset import Dataset
     from tokjax.datasets.manifest import Manifest
 

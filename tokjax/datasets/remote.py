@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import compute_file_sha256, compute_sha256
+from tokjax._util.atomic_files import compute_file_sha256, compute_sha256
 from tokjax._util.locks import ThreadLock, lock_file
 from tokjax._util.urls import get_file_system, make_temporary_directory
 from tokjax.datasets.manifest import MANIFEST_FILE, RUN_AGAIN

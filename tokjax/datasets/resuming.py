@@ -36,7 +36,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import (
+from tokjax._util.atomic_files import (
     NotRegularFileError,
     add_path_to_errors,
     compute_file_sha256,
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tokjax.datasets.document_sources import Document
-    from tokjax.datasets.shard_writing import WriteJob
+    from tokjax.datasets.writer import WriteJob
 
 
 PROGRESS_FILE = "progress.jsonl"

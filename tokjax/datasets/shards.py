@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.files import write_atomically
+from tokjax._util.atomic_files import write_atomically
 from tokjax.core.ragged import concatenate_ranges, make_row_splits
 from tokjax.datasets.document_sources import SourceHash
 from tokjax.datasets.fields import BucketedTokenField, get_unsigned_dtype

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from tokjax._util.files import open_regular
+from tokjax._util.atomic_files import open_regular
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
 from tokjax.formats.clip_files import is_clip_header
 from tokjax.formats.tiktoken_files import describe_json_ranks, is_rank_file

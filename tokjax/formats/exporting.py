@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import write_atomically, write_files_atomically
+from tokjax._util.atomic_files import write_atomically, write_files_atomically
 from tokjax.bpe.merge_rules import make_rules_from_ranks
 from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
-from tokjax._util.files import get_identity, open_regular
+from tokjax._util.atomic_files import get_identity, open_regular
 from tokjax._util.limits import exceeds_limit
 from tokjax.core.vocabulary import make_vocabulary
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError

@@ -30,7 +30,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokjax._util.files import compute_json_checksum, write_atomically
+from tokjax._util.atomic_files import compute_json_checksum, write_atomically
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.huggingface import adapter
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer

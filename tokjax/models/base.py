@@ -16,11 +16,14 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
+from dataclasses import fields
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, Unpack
 
 import numpy as np
 
 from tokjax._util.checks import MANY_TEXTS_ADVICE, check_text, check_texts
+from tokjax._util.atomic_files import compute_json_checksum
 from tokjax._util.threads import resolve_num_threads
 from tokjax.bpe.chunks import as_segments
 from tokjax.core import protocol
@@ -35,7 +38,7 @@ from tokjax.models.assembly import (
     compute_concatenated_sources,
     compute_sources_from_spans,
 )
-from tokjax.models.tokenizer_record import TokenizerRecord
+from tokjax.models.method_hints import MethodHints
 from tokjax.pretokenize.special_tokens import (
     move_white_space,
     reject_special_in_texts,
@@ -56,6 +59,60 @@ if TYPE_CHECKING:
     from tokjax.core.utf8 import Text
     from tokjax.core.vocabulary import Vocabulary
     from tokjax.models.assembly import AssembledRows
+
+
+class TokenizerRecord(MethodHints):
+    """Base class of tokenizers that are frozen dataclasses with a vocabulary.
+
+    A subclass inherits pickling, `get_vocabulary` and `fingerprint`. A subclass declared with
+    `@dataclass(frozen=True, repr=False)` also inherits a `repr` with the vocabulary size and the special
+    tokens.
+
+    Attributes:
+        vocabulary: token ids and token bytes.
+    """
+
+    vocabulary: Vocabulary
+
+    def _to_fingerprint_json(self) -> Any:
+        """Returns JSON values that define the tokenizer; the fingerprint is their checksum.
+
+        By default `None`: the fingerprint then covers the type and the vocabulary. A subclass with other
+        options must override it, or tokenizers that differ only in these options get the same fingerprint.
+        """
+
+    def _get_repr_options(self) -> Mapping[str, Any]:
+        """Returns the options that `repr` shows between the vocabulary size and the special tokens."""
+        return {}
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        definition = self._to_fingerprint_json()
+        if definition is None:
+            return protocol.fingerprint.dispatch(object)(self)
+        return compute_json_checksum(definition)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the dataclass fields and leaves out cached properties."""
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        """Returns the vocabulary size, the options and the special tokens."""
+        options = "".join(f"{name}={value!r}, " for name, value in self._get_repr_options().items())
+        return (
+            f"{type(self).__name__}(vocab_size={self.vocabulary.size}, {options}"
+            f"special_tokens={self.vocabulary.special_repr})"
+        )
+
+
+@protocol.get_vocabulary.register(TokenizerRecord)
+def _vocabulary(tokenizer: TokenizerRecord) -> Vocabulary:
+    return tokenizer.vocabulary
+
+
+@protocol.fingerprint.register(TokenizerRecord)
+def _fingerprint(tokenizer: TokenizerRecord) -> str:
+    return tokenizer._fingerprint
 
 
 class SegmentModel(TokenizerRecord, ABC):

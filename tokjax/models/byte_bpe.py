@@ -28,7 +28,9 @@ from tokjax.core.vocabulary import (
     vocabulary_to_json,
 )
 from tokjax.errors import InvalidArgumentError, TokenizerFormatError
-from tokjax.models.added_spaces import (
+from tokjax.models.base import SegmentModel, encode_ids
+from tokjax.models.format_errors import as_format_errors
+from tokjax.models.metaspace import (
     TRIM_OFFSETS_VALUES,
     TokenSpaces,
     TrimOffsets,
@@ -36,8 +38,6 @@ from tokjax.models.added_spaces import (
     count_token_spaces,
     prepend_spaces,
 )
-from tokjax.models.base import SegmentModel, encode_ids
-from tokjax.models.format_errors import as_format_errors
 from tokjax.pretokenize.patterns import make_pattern_splitter
 from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 from tokjax.pretokenize.unicode_normalization import align_nfc, map_spans_back, to_nfc

@@ -16,10 +16,14 @@ from tokjax.core import protocol
 from tokjax.core.utf8 import from_characters, is_encodable, to_utf8
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import InvalidArgumentError
-from tokjax.models.added_spaces import compute_prefix_corrections
 from tokjax.models.base import SegmentModel, encode_ids
 from tokjax.models.format_errors import as_format_errors
-from tokjax.models.metaspace_pieces import METASPACE, build_piece_bytes, make_rules_from_pieces
+from tokjax.models.metaspace import (
+    METASPACE,
+    build_piece_bytes,
+    compute_prefix_corrections,
+    make_rules_from_pieces,
+)
 from tokjax.models.word_base import parse_token_mapping, word_vocabulary_from_json, word_vocabulary_to_json
 from tokjax.pretokenize.special_tokens import check_special_names, find_shared_prefixes
 

@@ -6,16 +6,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tokjax._util.arrays import Array, as_int32, gather, get_namespace, make_positions
+from tokjax._util.arrays import Array, as_int32, gather, get_namespace, make_positions, scatter_rows
 from tokjax._util.checks import check_id, check_int
 from tokjax._util.display import describe_batch
 from tokjax.core.array_inputs import as_aligned_mask, as_tokens
 from tokjax.errors import InvalidArgumentError
 from tokjax.objectives.noise_spans import NoiseCounts, sample_noise
-from tokjax.objectives.row_compaction import compact_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+def compact_rows(values: Any, keep: Any, width: int, fill: Any) -> Any:
+    """Moves the selected values of each row to its front, in order, and fills the rest.
+
+    Args:
+        values: values, `int32`, shape `(..., n)`.
+        keep: mask of the values to select, booleans, shape `(..., n)`; at most `width` of each row.
+        width: length of the resulting rows.
+        fill: value after the selected ones.
+
+    Returns:
+        Compacted rows, `int32`, shape `(..., width)`.
+    """
+    slots = get_namespace(values, keep).cumsum(keep, axis=-1, dtype=np.int32) - np.int32(1)
+    return scatter_rows(width, fill, slots, values, keep)
 
 
 class DenoisingBatch(NamedTuple):

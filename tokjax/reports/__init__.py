@@ -8,7 +8,7 @@ from tokjax.reports.dataset_report import (
     save_dataset_report_html,
 )
 from tokjax.reports.html_report import report_to_json, save_report_html
-from tokjax.reports.records import TextSize, TokenUse, VocabularyReport
+from tokjax.reports.metrics import TextSize, TokenUse, VocabularyReport
 from tokjax.reports.show_batch.show import show_batch
 from tokjax.reports.tables import report_tables
 from tokjax.reports.vocabulary_report import vocabulary_report

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokjax._util.display import make_visible
-from tokjax._util.files import write_atomically
+from tokjax._util.atomic_files import write_atomically
 from tokjax._util.imports import import_optional
 from tokjax.errors import InvalidArgumentError
 from tokjax.reports.metrics import (
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tokjax.reports.curves import SizeCurve
-    from tokjax.reports.metrics import Metric
-    from tokjax.reports.records import TextSize, TokenUse, VocabularyReport
+    from tokjax.reports.metrics import Metric, TextSize, TokenUse, VocabularyReport
 
 
 def check_report_libraries() -> None:

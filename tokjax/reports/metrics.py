@@ -1,15 +1,313 @@
-"""Metrics of a vocabulary report, with the labels and number formats that tables and HTML pages use."""
+"""Records and metrics of a vocabulary report, with the labels and number formats of tables and pages."""
 
 from __future__ import annotations
 
 import math
-from functools import partial
+import re
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
+from tokjax._util.checks import check_int
 from tokjax._util.display import make_visible
+from tokjax.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from tokjax.reports.records import TextSize, TokenUse, VocabularyReport
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from tokjax.core.vocabulary import Vocabulary
+
+
+_BYTE_FALLBACK_PATTERN = re.compile(rb"<0x[0-9A-F]{2}>")
+_NUM_BYTES = 256
+
+
+@dataclass(frozen=True)
+class TextSize:
+    """Size of a collection of texts. `a + b` is the size of both together.
+
+    Attributes:
+        documents: number of non-empty texts.
+        nbytes: number of UTF-8 bytes, before any normalization.
+        characters: number of code points; an invalid UTF-8 byte counts as one.
+        words: number of words separated by whitespace, as in `str.split`.
+    """
+
+    documents: int = 0
+    nbytes: int = 0
+    characters: int = 0
+    words: int = 0
+
+    def __add__(self, other: TextSize) -> TextSize:
+        """Returns the size of both collections together."""
+        if not isinstance(other, TextSize):
+            return NotImplemented
+        return TextSize(
+            self.documents + other.documents,
+            self.nbytes + other.nbytes,
+            self.characters + other.characters,
+            self.words + other.words,
+        )
+
+
+class CountedToken(NamedTuple):
+    """Token of a vocabulary with its number of occurrences in texts.
+
+    Attributes:
+        id: token id.
+        token: readable form of the token.
+        nbytes: number of bytes of the token.
+        times: number of occurrences in the texts.
+    """
+
+    id: int
+    token: str
+    nbytes: int
+    times: int
+
+
+@dataclass(frozen=True, eq=False)
+class TokenUse:
+    """Token counts of one tokenizer on a collection of texts, and metrics derived from them.
+
+    The length of a token is that of its form in the vocabulary: a piece `##ing` has five bytes. A ratio is
+    `nan` if its divisor is zero, that is, without text or without tokens.
+
+    Attributes:
+        vocabulary: vocabulary of the tokenizer.
+        text: size of the texts.
+        counts: number of occurrences of each id, `int64`, shape `(vocabulary.size,)`.
+    """
+
+    vocabulary: Vocabulary = field(repr=False)
+    text: TextSize
+    counts: NDArray[np.int64] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Makes the counts read-only."""
+        self.counts.setflags(write=False)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickles the fields without the cached metrics."""
+        return TokenUse, (self.vocabulary, self.text, self.counts)
+
+    def __eq__(self, other: object) -> bool:
+        """Returns whether vocabularies, text sizes and counts are equal."""
+        if not isinstance(other, TokenUse):
+            return NotImplemented
+        return (self.vocabulary, self.text) == (other.vocabulary, other.text) and np.array_equal(
+            self.counts, other.counts
+        )
+
+    def __hash__(self) -> int:
+        """Returns a hash of the text size and the number of tokens."""
+        return hash((self.text, self.tokens))
+
+    def __add__(self, other: TokenUse) -> TokenUse:
+        """Returns the token counts of both collections of texts together.
+
+        Raises:
+            InvalidArgumentError: the vocabularies differ.
+        """
+        if not isinstance(other, TokenUse):
+            return NotImplemented
+        if self.vocabulary != other.vocabulary:
+            raise InvalidArgumentError(
+                f"can't add token counts of different vocabularies, of {self.vocabulary.size} and "
+                f"{other.vocabulary.size} ids; add TokenUse records of one tokenizer"
+            )
+        return TokenUse(self.vocabulary, self.text + other.text, self.counts + other.counts)
+
+    @cached_property
+    def tokens(self) -> int:
+        """Number of tokens of the texts. BOS and EOS are not inserted, so they are not counted."""
+        return int(self.counts.sum())
+
+    @property
+    def vocab_size(self) -> int:
+        """The largest id plus one."""
+        return self.vocabulary.size
+
+    @property
+    def num_ordinary(self) -> int:
+        """Number of tokens in the vocabulary that are not special."""
+        return len(self.vocabulary.ordinary)
+
+    @property
+    def num_special(self) -> int:
+        """Number of special tokens in the vocabulary."""
+        return len(self.vocabulary.special)
+
+    @property
+    def bytes_per_token(self) -> float:
+        """Bytes of text per token. A higher value means shorter sequences."""
+        return _divide(self.text.nbytes, self.tokens)
+
+    @property
+    def characters_per_token(self) -> float:
+        """Characters of text per token."""
+        return _divide(self.text.characters, self.tokens)
+
+    @property
+    def tokens_per_word(self) -> float:
+        """Tokens per word of text (also called fertility)."""
+        return _divide(self.tokens, self.text.words)
+
+    @cached_property
+    def bits_per_token(self) -> float:
+        """Entropy of the distribution of single tokens, in bits per token.
+
+        It is the sum of `-p * log2(p)` over all ids that occur, where `p` is the share of the id among all
+        tokens.
+        """
+        if not self.tokens:
+            return float("nan")
+        shares = self.frequencies / self.tokens
+        parts = (shares * np.log2(shares)).tolist()
+        # Adding 0.0 turns -0.0 into 0.0. `fsum` is exact, while the result of a dot product may depend on
+        # the memory alignment of its arrays.
+        return -math.fsum(parts) + 0.0
+
+    @property
+    def bits_per_byte(self) -> float:
+        """Entropy in bits per byte of text: `bits_per_token / bytes_per_token`."""
+        return _divide(self.bits_per_token * self.tokens, self.text.nbytes)
+
+    @property
+    def unused_share(self) -> float:
+        """Share of the ordinary tokens of the vocabulary that never occur, 0 to 1."""
+        return self._compute_share_with_count(0)
+
+    @property
+    def single_use_share(self) -> float:
+        """Share of the ordinary tokens of the vocabulary that occur once, 0 to 1."""
+        return self._compute_share_with_count(1)
+
+    @property
+    def unknown_share(self) -> float:
+        """Share of the unknown token among the tokens of the texts, 0 to 1.
+
+        It is 0 for a vocabulary that declares no unknown token.
+        """
+        unknown = self.vocabulary.get_role_id("unk")
+        return _divide(0 if unknown is None else int(self.counts[unknown]), self.tokens)
+
+    @property
+    def single_byte_share(self) -> float:
+        """Share of single-byte tokens among the tokens of the texts, 0 to 1.
+
+        These are the ordinary tokens of one byte, and `<0x00>` to `<0xFF>` in a vocabulary that has all 256
+        of them (byte fallback).
+        """
+        return _divide(int(self.counts[self._single_bytes].sum()), self.tokens)
+
+    @cached_property
+    def frequencies(self) -> NDArray[np.int64]:
+        """Numbers of occurrences of all ids that occur, `int64`, descending, shape `(num_used_ids,)`."""
+        return -np.sort(-self.counts[self.counts > 0])
+
+    @property
+    def vocabulary_lengths(self) -> NDArray[np.int64]:
+        """Number of ordinary tokens of the vocabulary by length in bytes, `int64`, shape `(longest + 1,)`."""
+        return np.bincount(self._lengths)
+
+    @property
+    def used_lengths(self) -> NDArray[np.int64]:
+        """Number of ordinary tokens of the texts by length in bytes, `int64`, shape `(longest + 1,)`."""
+        used = np.zeros(len(self.vocabulary_lengths), np.int64)
+        np.add.at(used, self._lengths, self.counts[self._ordinary])
+        return used
+
+    def most_frequent(self, count: int = 20) -> tuple[CountedToken, ...]:
+        """Returns the `count` most frequent tokens, special tokens included; ties are sorted by id."""
+        order = np.argsort(-self.counts, kind="stable")[: check_int("count", count, minimum=0)]
+        return self._select_tokens(order[self.counts[order] > 0])
+
+    def longest(self, count: int = 20) -> tuple[CountedToken, ...]:
+        """Returns the `count` longest ordinary tokens, used or not; ties are sorted by id."""
+        order = np.argsort(-self._lengths, kind="stable")[: check_int("count", count, minimum=0)]
+        return self._select_tokens(self._ordinary[order])
+
+    @cached_property
+    def _ordinary(self) -> NDArray[np.int64]:
+        """Ids of the ordinary tokens, ascending."""
+        return np.flatnonzero((self.vocabulary.byte_lengths >= 0) & ~self.vocabulary.is_special)
+
+    @cached_property
+    def _lengths(self) -> NDArray[np.int64]:
+        """Lengths of the ordinary tokens, in bytes."""
+        return self.vocabulary.byte_lengths.take(self._ordinary)
+
+    @property
+    def _single_bytes(self) -> NDArray[np.int64]:
+        """Ids of the tokens that represent one byte."""
+        ordinary = self.vocabulary.ordinary
+        fallback = [id_ for token, id_ in ordinary.items() if _BYTE_FALLBACK_PATTERN.fullmatch(token)]
+        single = [id_ for token, id_ in ordinary.items() if len(token) == 1]
+        return np.array(single + (fallback if len(fallback) == _NUM_BYTES else []), np.int64)
+
+    def _compute_share_with_count(self, times: int) -> float:
+        matching = np.count_nonzero(self.counts.take(self._ordinary) == times)
+        return _divide(int(matching), self.num_ordinary)
+
+    def _select_tokens(self, ids: NDArray[np.int64]) -> tuple[CountedToken, ...]:
+        table = self.vocabulary
+        columns = (ids, table.strings[ids], table.byte_lengths[ids], self.counts[ids])
+        return tuple(map(CountedToken, *(column.tolist() for column in columns)))
+
+
+@dataclass(frozen=True)
+class VocabularyReport:
+    """Comparison of tokenizers on the same texts, made by `vocabulary_report`.
+
+    Attributes:
+        tokenizers: names of the tokenizers; the first one is the subject of the report.
+        kinds: names of the kinds of text.
+        uses: token counts by kind of text and tokenizer, in the order of `kinds` and `tokenizers`.
+    """
+
+    tokenizers: tuple[str, ...]
+    kinds: tuple[str, ...]
+    uses: tuple[tuple[TokenUse, ...], ...] = field(repr=False)
+
+    def use(self, tokenizer: str | None = None, kind: str | None = None) -> TokenUse:
+        """Returns the token counts and metrics of a tokenizer.
+
+        Args:
+            tokenizer: name of the tokenizer; `None` for the first one.
+            kind: name of the kind of text; `None` for all kinds together.
+
+        Raises:
+            InvalidArgumentError: the report has no such tokenizer or kind of text.
+        """
+        column = 0 if tokenizer is None else _get_name_index("tokenizer", tokenizer, self.tokenizers)
+        if kind is None:
+            return self._overall[column]
+        return self.uses[_get_name_index("kind of text", kind, self.kinds)][column]
+
+    @cached_property
+    def _overall(self) -> tuple[TokenUse, ...]:
+        """Token counts of each tokenizer over all kinds of text."""
+        first, *others = self.uses
+        totals = list(first)
+        for uses in others:
+            totals = [total + use for total, use in zip(totals, uses, strict=True)]
+        return tuple(totals)
+
+
+def _divide(dividend: float, divisor: int) -> float:
+    return dividend / divisor if divisor else float("nan")
+
+
+def _get_name_index(noun: str, name: str, names: Sequence[str]) -> int:
+    if name not in names:
+        raise InvalidArgumentError(f"the report has no {noun} {name!r}; it has {list(names)}")
+    return names.index(name)
+
 
 COUNT, RATIO, SHARE = ",", ".3f", ".2%"
 NAN_TEXT = "–"

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tokjax.reports.curves import SizeCurve
-    from tokjax.reports.records import VocabularyReport
+    from tokjax.reports.metrics import VocabularyReport
 
 COLOURS = ("#3d85c6", "#e0862a", "#3a9e6f", "#c9557f", "#8b70d0", "#9a8f3a", "#2f9fae", "#8a8f98")
 """Colours of the tokenizers, in order: they can be distinguished on a light and on a dark background."""

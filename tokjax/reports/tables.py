@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
     from tokjax.reports.curves import SizeCurve
-    from tokjax.reports.metrics import Metric
-    from tokjax.reports.records import TokenUse, VocabularyReport
+    from tokjax.reports.metrics import Metric, TokenUse, VocabularyReport
 
 _COLUMNS_PER_TABLE = 4
 """Maximum number of numeric columns that fit in 80 characters."""

@@ -16,7 +16,7 @@ from tokjax.corpus.files import get_source_files
 from tokjax.corpus.sources import Source, find_source_files, read_documents
 from tokjax.encoding.bulk import check_separator, encode_to_array, iter_text_groups
 from tokjax.errors import InvalidArgumentError
-from tokjax.reports.records import TextSize, TokenUse, VocabularyReport
+from tokjax.reports.metrics import TextSize, TokenUse, VocabularyReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

@@ -31,21 +31,24 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tokjax._util.directories import DirectoryKind, get_replaced_path, open_atomic_directory, resolve
-from tokjax._util.files import (
+from tokjax._util.atomic_files import (
+    DirectoryKind,
     NotRegularFileError,
     compute_file_sha256,
     compute_json_checksum,
+    get_replaced_path,
+    open_atomic_directory,
     read_regular,
+    resolve,
     write_atomically,
 )
 from tokjax.core import protocol
 from tokjax.corpus.files import SourceFile
 from tokjax.errors import BundleError, BundleExistsError, TokenizerFormatError
 from tokjax.formats.tokjax_json import TOKENIZER_FILE, parse_tokjax, save_tokenizer
-from tokjax.trainer.bpe.train import TrainedBPE
-from tokjax.trainer.records import Trained, TrainingStats
-from tokjax.trainer.sentencepiece.train import TrainedSentencePiece
+from tokjax.trainer.bpe.train_bpe import TrainedBPE
+from tokjax.trainer.results import Trained, TrainingStats
+from tokjax.trainer.sentencepiece.train_sentencepiece import TrainedSentencePiece
 from tokjax.trainer.word_level import TrainedWordLevel
 from tokjax.trainer.wordpiece import TrainedWordPiece
 

@@ -21,7 +21,7 @@ from tokjax._util.progress import show_progress_bar
 from tokjax._util.threads import check_executor, map_in_threads, resolve_num_threads
 from tokjax.bpe.chunks import as_segments, group_segments, split_pieces
 from tokjax.bpe.pre_tokenizers import PatternPreTokenizer
-from tokjax.corpus.opening import find_invalid_utf8
+from tokjax.corpus.decompression import find_invalid_utf8
 from tokjax.corpus.sources import Corpus, Source, open_corpus
 from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.pretokenize.patterns import make_pattern_splitter

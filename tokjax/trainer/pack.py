@@ -11,7 +11,7 @@ from tokjax.datasets.fields import PackedTokenField
 from tokjax.datasets.writer import DEFAULT_SHARD_SIZE, WrittenDataset, write_dataset
 from tokjax.errors import DatasetExistsError
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.trainer.bpe.train import END_OF_TEXT, TrainedBPE, train_bpe
+from tokjax.trainer.bpe.train_bpe import END_OF_TEXT, TrainedBPE, train_bpe
 
 if TYPE_CHECKING:
     import os

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokjax._util.files import compute_json_checksum, read_arrays, write_atomically
+from tokjax._util.atomic_files import compute_json_checksum, read_arrays, write_atomically
 from tokjax._util.locks import ThreadLock
 from tokjax.bpe.hash_tables import (
     ABSENT,

@@ -19,7 +19,7 @@ from tokjax.pretokenize.special_tokens import check_special_names
 from tokjax.pretokenize.word_boundaries import compile_word_expression
 from tokjax.trainer.counting import resolve_counts
 from tokjax.trainer.pretoken_counts import PretokenCounts
-from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
+from tokjax.trainer.results import Trained, TrainingStats, warn_if_exhausted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

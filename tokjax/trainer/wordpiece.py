@@ -30,7 +30,7 @@ from tokjax.models.wordpiece import WordPieceTokenizer, make_wordpiece
 from tokjax.pretokenize.bert_normalizer import bert_normalizer
 from tokjax.trainer.bpe.batched_merging import Alphabet, TrainingRules, train_merges
 from tokjax.trainer.bpe.linked_symbols import Symbols
-from tokjax.trainer.records import Trained, warn_if_exhausted
+from tokjax.trainer.results import Trained, warn_if_exhausted
 from tokjax.trainer.word_level import (
     check_roles,
     compute_stats,

@@ -19,7 +19,7 @@ from tests.support.loader_cases import (
     read_document_numbers,
     write_datasets,
 )
-from tokjax.datasets.sequence_cache import TokenCache
+from tokjax.datasets.caches import TokenCache
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer
 
 import tokjax
 from tests.conftest import CORPUS
-from tests.encoding.chat.test_encode import CHATML, SPECIAL, encode_answers
+from tests.encoding.chat.test_encode_chat import CHATML, SPECIAL, encode_answers
 from tests.support.huggingface_tokenizers import make_pair
 from tokjax.trainer import train_bpe, train_wordpiece
 

@@ -34,6 +34,7 @@ from tokjax.formats.huggingface.definition import (
     merge_added_tokens,
     parse_template,
 )
+from tokjax.models.base import TokenizerRecord
 from tokjax.models.byte_spans import separate_spans
 from tokjax.models.format_errors import (
     as_format_errors,
@@ -41,7 +42,6 @@ from tokjax.models.format_errors import (
     check_vocab_size,
     check_work_per_position,
 )
-from tokjax.models.tokenizer_record import TokenizerRecord
 from tokjax.pretokenize.bytes_to_unicode import map_bytes_to_unicode, map_unicode_to_bytes
 from tokjax.pretokenize.special_tokens import (
     check_comparisons,

@@ -11,14 +11,14 @@ from tokjax.core.template import EMPTY_TEMPLATE, Template, TemplatePiece, list_t
 from tokjax.core.vocabulary import AddedToken, make_vocabulary
 from tokjax.errors import TokenizerFormatError, UnsupportedTokenizerError
 from tokjax.formats.tokenizer_files import resolve_roles
-from tokjax.models.text_growth import check_text_growth, compute_longest_replacement
+from tokjax.models.sentencepiece_files import check_text_growth, compute_longest_replacement
 from tokjax.pretokenize.bytes_to_unicode import map_all_unicode_to_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from tokjax.core.vocabulary import Role, Vocabulary
-    from tokjax.models.added_spaces import TrimOffsets
+    from tokjax.models.metaspace import TrimOffsets
 
 
 _MAX_COMPARED = 1 << 20

@@ -21,14 +21,14 @@ from tokjax._util.checks import check_int
 from tokjax.align.tagset import check_is_tagset
 from tokjax.core import protocol
 from tokjax.errors import InvalidArgumentError
-from tokjax.reports.show_batch.positions import read_positions
-from tokjax.reports.show_batch.rendering import RenderedBatch
-from tokjax.reports.show_batch.row_renderer import (
+from tokjax.reports.show_batch.columns import read_positions
+from tokjax.reports.show_batch.rendering import (
     IGNORED,
     NOT_IN_LOSS,
     PADDING,
     SEGMENT,
     TAGGED,
+    RenderedBatch,
     RowRenderer,
     format_count,
 )
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from tokjax._util.arrays import Array
     from tokjax.align.tagset import TagSet
-    from tokjax.reports.show_batch.positions import BatchPositions
+    from tokjax.reports.show_batch.columns import BatchPositions
 
 _MAX_POSITIONS_PER_ROW = 512
 """Maximum number of positions that are shown per row."""

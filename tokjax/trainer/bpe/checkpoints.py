@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from tokjax._util.files import NotRegularFileError, read_arrays, write_atomically
+from tokjax._util.atomic_files import NotRegularFileError, read_arrays, write_atomically
 from tokjax.errors import InvalidArgumentError
 from tokjax.trainer.bpe.linked_symbols import Symbols
 

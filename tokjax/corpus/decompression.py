@@ -1,4 +1,4 @@
-"""Opening the files of a corpus: regular files alone, decompressed, and checked to be text in UTF-8."""
+"""Opening of corpus files: rejects irregular files, decompresses, and checks that text is UTF-8."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import zlib
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
-from tokjax._util.files import NotRegularFileError, open_regular
+from tokjax._util.atomic_files import NotRegularFileError, open_regular
 from tokjax._util.urls import get_path_or_url
 from tokjax.corpus.files import COMPRESSED, SAVE_TEXTS, describe_irregular_path, get_format, is_compressed
 from tokjax.errors import Hint, InvalidArgumentError, SourceError

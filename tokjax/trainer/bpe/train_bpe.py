@@ -17,7 +17,7 @@ from tokjax.trainer.bpe.batched_merging import MergeResult, TieBreak, TrainingRu
 from tokjax.trainer.bpe.checkpoints import CheckpointFile
 from tokjax.trainer.bpe.linked_symbols import make_symbols
 from tokjax.trainer.counting import resolve_counts, resolve_special_tokens
-from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
+from tokjax.trainer.results import Trained, TrainingStats, warn_if_exhausted
 
 if TYPE_CHECKING:
     import os

@@ -131,7 +131,7 @@ def test_bytes_per_token_is_measured(monkeypatch):
     trained = train(model_type="bpe")
     num_tokens = sum(len(tokjax.encode(trained.tokenizer, line, add_special_tokens=False)) for line in LINES)
     assert trained.stats.bytes_per_token == sum(len(line.encode()) for line in LINES) / num_tokens
-    monkeypatch.setattr("tokjax.trainer.sentencepiece.train._SAMPLE_BYTES", 100)
+    monkeypatch.setattr("tokjax.trainer.sentencepiece.train_sentencepiece._SAMPLE_BYTES", 100)
     sample = LINES[:2]
     note = f"bytes_per_token is measured on their first {sum(map(len, sample))} bytes"
     stats = train(model_type="bpe").stats

@@ -6,7 +6,7 @@ import threading
 import pytest
 from hypothesis import given, strategies as st
 
-from tokjax.datasets.sequence_cache import ENTRY_BYTES, TokenCache
+from tokjax.datasets.caches import ENTRY_BYTES, TokenCache
 
 
 def get_size(sequence):

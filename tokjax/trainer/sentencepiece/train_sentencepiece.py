@@ -22,7 +22,7 @@ from tokjax.errors import InvalidArgumentError, TrainingError
 from tokjax.models.sentencepiece import SentencePieceTokenizer, sentencepiece
 from tokjax.models.sentencepiece_files import ModelType
 from tokjax.pretokenize.special_tokens import check_special_names
-from tokjax.trainer.records import Trained, TrainingStats, warn_if_exhausted
+from tokjax.trainer.results import Trained, TrainingStats, warn_if_exhausted
 from tokjax.trainer.sentencepiece.sentences import (
     LongLines,
     Tally,
