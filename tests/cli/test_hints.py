@@ -92,7 +92,7 @@ def test_each_dataset_is_verified(records, tmp_path):
             "unpack it with zstd -d, or compress it with gzip, bzip2 or xz\n",
         ),
         ("pack %/bad.jsonl -t %/t.json -o %/data", "to read the file as plain text pass --format text\n"),
-        ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case beside it\n"),
+        ("inspect a -t %/vocab.txt", "put a tokenizer_config.json with do_lower_case into its directory\n"),
     ],
 )
 def test_advice_names_shell_commands(records, tmp_path, command, said):

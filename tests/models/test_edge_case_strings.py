@@ -131,7 +131,7 @@ def test_an_empty_span_takes_no_text_from_the_next():
     assert separate.tolist() == [[1, 1], [1, 3], [3, 3], [3, 4]]
 
 
-@pytest.mark.parametrize("name", ["tokenizer.json, with a blank", "tokenizer.json, Llama 2"])
+@pytest.mark.parametrize("name", ["tokenizer.json, with a space", "tokenizer.json, Llama 2"])
 def test_a_prefix_that_is_a_token_is_empty(name):
     tokenizer = TOKENIZERS[name]()
     result = tokjax.encode_result(tokenizer, "Zq", add_special_tokens=False)

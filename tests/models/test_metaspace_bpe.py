@@ -217,6 +217,6 @@ def test_invalid_arguments_are_rejected(tokens, merges, options, message):
 def test_a_special_token_that_looks_like_another(tmp_path):
     ours = tokjax.metaspace_bpe(TOKENS, [("a", "b")], special_tokens={"ab": 300})
     with pytest.raises(
-        tokjax.errors.UnsupportedTokenizerError, match="can't hold 'ab': the token with id 259"
+        tokjax.errors.UnsupportedTokenizerError, match="can't represent 'ab': .* the token with id 259"
     ):
         tokjax.formats.export_tokenizer(ours, tmp_path, "huggingface")
