@@ -64,7 +64,7 @@ texts = st.lists(
 
 @given(ours=draw_tokenizers(), given_texts=st.lists(texts | hard_texts, min_size=1, max_size=6))
 def test_ids_offsets_and_texts_are_the_library_s(ours, given_texts):
-    theirs = Tokenizer.from_str(json.dumps(export.as_huggingface(ours)))
+    theirs = Tokenizer.from_str(json.dumps(export.build_tokenizer_json(ours)))
     given_texts = [text for text in given_texts if is_encodable(text)]
     copies = 1 + array_engine.FEW_CHARACTERS // (1 + sum(map(len, given_texts)))  # (so that there are arrays)
     batch = tokjax.encode_batch_result(ours, given_texts * copies, allowed_special="all")

@@ -14,7 +14,7 @@ from tokjax.bpe.sequential_merging import merge_bytes
 from tokjax.errors import InvalidArgumentError, UnsupportedTokenizerError
 from tokjax.formats.huggingface.adapter import HuggingFaceTokenizer
 from tokjax.formats.huggingface.definition import get_added_token_ids
-from tokjax.formats.huggingface.export import as_huggingface, iter_merges
+from tokjax.formats.huggingface.export import build_tokenizer_json, iter_merges
 from tokjax.formats.tokenizer_files import CONFIG_FILE
 from tokjax.formats.tokjax_json import save_tokenizer
 from tokjax.models.byte_bpe import ByteLevelBPE
@@ -87,7 +87,7 @@ def _export_huggingface(tokenizer: Any, path: Path) -> tuple[Path, ...]:
             "a SentencePiece model can't be written as a tokenizer.json; pass format='sentencepiece'"
         )
     else:
-        contents = as_huggingface(tokenizer)
+        contents = build_tokenizer_json(tokenizer)
     target = _resolve_target(path, "tokenizer.json")
     text = json.dumps(contents, ensure_ascii=False, indent=1)
     return _write_with_config(tokenizer.vocabulary, path, "huggingface", {target: text})

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _PRE_TOKENIZERS = {"whitespace": "WhitespaceSplit", "bert": "BertPreTokenizer"}
 
 
-def as_huggingface(tokenizer: Any) -> dict[str, Any]:
+def build_tokenizer_json(tokenizer: Any) -> dict[str, Any]:
     """Builds a `tokenizer.json` that gives the same ids and offsets as a built-in tokenizer.
 
     Args:
