@@ -122,10 +122,8 @@ def test_limit_can_be_raised(tmp_path):
     ("steps", "growth"),
     [
         ([], 1),
-        (
-            [make_replace("½", "1/2"), make_replace("…", "..."), make_replace("€", " euro ")],
-            6,
-        ),  # each step replaces another character
+        # Each step replaces another character.
+        ([make_replace("½", "1/2"), make_replace("…", "..."), make_replace("€", " euro ")], 6),
         ([make_replace("a", "b"), make_replace("b", "cc"), make_replace("c", "ddd")], 6),
         ([make_replace("``", '"'), make_replace("/ {2,}", "▁")], 1),
         ([make_replace("/[\\n\\r]+", " "), make_replace("/\\p{P}", "")], 1),

@@ -66,9 +66,7 @@ class TestSentencePiece:
     def test_roles_from_the_config_file(self, tmp_path):
         pieces = train_sentencepiece(CORPUS, vocab_size=150, bos_token="<s>", progress=False).tokenizer
         tokjax.formats.export_tokenizer(pieces, tmp_path, "sentencepiece")
-        assert (
-            tokjax.load_tokenizer(tmp_path) == pieces
-        )  # the roles come from the exported tokenizer_config.json
+        assert tokjax.load_tokenizer(tmp_path) == pieces  # has the roles in the exported configuration
         (tmp_path / "tokenizer_config.json").write_text('{"add_bos_token": true, "add_eos_token": false}')
         assert dict(tokjax.load_tokenizer(tmp_path).vocabulary.roles) == {"bos": "<s>", "unk": "<unk>"}
         (tmp_path / "tokenizer_config.json").unlink()

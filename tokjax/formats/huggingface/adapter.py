@@ -1,7 +1,7 @@
 """Tokenizers that run on Hugging Face's `tokenizers` library.
 
-The library normalizes, splits and encodes, so the ids are its ids. This module adds
-byte offsets without overlaps, checks of special tokens in texts, and limits for untrusted files.
+The library normalizes, splits and encodes, so the ids are its ids. This module adds byte offsets without
+overlaps, checks of special tokens in texts, and limits for untrusted files.
 
 Encoding a batch:
 

@@ -8,7 +8,8 @@
 | WordLevel | a split at white space or BERT's, and no normalizer or lower case | `WordLevelTokenizer` |
 
 Each condition is checked. The first one that does not hold raises `RequiresLibraryError` with the reason, and
-the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`).
+the tokenizer runs on the library (`tokjax.formats.huggingface.adapter`). See docs/bring-your-tokenizer.md,
+section "What runs on the tokenizers library".
 
 Spaces in a BPE with byte fallback
 ----------------------------------

@@ -15,7 +15,8 @@ The functions here return the parts in the terms of tokjax: `AddedToken`, `Templ
 raise `RequiresLibraryError` where a built-in tokenizer would not give exactly the result of the library. Such
 a tokenizer runs on the library. Two bounds limit the cost of untrusted files:
 
-- `check_growth` limits how much longer the steps can make a text; see `compute_steps_growth`.
+- `check_growth` limits how much longer the steps can make a text; see `compute_steps_growth`. SECURITY.md,
+  section "Limits", has the default.
 - `_check_match_order` compares added tokens in pairs, at most `_MAX_COMPARED` pairs of characters.
 """
 
@@ -341,7 +342,7 @@ def parse_merges(merges: Any, forms: Mapping[str, int]) -> list[tuple[str, str]]
     """
     if (pairs := _try_parse_pairs(merges, forms)) is not None:
         return pairs
-    # A merge is invalid. Find the first one for the error.
+    # The list is empty, or a merge is invalid. Find the first one for the error.
     seen: dict[tuple[str, str], None] = {}
     if len({isinstance(merge, str) for merge in merges}) > 1:
         raise ValueError("some merges are strings, others pairs")
